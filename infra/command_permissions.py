@@ -19,10 +19,10 @@ from .command_scope import Scope
 from .policies import shared_out
 
 _Part = Callable[[Scope], list[Grant]]
-_ASK: tuple[_Part, ...] = (run.machines,)
-_ONCE: tuple[_Part, ...] = (*_ASK, run.runs, run.lines)
+_ASK: tuple[_Part, ...] = (run.state_machines,)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.runs, run.log_lines)
 _DEPLOY: tuple[_Part, ...] = (
-    *(run.bootstrap, run.stacks, *_ASK, run.applications, run.health, run.lines),
+    *(run.bootstrap, run.stacks, *_ASK, run.applications, run.health, run.log_lines),
     *(read.catalog, read.read_checkpoints, run.versions),
 )
 _PARTS: dict[str, tuple[_Part, ...]] = {
@@ -33,7 +33,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
     "stop": _ASK,
     "drain": _ASK,
     "status": _ASK,
-    "logs": (run.lines,),
+    "logs": (run.log_lines,),
     "checkpoint": (read.read_checkpoints, read.write_checkpoints),
     "replay": (*_ONCE, read.write_checkpoints),
     "bench": (*_ONCE, read.read_checkpoints, read.write_checkpoints),
@@ -41,7 +41,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
     "erase": (read.read_checkpoints, read.write_checkpoints),
     "audit": (
         *(read.catalog, read.table_files, read.read_checkpoints),
-        *(read.streams, read.kafka, run.counts),
+        *(read.streams, read.kafka, run.stream_metrics),
     ),
     "split": (read.kafka,),
     "schema": (read.catalog,),

@@ -69,7 +69,7 @@ def health(scope: Scope) -> list[Grant]:
     return [allow("ReadMetrics", actions, ["*"], why=NO_NARROWER)]
 
 
-def machines(scope: Scope) -> list[Grant]:
+def state_machines(scope: Scope) -> list[Grant]:
     """Ask a job's state machine, which is found by its stack's output."""
     stacks = [scope.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs]
     return [
@@ -110,12 +110,12 @@ def runs(scope: Scope) -> list[Grant]:
     return found
 
 
-def counts(_: Scope) -> list[Grant]:
+def stream_metrics(_: Scope) -> list[Grant]:
     """Read what CloudWatch counted of streams."""
     return [allow("ReadCounts", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
 
 
-def lines(scope: Scope) -> list[Grant]:
+def log_lines(scope: Scope) -> list[Grant]:
     """Read the lines of the jobs' runs."""
     groups = []
     for job, settings in scope.names.environment.jobs.items():

@@ -164,7 +164,7 @@ class AvroDecoder:
         if not decimals(self.schema):
             return F.lit(True)
         found = self._read(_without_decimals, F.col("_limits").isNotNull())
-        fitting = shared.every(
+        fitting = shared.holds_for_all(
             self.schema,
             found["datum"],
             lambda kind, value: F.length(value) <= DECIMAL_BYTES if isinstance(kind, DecimalType) else None,
@@ -215,7 +215,7 @@ class AvroDecoder:
         verdict = verdict.when(end.isNull(), shared.reason("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)), shared.reason("decode", "bytes behind the datum")
         )
-        fitting = shared.every(
+        fitting = shared.holds_for_all(
             self.schema,
             datum,
             lambda kind, value: value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None,

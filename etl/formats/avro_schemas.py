@@ -157,7 +157,7 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
 
 def _get(url: str) -> Any:
     if not url.startswith(("http://", "https://")):
-        raise StartError(f"registry {url}: an address that begins with http:// or https://")
+        raise StartError(f"registry {url}: the address must begin with http:// or https://")
     request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310
     try:
         with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 - checked above

@@ -297,7 +297,7 @@ def _moment(data: bytes) -> datetime:
     seconds = nanos = 0
     for number, kind, raw in protobuf_wire.fields(data):
         if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
-            raise SchemaError("wrong type: a timestamp")
+            raise SchemaError("wrong type inside a google.protobuf.Timestamp")
         if number == 1:
             seconds = protobuf_wire.signed(int(raw), 64)
         elif number == 2:

@@ -179,7 +179,7 @@ class Manifests:
             moment = moment_of(at)
         except (KeyError, OSError, TypeError, ValueError) as error:
             again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
-            raise StartError(f"query {query.name}: {url}: {error}; {again} writes it again") from error
+            raise StartError(f"query {query.name}: {url}: {error}; {again} writes the file again") from error
         if isinstance(query, DeriveSettings):
             raise StartError(f"query {query.name}: {url}: a derive query begins with all that landed")
         self._report.emit("begins_at", query=query.name, at=_told(at, moment))

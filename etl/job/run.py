@@ -13,7 +13,7 @@ from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
 from ..queries import derive
 from ..queries import open_sources as sources
-from ..queries.components import composition, derived, lanes, prepared, source_table, written
+from ..queries.components import await_landing, composition, derived, lanes, prepared, source_table, written
 from ..queries.derive import Deriver
 from ..queries.direct import Director
 from ..queries.land import Lander
@@ -121,6 +121,8 @@ def _derive(
     report: Reporter,
     most: int | None,
 ) -> Query:
+    for table in query.landings:
+        await_landing(spark, job, query.name, table, report)
     landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = composition(spark, job, query.name, query, report)

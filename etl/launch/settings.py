@@ -165,6 +165,12 @@ class DeriveSettings:
         return ()
 
     @property
+    def landings(self) -> tuple[str, ...]:
+        """Landing tables that it reads."""
+        join = None if self.state is None else self.state.join
+        return (self.source_table,) if join is None else (self.source_table, join.source_table)
+
+    @property
     def key(self) -> tuple[str, ...]:
         """Columns that identify a row that a later one replaces; none where rows are records."""
         return self.latest_by or (self.state.key if self.state is not None else ())
@@ -295,7 +301,8 @@ def parse(document: Any) -> JobSettings:
         routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):
             raise typed_json.SettingsError(
-                f"settings.queries[{place}]: a direct query reads what replays, and {query.sources[0].kind!r} does not"
+                f"settings.queries[{place}]: a direct query needs a source that gives a batch again as it was, and "
+                f"{query.sources[0].kind!r} does not"
             )
         if any((route.name is None) != (query.kind in _ROUTE) for route in routes):
             raise typed_json.SettingsError(

@@ -27,7 +27,7 @@ class Sketch:
 
     def __post_init__(self) -> None:
         if not self.points:
-            raise ValueError("a sketch of nothing")
+            raise ValueError("a sketch without points")
 
     @property
     def count(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic, sleep
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -21,6 +22,28 @@ from .derive import Composition
 from .direct import Lane
 from .enrich import ReferenceTable
 from .stateful import Stateful
+
+LANDING_SECONDS = 600.0
+"""How long a job's start waits for a table that another job lands: one deployment starts both."""
+
+LOOK_SECONDS = 5.0
+
+
+def await_landing(spark: SparkSession, job: JobSettings, query: str, name: str, report: Reporter) -> None:
+    """Wait for a landing table that its own job has yet to make; return when it is there, or not in time.
+
+    Parameters
+    ----------
+    query, name
+        As for :func:`source_table`, which says what is wrong.
+    report
+        Where is told, once, what is waited for.
+    """
+    landing, until = Table.of(job.catalog, name), monotonic() + LANDING_SECONDS
+    if not landing.exists(spark):
+        report.emit("waiting_for_table", query=query, table=str(landing), most_seconds=LANDING_SECONDS)
+    while not landing.exists(spark) and monotonic() < until:
+        sleep(LOOK_SECONDS)
 
 
 def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:
@@ -161,7 +184,8 @@ def derived(
         # Results have no time of arrival: the ages are those of the records that came in.
         rows = ages.observed(rows)
     build = Stateful(query.state, compose.transform, compose.name)
-    return build(rows, joined)
+    with derive.told(compose.name, rows):
+        return build(rows, joined)
 
 
 def written(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -21,7 +23,7 @@ from ..record import accounts
 from ..record.accounts import Accounts, Reporter, count
 from ..record.commits import History, Others
 from ..record.envelope import CARRIED, moment
-from ..record.errors import StartError
+from ..record.errors import StartError, describe
 from ..record.lookup_bounds import EVERYTHING, Bound, Look
 from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, place_of, refuses_none
@@ -107,6 +109,38 @@ def read(
     return good_records(reader.table(str(table)), deletes=deletes)
 
 
+@contextmanager
+def told(name: str, rows: DataFrame) -> Iterator[None]:
+    """Say which transform failed, where, and what it was given: at a start, before a batch could fail.
+
+    Parameters
+    ----------
+    name
+        ``module:function``.
+    rows
+        What it was given.
+
+    Raises
+    ------
+    StartError
+        The transform raised something.
+    """
+    try:
+        yield
+    except StartError:
+        raise
+    except Exception as error:  # whatever a user's function raises
+        file = f"{name.partition(':')[0].replace('.', '/')}.py"
+        lines = [
+            each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith(file)
+        ]
+        where = f", {file}:{lines[-1]}" if lines else ""
+        reason = describe(error).partition("\n")[0]
+        raise StartError(
+            f"transform {name}{where}: {reason}; it is given {', '.join(rows.columns)}"
+        ) from error
+
+
 @dataclass(frozen=True)
 class Composition:
     """Enrichment and transform as one function from good records to rows of the sink.
@@ -157,7 +191,9 @@ class Composition:
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
         """Columns of the sink; finds mistakes in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
-        return self(along(rows, route, str(landing))).schema
+        given = along(rows, route, str(landing))
+        with told(self.name, given):
+            return self(given).schema
 
 
 def snapshot_bound(landing: Any, start: Any) -> datetime | None:

@@ -29,7 +29,7 @@ from ..record.commits import Added, Commits, Fence, History
 from ..record.errors import LossError
 from ..record.lookup_bounds import Bound, Look, with_first_that_holds
 from ..record.projection import Projection
-from ..sinks.iceberg import Appended, IcebergSink
+from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.union import SourceUnion, offsets_of
 from .offset_overlap import Overlap, of_landed
 
@@ -184,7 +184,7 @@ class Lander:
         # What replays is the same when it is read twice.
         read = Observed(count("read")) if self.guard.streams else None
         rows = self._apart(batch, read) if read else self.decoder.decode(envelope.stamped(batch))
-        appended: Appended = self.sink.append(
+        appended: AppendResult = self.sink.append(
             rows,
             bound,
             F.expr("count(_error) AS bad"),

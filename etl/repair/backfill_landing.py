@@ -25,7 +25,7 @@ from ..record.envelope import stamped
 from ..record.errors import StartError
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
-from ..sinks.iceberg import Appended, IcebergSink
+from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import Part, Parts
 from ..sources.kafka.ranges import is_overflow
 from ..sources.kafka.record_times import Overflown
@@ -96,7 +96,7 @@ class Refiller:
         )
         return 0
 
-    def _landed(self, part: Part) -> Appended:
+    def _landed(self, part: Part) -> AppendResult:
         try:
             return self._append(part.records, self.decoder, part.bound)
         except Exception as error:
@@ -104,7 +104,7 @@ class Refiller:
                 raise
             return self._append(records, Overflown(self.decoder), part.bound)
 
-    def _append(self, records: DataFrame, decoder: Decoder, bound: Bound) -> Appended:
+    def _append(self, records: DataFrame, decoder: Decoder, bound: Bound) -> AppendResult:
         return self.sink.append(decoder.decode(stamped(records)), bound, F.count("_error").alias("bad"))
 
 

@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.decoding.rows import every
+from ..formats.decoding.rows import holds_for_all
 from ..record.commits import BatchId
 from ..record.envelope import CARRIED
 from ..record.errors import SinkError
@@ -246,7 +246,7 @@ def untimely(rows: DataFrame) -> Column:
     """
     reason = F.lit(None).cast("string")
     for each in rows.schema.fields:
-        within = every(each.dataType, F.col(f"`{each.name}`"), _within)
+        within = holds_for_all(each.dataType, F.col(f"`{each.name}`"), _within)
         if within is not None:
             text = f"{each.name} holds a time outside the years {FIRST_DAY.year} to {LAST_DAY.year}"
             reason = F.when(~within, F.lit(text)).otherwise(reason)

@@ -87,7 +87,9 @@ class DeltaSink:
         """
         path = self.settings.path
         if "_source" not in schema.fieldNames():
-            raise StartError(f"{path}: results of many records need a sink that can replace them")
+            raise StartError(
+                f"{path}: this sink only appends, and results of many records are replaced: choose a sink with keys"
+            )
         try:
             empty = spark.createDataFrame([], nullable_columns(schema))
             empty.write.format("delta").mode("append").save(path)

@@ -31,7 +31,7 @@ OTHER_PAYLOAD = "millrace: another payload has the identity of "
 
 
 @dataclass(frozen=True)
-class Appended:
+class AppendResult:
     """What an append came to: records offered and written, and the figures asked for, by name.
 
     Attributes
@@ -128,8 +128,8 @@ class IcebergSink:
         spark, batch = rows.sparkSession, place.committed
         first: list[DataFrame] = [rows]
 
-        def attempt(history: History) -> Appended:
-            def look(tried: Look) -> Appended:
+        def attempt(history: History) -> AppendResult:
+            def look(tried: Look) -> AppendResult:
                 fence = self._commits.fence(history, batch, alone=tried.alone)
                 # Counters are good for one attempt.
                 offered = first.pop() if first else rows if again is None else again()
@@ -175,7 +175,7 @@ class IcebergSink:
         fence: Fence | None = None,
         distinct: bool = False,
         tasks: int | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Write those records of a batch that the table does not hold yet, in one transaction.
 
         Guarantee: exactly once per identity (``_source``, ``_id``), whatever was killed, retried or
@@ -210,7 +210,7 @@ class IcebergSink:
 
         Returns
         -------
-        Appended
+        AppendResult
             The figures, and how many records were offered.
 
         Raises
@@ -237,7 +237,7 @@ class IcebergSink:
         found = values_of(*(one for one in (*observed, looked, *beside) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
-        return Appended(values.pop("offered", written), written, values, values.pop("held", None))
+        return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
 
     def _known(
         self, spark: SparkSession, bound: Bound | None, added: Sequence[Added], *, ask: bool

@@ -73,7 +73,9 @@ class ParquetSink:
         """
         path = self.settings.path
         if "_source" not in schema.fieldNames():
-            raise StartError(f"{path}: results of many records need a sink that can replace them")
+            raise StartError(
+                f"{path}: this sink only appends, and results of many records are replaced: choose a sink with keys"
+            )
         shape = {f.name: f.dataType.simpleString() for f in schema.fields}
         try:
             found = hadoop.names(spark, path)

@@ -22,7 +22,7 @@ from .state_machine_outcomes import (
     given,
     listed,
     problem,
-    successes,
+    success_states,
 )
 
 VERBS = ("start", "stop", "drain", "status", "restart")
@@ -215,7 +215,7 @@ def definition(
         "StopRun": write.task(
             engine.stop_run, "WaitForEnd", catch=[{"ErrorEquals": list(engine.gone), "Next": "WaitForEnd"}]
         ),
-        **successes(job),
+        **success_states(job),
         **failures(job, topic, starts_per_hour),
     }
     return {

@@ -8,7 +8,7 @@ from typing import Any
 State = dict[str, Any]
 
 
-def successes(job: str) -> dict[str, State]:
+def success_states(job: str) -> dict[str, State]:
     """Write the ends that succeed, each with an output for people and scripts."""
     going = "$count($going) > 0 ? $going[0].id : ''"
     going_state = "$count($live) > 0 ? $live[0].state : 'NONE'"

@@ -18,7 +18,7 @@ import numpy as np
 from millrace.advisor import observed
 from millrace.advisor.history import Batch, Floats, History, Query
 from millrace.advisor.observed import INSTANT, seconds_of, stages
-from millrace.advisor.statistics import covered, scheduled, settled
+from millrace.advisor.statistics import scheduled, settled, union_seconds
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
 
@@ -221,7 +221,7 @@ def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float
         sums = sums + _sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
     begun, ended = np.concatenate(begins), np.concatenate(ends)
-    working = covered(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
+    working = union_seconds(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
     # Attempts that failed keep others waiting: what tasks take beyond their own time is lost like any other. Where jobs
     # of a batch run beside each other, they take less than one after the other.
     idle = max(0.0, batch.duration - min(working, packed))

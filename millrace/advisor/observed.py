@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from millrace.advisor.history import Batch, Floats, Stage
-from millrace.advisor.statistics import at_once
+from millrace.advisor.statistics import most_at_once
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
 
@@ -60,7 +60,7 @@ def cores(batches: Sequence[Batch], most: int) -> int:
         begins = np.concatenate([each.tasks.launched for each in stages(batch)])
         ends = np.concatenate([each.tasks.finished for each in stages(batch)])
         widest = max(len(each.tasks) for each in stages(batch))
-        running = at_once(begins, ends)
+        running = most_at_once(begins, ends)
         # All of its tasks at once: there may have been room for more.
         found.append(most if running >= min(widest, most) else running)
     return max(1, min(most, int(np.median(found))))

@@ -35,7 +35,7 @@ from millrace.advisor.pending import (
     task_table,
     tasks_by_executor,
 )
-from millrace.advisor.statistics import at_once
+from millrace.advisor.statistics import most_at_once
 
 _INSTANT = 1e-3
 """Seconds: Spark tells times in whole milliseconds."""
@@ -376,7 +376,7 @@ class _Reader:
             if made is None:
                 ran = tasks[slice(*np.searchsorted(tasks["executor"], (place, place + 1)))]
                 # By the executor's own seconds: the driver tells a task's end after it gave the slot away.
-                slots = at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
+                slots = most_at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
                 made = Executor(name, slots, first, None, 0, counted=True)
             removed, reason = self._removed.get(name, (None, ""))
             yield replace(made, removed=removed, reason=reason, memory=self._memory.get(name, 0))

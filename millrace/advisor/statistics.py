@@ -100,7 +100,7 @@ def settled(durations: Sequence[float] | Floats) -> int:
     return 1 + int(np.argmin(errors[1 : most + 1]))
 
 
-def covered(begins: Floats, ends: Floats) -> float:
+def union_seconds(begins: Floats, ends: Floats) -> float:
     """Return the seconds in which at least one of several intervals was open."""
     if not len(begins):
         return 0.0
@@ -110,7 +110,7 @@ def covered(begins: Floats, ends: Floats) -> float:
     return float(closed[-1] - begun[0] - gaps.sum())
 
 
-def at_once(begins: Floats, ends: Floats) -> int:
+def most_at_once(begins: Floats, ends: Floats) -> int:
     """Return how many of several intervals were open at once, at most; at one instant one closes before another opens."""
     moments = np.concatenate([ends, begins])
     steps = np.concatenate([-np.ones(len(ends)), np.ones(len(begins))])

@@ -143,7 +143,7 @@ def read(path: FilePath) -> Document:
     except MarkedYAMLError as error:
         raise _told(error, text) from error
     except RecursionError as error:
-        raise DocumentError("nested too deeply") from error
+        raise DocumentError("YAML that is nested too deeply") from error
     except (YAMLError, ValueError) as error:
         if isinstance(error, DocumentError):
             raise

@@ -328,7 +328,7 @@ def _positions(log: str) -> tuple[Any, ...]:
     """Positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
     lines = log.splitlines()
     if len(lines) < 3:
-        raise ValueError(f"it ends after {len(lines)} lines")
+        raise ValueError(f"it is cut off after {len(lines)} lines")
     return tuple(None if line == "-" else json.loads(line) for line in lines[2:])
 
 

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +145,8 @@ def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafk
 def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -> Sandbox:
     """Deploy an environment and fill in what LocalStack only pretends to create: topics and reference tables."""
     environment = load(name)
+    # LocalStack has every region; what is bootstrapped and asked is the environment's.
+    stack = replace(stack, region=environment.region)
     names = Names(environment, environment.account or localstack.ACCOUNT)
     plan = compute_plan(environment)
     assembly = RUN / "cdk.out"

@@ -207,9 +207,7 @@ class Drill:
             patience = _STALL_SECONDS if job.committed() else _START_SECONDS
             if time.monotonic() - moved > patience:
                 missing = f"{counts[0]} of {self._feed.total} records landed, {counts[1]} derived"
-                raise SandboxError(
-                    f"no progress for {patience:.0f} s: {missing}\n{job.process.tail(25)}"
-                )
+                raise SandboxError(f"no progress for {patience:.0f} s: {missing}\n{job.process.tail(25)}")
             time.sleep(0.5)
 
     def _tell(self) -> None:

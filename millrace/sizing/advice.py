@@ -9,7 +9,7 @@ from datetime import timedelta
 from millrace.config.model import Environment
 from millrace.config.queries import LandQuery
 from millrace.sizing.cost import HOURS
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Choice, JobPlan
 from millrace.sizing.plurals import count
 from millrace.sizing.query import Source
@@ -23,33 +23,33 @@ _SCHEDULED = timedelta(minutes=30)
 
 
 def job_advice(
-    environment: Environment, plan: JobPlan, hops: Sequence[Hop], sources: Mapping[str, Source]
+    environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
 ) -> Iterator[str]:
     """Yield one line for each thing that is worth a thought."""
-    yield from _unmeasured(environment, plan, hops)
+    yield from _unmeasured(environment, plan, demands)
     yield from _workers(plan)
     most = int(limits()["spark.driver.most_cores"])
     if plan.cores.value > most:
         jobs = math.ceil(plan.cores.value / most)
-        topics = all(environment.streams[name].splits for hop in hops for name in hop.streams)
+        topics = all(environment.streams[name].splits for demand in demands for name in demand.streams)
         way = (
             f"share the partitions out over {jobs} jobs (millrace split)"
             if topics
             else f"send the records to {jobs} streams by their producers' key, each with a job"
         )
         yield f"{plan.cores.value} cores are more than the {most} that one driver is trusted with: {way}"
-    yield from _foreign(environment, plan, hops, sources)
-    yield from _without_spark(environment, plan, hops)
+    yield from _foreign(environment, plan, demands, sources)
+    yield from _without_spark(environment, plan, demands)
 
 
-def _unmeasured(environment: Environment, plan: JobPlan, hops: Sequence[Hop]) -> Iterator[str]:
+def _unmeasured(environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]) -> Iterator[str]:
     job = environment.jobs[plan.name]
-    for hop in hops:
-        if job.rate is None and job.queries[hop.query].rate is None:
-            yield f"{hop.query} has no rate: {hop.speed.origin}"
-    others = [hop for hop in hops if hop.speed.other_line]
-    for told in dict.fromkeys(hop.speed.other_line for hop in others):
-        queries = ", ".join(hop.query for hop in others if hop.speed.other_line == told)
+    for demand in demands:
+        if job.rate is None and job.queries[demand.query].rate is None:
+            yield f"{demand.query} has no rate: {demand.speed.origin}"
+    others = [demand for demand in demands if demand.speed.other_line]
+    for told in dict.fromkeys(demand.speed.other_line for demand in others):
+        queries = ", ".join(demand.query for demand in others if demand.speed.other_line == told)
         yield f"the rate of {queries} was measured {told}: `millrace bench` measures it with that"
 
 
@@ -75,21 +75,21 @@ def _against(choice: Choice, first: Choice) -> str:
 
 
 def _foreign(
-    environment: Environment, plan: JobPlan, hops: Sequence[Hop], sources: Mapping[str, Source]
+    environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
 ) -> Iterator[str]:
-    for hop in hops:
-        query = plan.queries[hop.query]
-        for name in hop.streams:
+    for demand in demands:
+        query = plan.queries[demand.query]
+        for name in demand.streams:
             stream = environment.streams[name]
-            if hop.lands and stream.theirs and query.repartition is not None:
+            if demand.lands and stream.theirs and query.repartition is not None:
                 yield (
                     f"streams.{name} is not ours and has {count(sources[name].partitions, 'partition')} for "
-                    f"{query.cores.value} cores: {hop.query} pays {limits()['spark.repartition.overhead']:.0%} "
+                    f"{query.cores.value} cores: {demand.query} pays {limits()['spark.repartition.overhead']:.0%} "
                     "to spread each batch; with as many partitions as cores it need not"
                 )
 
 
-def _without_spark(environment: Environment, plan: JobPlan, hops: Sequence[Hop]) -> Iterator[str]:
+def _without_spark(environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]) -> Iterator[str]:
     job = environment.jobs[plan.name]
     queries = list(job.queries.values())
     seconds = job.latency.total_seconds()
@@ -106,7 +106,7 @@ def _without_spark(environment: Environment, plan: JobPlan, hops: Sequence[Hop])
             "Amazon Data Firehose writes such a table without a job"
         )
     if job.latency >= _SCHEDULED:
-        usd, each = _scheduled(plan, hops, seconds)
+        usd, each = _scheduled(plan, demands, seconds)
         always = plan.worker_usd_hour * plan.max_workers.value * HOURS
         if usd < always / 2:
             yield (
@@ -115,12 +115,15 @@ def _without_spark(environment: Environment, plan: JobPlan, hops: Sequence[Hop])
             )
 
 
-def _scheduled(plan: JobPlan, hops: Sequence[Hop], sla: float) -> tuple[float, float]:
+def _scheduled(plan: JobPlan, demands: Sequence[QueryDemand], sla: float) -> tuple[float, float]:
     """Return USD a month of runs that each take what came since the last, and the seconds between two."""
     each = sla / 2
     start = limits()["scaling.worker_start_seconds"]
-    busy = sum(hop.work.overhead + hop.work.rate * hop.average * each * hop.work.per_record for hop in hops)
-    run = max(60.0, start + busy / plan.cores.value + sum(hop.work.overhead for hop in hops))
+    busy = sum(
+        demand.work.overhead + demand.work.rate * demand.average * each * demand.work.per_record
+        for demand in demands
+    )
+    run = max(60.0, start + busy / plan.cores.value + sum(demand.work.overhead for demand in demands))
     return plan.worker_usd_hour * plan.max_workers.value * HOURS * min(1.0, run / each), each
 
 

@@ -2,7 +2,7 @@
 
 Symbols are those of the model: λ arriving records/s at peak, b core·s per record
 (the inverse of records per second per core), a the fixed seconds of a batch, S the
-latency SLA of one hop in seconds, T the trigger in seconds, L the limit of a batch
+latency SLA of one demand in seconds, T the trigger in seconds, L the limit of a batch
 in records, P source partitions, c executor cores.
 """
 
@@ -31,7 +31,7 @@ class InfeasibleError(ValueError):
 
 @dataclass(frozen=True)
 class Work:
-    """What one query has to do in one hop.
+    """What one query has to do.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Work:
     overhead
         a, seconds of a batch whatever its size.
     sla
-        S, seconds that this hop may take.
+        S, seconds that this demand may take.
     trigger
         T in seconds where it is pinned.
     hand_over
@@ -87,14 +87,14 @@ def cores_needed(work: Work) -> float:
         if work.sla / 2 - work.overhead < _SHORTEST_WORK:
             raise InfeasibleError(
                 "overhead",
-                f"a batch costs {work.overhead:g} s before its first record, and this hop's "
+                f"a batch costs {work.overhead:g} s before its first record, and this query's "
                 f"share of the SLA is {work.sla:g} s: batches may take half of that",
                 work.overhead,
             )
         raise InfeasibleError(
             "trigger",
             f"a record may wait {work.trigger:g} s for its batch and {work.overhead:g} s of fixed cost, "
-            f"and this hop's share of the SLA is {work.sla:g} s",
+            f"and this query's share of the SLA is {work.sla:g} s",
             work.overhead,
         )
     if longest - work.overhead < work.per_record:
@@ -104,11 +104,9 @@ def cores_needed(work: Work) -> float:
             f"one record takes {work.per_record:g} s on its core and a batch {work.overhead:g} s before it"
         )
         if work.sla / 2 < least:
-            said = f"{takes}; of this hop's share of the SLA, {work.sla:g} s, batches may take half"
+            said = f"{takes}; of this query's share of the SLA, {work.sla:g} s, batches may take half"
             raise InfeasibleError("record", said, least)
-        said = (
-            f"a record may wait {work.trigger:g} s for its batch, {takes}, and this hop's share of the SLA is"
-        )
+        said = f"a record may wait {work.trigger:g} s for its batch, {takes}, and this query's share of the SLA is"
         raise InfeasibleError("trigger", f"{said} {work.sla:g} s", least)
     span = max(work.trigger or 0.0, longest)
     return work.rate * work.per_record * span / (longest - work.overhead)

@@ -19,12 +19,12 @@ from millrace.sizing.tables import a_second, limits
 
 @dataclass(frozen=True)
 class Share:
-    """What a hop has of a job's SLA: ``part`` times it, less what is ``taken``.
+    """What a query has of a job's SLA: ``part`` times it, less what is ``taken``.
 
     Attributes
     ----------
     seconds
-        S of the hop.
+        S of the demand.
     words
         The same, and why.
     job
@@ -40,12 +40,12 @@ class Share:
     taken: float = 0.0
 
     def sla_for(self, seconds: float) -> float:
-        """Return the SLA of that job which gives the hop so much."""
+        """Return the SLA of that job which gives the query so much."""
         return (seconds + self.taken) / self.part
 
 
 @dataclass(frozen=True)
-class Hop:
+class QueryDemand:
     """One query as the model sees it.
 
     Attributes
@@ -63,7 +63,7 @@ class Hop:
         Whether the traffic or the job's rate was never measured, or the rate cannot be carried over as
         the query keeps state.
     share, sla_of
-        How this hop's S follows from a job's SLA, in words and in figures.
+        How this query's S follows from a job's SLA, in words and in figures.
     latency
         Seconds from a record's arrival to its commit here that the SLA allows.
     fan_out
@@ -110,7 +110,7 @@ class Hop:
         """Where the query stands in the file."""
         return ("jobs", self.job, "queries", self.query)
 
-    def of(self, stream: str) -> Hop:
+    def of(self, stream: str) -> QueryDemand:
         """The part of it that one of its streams asks for."""
         part = self.streams[stream]
         return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)
@@ -145,15 +145,15 @@ def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
     return tuple(stream for _, stream in read)
 
 
-def hops(environment: Environment) -> tuple[list[Hop], list[Finding]]:
+def query_demands(environment: Environment) -> tuple[list[QueryDemand], list[Finding]]:
     """Work out every query's demand.
 
     Returns
     -------
     tuple
-        The hops that can be met, and a finding for each that no number of cores can.
+        The demands that can be met, and a finding for each that no number of cores can.
     """
-    found, problems = _hops(_Same(environment))
+    found, problems = _query_demands(_Same(environment))
     return [*found], [*problems]
 
 
@@ -171,23 +171,23 @@ class _Same:
 
 
 @lru_cache(maxsize=2)
-def _hops(asked: _Same) -> tuple[list[Hop], list[Finding]]:
+def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
     # Asked for each job and each figure of a page: the whole environment anew each time would grow with its square.
     environment = asked.environment
-    found: list[Hop] = []
+    found: list[QueryDemand] = []
     problems = [wrong for job in environment.jobs for wrong in result_problems(environment, job)]
     if problems:
         return [], problems
     known = _Known(environment)
     for job_name, job in environment.jobs.items():
         for query_name, query in job.queries.items():
-            hop = _hop(known, job_name, query_name, query)
+            demand = _query_demand(known, job_name, query_name, query)
             try:
-                needed = _needed(environment, job, hop)
+                needed = _needed(environment, job, demand)
             except InfeasibleError as error:
-                problems.append(_infeasible(hop, environment, query, error))
+                problems.append(_infeasible(demand, environment, query, error))
                 continue
-            found.append(replace(hop, needed=needed))
+            found.append(replace(demand, needed=needed))
     return found, problems
 
 
@@ -217,7 +217,7 @@ class _Known:
                         self.readers_of[name] = self.readers_of.get(name, 0) + 1
 
     def sla(self, job: str) -> float:
-        """Seconds from arrival to commit that a job is sized for, in one hop or in several."""
+        """Seconds from arrival to commit that a job is sized for, in one query or in several."""
         settings = self.environment.jobs[job]
         if settings.goal == "latency":
             return settings.latency.total_seconds()
@@ -225,8 +225,8 @@ class _Known:
             max(self.speeds[job, query].overhead for query in settings.queries)
             / limits()["batch.overhead.share"]
         )
-        hops = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
-        return 2 * longest * hops
+        demands = 2 if any(isinstance(query, DeriveQuery) for query in settings.queries.values()) else 1
+        return 2 * longest * demands
 
 
 def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) -> float:
@@ -240,14 +240,14 @@ def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) ->
     return total / sum(peaks.values())
 
 
-def _needed(environment: Environment, job: Job, hop: Hop) -> float:
-    needed = cores_needed(hop.work)
-    needed *= hop.again
+def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
+    needed = cores_needed(demand.work)
+    needed *= demand.again
     if job.goal == "throughput":
         needed *= 1 + job.buffer
     # Spare partitions come with their cores: one without a core would be a second wave.
     spare = environment.partition_buffer if job.cores is None else 0.0
-    return stretched(needed * (1 + spare), hop.speed.scaling)
+    return stretched(needed * (1 + spare), demand.speed.scaling)
 
 
 def stretched(needed: float, curve: ScalingCurve | None) -> float:
@@ -282,7 +282,7 @@ def stretched(needed: float, curve: ScalingCurve | None) -> float:
     return float(cores)
 
 
-def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
+def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -> QueryDemand:
     environment, fast = known.environment, known.speeds[job_name, query_name]
     names = query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
     traffics = [environment.streams[name].traffic for name in names]
@@ -303,7 +303,7 @@ def _hop(known: _Known, job_name: str, query_name: str, query: Query) -> Hop:
         hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
     )
     again = _again(environment.jobs[job_name])
-    return Hop(
+    return QueryDemand(
         job=job_name,
         query=query_name,
         streams={name: peak / work.rate for name, peak in peaks.items()},
@@ -352,7 +352,8 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
     half = tightest / 2
     goal = known.environment.jobs[job].goal
     if half < own:
-        words = f"{half:g} s (half of the {2 * half:g} s SLA, deriving takes the rest)"
+        whose = "" if reader == job else f" of job {reader}"
+        words = f"{half:g} s (half of the {2 * half:g} s SLA{whose}, deriving takes the rest)"
         return Share(half, words, reader, part=0.5)
     if goal == "throughput":
         return Share(own, f"{own:g} s (two batches of which little is fixed cost)", job)
@@ -373,24 +374,30 @@ def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> Share:
     return Share(rest, words, job, taken=landed.seconds)
 
 
-def _infeasible(hop: Hop, environment: Environment, query: Query, error: InfeasibleError) -> Finding:
+def _infeasible(
+    demand: QueryDemand, environment: Environment, query: Query, error: InfeasibleError
+) -> Finding:
     if error.term == "scaling":
-        return Finding(("jobs", hop.job, "queries", hop.query), str(error), "less work for one job (term b)")
-    if error.term == "trigger" and query.trigger is not None:
-        room = hop.work.sla - error.seconds
         return Finding(
-            (*hop.path, "trigger"),
+            ("jobs", demand.job, "queries", demand.query), str(error), "less work for one job (term b)"
+        )
+    if error.term == "trigger" and query.trigger is not None:
+        room = demand.work.sla - error.seconds
+        return Finding(
+            (*demand.path, "trigger"),
             format_duration(query.trigger),
             f"less than {room:g}s: {error} (term T)",
         )
-    job = environment.jobs[hop.sla_of.job]
+    job = environment.jobs[demand.sla_of.job]
     term = "b" if error.term == "record" else "a"
-    allowed = f"more than {hop.sla_of.sla_for(2 * error.seconds):g}s for {hop.query}: {error} (term {term})"
+    allowed = (
+        f"more than {demand.sla_of.sla_for(2 * error.seconds):g}s for {demand.query}: {error} (term {term})"
+    )
     if job.goal == "throughput":
-        return Finding(("jobs", hop.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
+        return Finding(("jobs", demand.sla_of.job, "goal"), job.goal, f"latency, of {allowed}")
     default = "latency" not in job.model_fields_set
     return Finding(
-        ("jobs", hop.sla_of.job, "latency"),
+        ("jobs", demand.sla_of.job, "latency"),
         f"{MISSING}, so {format_duration(job.latency)}" if default else format_duration(job.latency),
         allowed,
     )

@@ -10,7 +10,7 @@ from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import ConfigurationError, Path, Problem, dotted
 from millrace.config.sources.base import PartitionLimit
-from millrace.sizing.demand import Hop, hops
+from millrace.sizing.demand import QueryDemand, query_demands
 from millrace.sizing.measured import rate_path
 from millrace.sizing.model import CostItem, Figure, JobPlan, Plan
 from millrace.sizing.planning import total
@@ -173,10 +173,10 @@ def _pin(environment: Environment, parts: list[str]) -> Node:
 
 def _of_job(environment: Environment, plan: Plan, parts: list[str]) -> Iterator[Node]:
     job = plan.jobs[parts[1]]
-    own = [hop for hop in hops(environment)[0] if hop.job == job.name]
+    own = [demand for demand in query_demands(environment)[0] if demand.job == job.name]
     if len(parts) > 4 and parts[2] == "queries":
-        (hop,) = [each for each in own if each.query == parts[3]]
-        yield from _of_query(environment, plan, job, hop, parts[4])
+        (demand,) = [each for each in own if each.query == parts[3]]
+        yield from _of_query(environment, plan, job, demand, parts[4])
         return
     key = parts[-1]
     if key in ("executors", "max_workers", "initial_executors"):
@@ -186,8 +186,8 @@ def _of_job(environment: Environment, plan: Plan, parts: list[str]) -> Iterator[
         yield explain(environment, plan, f"jobs.{job.name}.cores")
         yield _worker(environment, job)
         return
-    for hop in own:
-        yield explain(environment, plan, f"jobs.{job.name}.queries.{hop.query}.cores")
+    for demand in own:
+        yield explain(environment, plan, f"jobs.{job.name}.queries.{demand.query}.cores")
     if key in ("memory", "min_executors"):
         yield _worker(environment, job)
     if key == "memory":
@@ -205,60 +205,65 @@ def _worker(environment: Environment, job: JobPlan) -> Node:
     return Node("worker", value, why, origin=f"worker types of {environment.jobs[job.name].title}")
 
 
-def _of_query(environment: Environment, plan: Plan, job: JobPlan, hop: Hop, key: str) -> Iterator[Node]:
-    prefix = f"jobs.{job.name}.queries.{hop.query}"
-    yield from _traffic(environment, hop)
+def _of_query(
+    environment: Environment, plan: Plan, job: JobPlan, demand: QueryDemand, key: str
+) -> Iterator[Node]:
+    prefix = f"jobs.{job.name}.queries.{demand.query}"
+    yield from _traffic(environment, demand)
     yield Node(
-        "b", f"{hop.work.per_record * 1e6:,.1f} core-µs a record", origin=_rate(environment, job.name, hop)
+        "b",
+        f"{demand.work.per_record * 1e6:,.1f} core-µs a record",
+        origin=_rate(environment, job.name, demand),
     )
-    yield Node("a", f"{hop.work.overhead:g} s a batch", origin=_rate(environment, job.name, hop))
-    latency = environment.jobs[job.name].latency.total_seconds()
+    yield Node("a", f"{demand.work.overhead:g} s a batch", origin=_rate(environment, job.name, demand))
+    whose = demand.sla_of.job
+    latency = environment.jobs[whose].latency.total_seconds()
     yield Node(
         "S",
-        f"{hop.work.sla:g} s",
-        hop.share,
-        inputs=(_from_file(environment, ("jobs", job.name, "latency"), "latency", f"{latency:g} s"),),
+        f"{demand.work.sla:g} s",
+        demand.share,
+        inputs=(_from_file(environment, ("jobs", whose, "latency"), "latency", f"{latency:g} s"),),
     )
     if key == "cores":
-        yield from _spares(environment, hop)
+        yield from _spares(environment, demand)
     if key in ("records_per_batch", "batch_seconds", "catch_up_seconds", "records_per_partition"):
         yield explain(environment, plan, f"{prefix}.trigger_seconds")
     if key in ("catch_up_seconds", "records_per_partition"):
         yield explain(environment, plan, f"{prefix}.records_per_batch")
     if key in ("records_per_partition", "repartition"):
-        for name in hop.streams:
+        for name in demand.streams:
             yield explain(environment, plan, f"streams.{name}.expected_partitions")
 
 
-def _spares(environment: Environment, hop: Hop) -> Iterator[Node]:
+def _spares(environment: Environment, demand: QueryDemand) -> Iterator[Node]:
     """What makes cores more than the work alone asks for."""
-    job = environment.jobs[hop.job]
-    if hop.read_at_once:
+    job = environment.jobs[demand.job]
+    if demand.read_at_once:
         why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"
-        read = [environment.streams[name] for name in hop.streams]
+        read = [environment.streams[name] for name in demand.streams]
         out = dict.fromkeys(each for stream in read for each in stream.limits if each.of == "bytes out")
         inputs = tuple(map(_part_limit, out))
-        yield Node("shards read at a time", f"{hop.read_at_once:.2f}", why, inputs=inputs)
+        yield Node("shards read at a time", f"{demand.read_at_once:.2f}", why, inputs=inputs)
     if job.catch_up is not None:
-        path = ("jobs", hop.job, "catch_up")
-        yield _from_file(environment, path, "catch_up", f"{hop.again:.2f} times the peak")
+        path = ("jobs", demand.job, "catch_up")
+        yield _from_file(environment, path, "catch_up", f"{demand.again:.2f} times the peak")
     if environment.partition_buffer and job.cores is None:
         yield _from_file(
             environment, ("partition_buffer",), "partition_buffer", f"{environment.partition_buffer:.0%} more"
         )
     if job.goal == "throughput":
-        yield _from_file(environment, ("jobs", hop.job, "buffer"), "buffer", f"{job.buffer:.0%} more")
+        yield _from_file(environment, ("jobs", demand.job, "buffer"), "buffer", f"{job.buffer:.0%} more")
 
 
-def _rate(environment: Environment, job: str, hop: Hop) -> str:
-    path: Path = rate_path(environment, job, hop.query)
+def _rate(environment: Environment, job: str, demand: QueryDemand) -> str:
+    path: Path = rate_path(environment, job, demand.query)
     file, line = environment.places.of(path)
-    return f"{hop.speed.origin} ({file}:{line})" if line else hop.speed.origin
+    return f"{demand.speed.origin} ({file}:{line})" if line else demand.speed.origin
 
 
-def _traffic(environment: Environment, hop: Hop) -> Iterator[Node]:
+def _traffic(environment: Environment, demand: QueryDemand) -> Iterator[Node]:
     inputs = []
-    for name in hop.streams:
+    for name in demand.streams:
         traffic = environment.streams[name].traffic
         path: Path = ("streams", name, "traffic")
         inputs += [
@@ -270,7 +275,7 @@ def _traffic(environment: Environment, hop: Hop) -> Iterator[Node]:
             ),
             _from_file(environment, (*path, "peak_factor"), f"{name} peak", f"{traffic.peak_factor:g} times"),
         ]
-    yield Node("λ", f"{hop.work.rate:,.0f} records/s", "average · peak factor", inputs=tuple(inputs))
+    yield Node("λ", f"{demand.work.rate:,.0f} records/s", "average · peak factor", inputs=tuple(inputs))
 
 
 def _of_stream(environment: Environment, plan: Plan, name: str) -> Iterator[Node]:

@@ -13,7 +13,7 @@ from millrace.sizing.advice import job_advice
 from millrace.sizing.capacity import Spread, fit, spread, whole_cores
 from millrace.sizing.choice import cheaper_version, choices, worker_hour
 from millrace.sizing.cost import job_cost
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.memory import Memory, of_job, records_held
 from millrace.sizing.model import Choice, Figure, JobPlan, QueryPlan, ScalingPlan
 from millrace.sizing.plurals import count
@@ -22,26 +22,26 @@ from millrace.sizing.tables import PriceTable, limits
 from millrace.sizing.usage import usage_cost
 
 
-def _source(hop: Hop, sources: Mapping[str, Source]) -> Source:
+def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     """What a query finds on all its streams together."""
-    each = [sources[name] for name in hop.streams]
+    each = [sources[name] for name in demand.streams]
     return Source(
-        sum(source.partitions for source in each) if hop.partitions is None else hop.partitions,
+        sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
         steady=all(source.steady for source in each),
         limits_parts=any(source.limits_parts for source in each),
     )
 
 
-def shares(cores: int, hops: Sequence[Hop]) -> list[int] | None:
+def shares(cores: int, demands: Sequence[QueryDemand]) -> list[int] | None:
     """Divide pinned cores among a job's queries, by need; ``None`` where they are too few."""
-    fewest = [whole_cores(hop.least_cores) for hop in hops]
+    fewest = [whole_cores(demand.least_cores) for demand in demands]
     rest = cores - sum(fewest)
     if rest < 0:
         return None
-    total = sum(hop.least_cores for hop in hops)
-    exact = [rest * hop.least_cores / total for hop in hops]
+    total = sum(demand.least_cores for demand in demands)
+    exact = [rest * demand.least_cores / total for demand in demands]
     given = [math.floor(part) for part in exact]
-    largest = sorted(range(len(hops)), key=lambda i: exact[i] - given[i], reverse=True)
+    largest = sorted(range(len(demands)), key=lambda i: exact[i] - given[i], reverse=True)
     for i in largest[: rest - sum(given)]:
         given[i] += 1
     return [few + more for few, more in zip(fewest, given, strict=True)]
@@ -61,7 +61,7 @@ def workers_for(cores: int, tasks_per_worker: int) -> int:
 def plan_job(
     environment: Environment,
     name: str,
-    hops: Sequence[Hop],
+    demands: Sequence[QueryDemand],
     sources: Mapping[str, Source],
     prices: PriceTable,
 ) -> tuple[JobPlan | None, list[Finding]]:
@@ -69,7 +69,7 @@ def plan_job(
 
     Parameters
     ----------
-    hops
+    demands
         Its queries' demand, in their order.
     sources
         By stream.
@@ -80,31 +80,34 @@ def plan_job(
         The plan, or ``None`` with the findings that forbid one.
     """
     job = environment.jobs[name]
-    spreads, problems = _spreads(environment, name, hops, sources)
+    spreads, problems = _spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    cores = _cores(job, hops, spreads)
+    cores = _cores(job, demands, spreads)
     queries = {}
-    for hop, spread_ in zip(hops, spreads, strict=True):
+    for demand, spread_ in zip(demands, spreads, strict=True):
         query, wrong = plan_query(
-            hop,
+            demand,
             job,
             spread_,
-            _source(hop, sources),
-            records_held(environment, hop, _source(hop, sources).partitions),
+            _source(demand, sources),
+            records_held(environment, demand, _source(demand, sources).partitions),
         )
         problems += wrong
-        queries[hop.query] = query
-    memory = _memory(environment, job, hops, spreads, sources, queries)
+        queries[demand.query] = query
+    memory = _memory(environment, job, demands, spreads, sources, queries)
     ways, sized = choices(job, cores.value, memory, prices)
     problems += _too_small(name, job, ways[0], memory)
     executors, workers, wrong = _workers(name, sized, cores)
     problems += wrong
-    scaling, wrong = _scaling(name, job, hops, executors, sized.tasks)
+    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks)
     problems += wrong
     if problems:
         return None, problems
-    cost = (*job_cost(sized, workers, prices), *usage_cost(environment, job, hops, queries, spreads, prices))
+    cost = (
+        *job_cost(sized, workers, prices),
+        *usage_cost(environment, job, demands, queries, spreads, prices),
+    )
     plan = JobPlan(
         name=name,
         engine=job.engine,
@@ -130,17 +133,19 @@ def plan_job(
         choices=ways,
         cheaper_version=cheaper_version(sized, ways[0], prices),
     )
-    return replace(plan, advice=tuple(job_advice(environment, plan, hops, sources))), []
+    return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _cores(job: Job, hops: Sequence[Hop], spreads: Sequence[Spread]) -> Figure[int]:
+def _cores(job: Job, demands: Sequence[QueryDemand], spreads: Sequence[Spread]) -> Figure[int]:
     if job.cores is not None:
-        why = f"pinned; the queries need {sum(h.least_cores for h in hops):.2f}"
+        why = f"pinned; the queries need {sum(h.least_cores for h in demands):.2f}"
         return Figure(job.cores, "cores", why, "pinned")
-    parts = ", ".join(f"{each.cores} for {hop.query}" for hop, each in zip(hops, spreads, strict=True))
-    assumed = any(hop.assumed for hop in hops)
+    parts = ", ".join(
+        f"{each.cores} for {demand.query}" for demand, each in zip(demands, spreads, strict=True)
+    )
+    assumed = any(demand.assumed for demand in demands)
     return Figure(
-        sum(each.cores for each in spreads), "cores", f"{parts}: {_cores_why(job, hops)}", assumed=assumed
+        sum(each.cores for each in spreads), "cores", f"{parts}: {_cores_why(job, demands)}", assumed=assumed
     )
 
 
@@ -171,25 +176,25 @@ def _workers(name: str, job: Job, cores: Figure[int]) -> tuple[Figure[int], Figu
 def _memory(
     environment: Environment,
     job: Job,
-    hops: Sequence[Hop],
+    demands: Sequence[QueryDemand],
     spreads: Sequence[Spread],
     sources: Mapping[str, Source],
     queries: Mapping[str, QueryPlan],
 ) -> Memory:
     batches = {}
-    for hop, spread_ in zip(hops, spreads, strict=True):
-        limit = queries[hop.query].records_per_batch
+    for demand, spread_ in zip(demands, spreads, strict=True):
+        limit = queries[demand.query].records_per_batch
         records = (
             float(limit.value)
             if limit is not None
-            else hop.work.rate * queries[hop.query].trigger_seconds.value
+            else demand.work.rate * queries[demand.query].trigger_seconds.value
         )
         # A task reads one partition of the source, before anything is repartitioned.
-        batches[hop.query] = (
+        batches[demand.query] = (
             records,
-            max(1, _source(hop, sources).partitions if hop.lands else spread_.cores),
+            max(1, _source(demand, sources).partitions if demand.lands else spread_.cores),
         )
-    return of_job(environment, job, list(hops), batches)
+    return of_job(environment, job, list(demands), batches)
 
 
 def _too_small(name: str, job: Job, choice: Choice, memory: Memory) -> list[Finding]:
@@ -201,11 +206,11 @@ def _too_small(name: str, job: Job, choice: Choice, memory: Memory) -> list[Find
 
 
 def _scaling(
-    name: str, job: Job, hops: Sequence[Hop], executors: Figure[int], each: int
+    name: str, job: Job, demands: Sequence[QueryDemand], executors: Figure[int], each: int
 ) -> tuple[ScalingPlan, list[Finding]]:
     """Return the range of executors, and what breaks it."""
     known = limits()
-    assumed = any(hop.assumed for hop in hops)
+    assumed = any(demand.assumed for demand in demands)
     held = Figure(executors.value, "executors", "scaling: fixed holds all of them", assumed=assumed)
     if job.scaling == "fixed" and job.scales_itself:
         return ScalingPlan(held, held, None, None, None), []
@@ -220,7 +225,7 @@ def _scaling(
         ), []
     fixed = job.scaling == "fixed"
     asked_least, asked_first = (None, None) if fixed else job.executors_asked
-    average = sum(whole_cores(hop.least_cores * hop.average) for hop in hops)
+    average = sum(whole_cores(demand.least_cores * demand.average) for demand in demands)
     least = min(executors.value, math.ceil(average / each))
     minimum = (
         held
@@ -259,8 +264,8 @@ def _executors(name: str, job: Job, most: int) -> list[Finding]:
     ]
 
 
-def _cores_why(job: Job, hops: Sequence[Hop]) -> str:
-    work = max(hops, key=lambda hop: hop.needed).work
+def _cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
+    work = max(demands, key=lambda demand: demand.needed).work
     why = (
         f"{work.rate:,.0f} records/s at peak, {1 / work.per_record:,.0f} a core, "
         f"{work.overhead:g} s fixed in batches of up to {work.longest_batch:g} s"
@@ -270,58 +275,58 @@ def _cores_why(job: Job, hops: Sequence[Hop]) -> str:
         why += f", {1 + outage / within:.2f} times to catch up {format_duration(outage)} in {format_duration(within)}"
     if job.goal == "throughput":
         why += f", {job.buffer:.0%} to spare"
-    read = max(hops, key=lambda hop: hop.read_at_once)
+    read = max(demands, key=lambda demand: demand.read_at_once)
     if whole_cores(read.read_at_once) > whole_cores(read.needed):
         why += f"; {read.query} reads {1 / read.work.hand_over:,.0f} records/s of a shard, a core one shard at a time"
     return why
 
 
 def _spreads(
-    environment: Environment, name: str, hops: Sequence[Hop], sources: Mapping[str, Source]
+    environment: Environment, name: str, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
 ) -> tuple[list[Spread], list[Finding]]:
     job, overhead = environment.jobs[name], limits()["spark.repartition.overhead"]
     short = [
-        _too_few_shards(environment, hop)
-        for hop in hops
-        if hop.read_at_once >= _source(hop, sources).partitions
+        _too_few_shards(environment, demand)
+        for demand in demands
+        if demand.read_at_once >= _source(demand, sources).partitions
     ]
     if short:
         return [], short
     if job.cores is None:
-        return [_spread(hop, _source(hop, sources), overhead) for hop in hops], []
-    fewest = sum(_spread(hop, _source(hop, sources), overhead).cores for hop in hops)
-    given = shares(job.cores, hops)
+        return [_spread(demand, _source(demand, sources), overhead) for demand in demands], []
+    fewest = sum(_spread(demand, _source(demand, sources), overhead).cores for demand in demands)
+    given = shares(job.cores, demands)
     found = []
-    for hop, cores in zip(hops, given or [], strict=False):
-        partitions = _source(hop, sources).partitions if hop.lands else cores
-        spread_ = fit(partitions, cores, hop.needed, overhead, read_at_once=hop.read_at_once)
+    for demand, cores in zip(demands, given or [], strict=False):
+        partitions = _source(demand, sources).partitions if demand.lands else cores
+        spread_ = fit(partitions, cores, demand.needed, overhead, read_at_once=demand.read_at_once)
         if spread_ is not None:
             found.append(spread_)
-    if given is None or len(found) < len(hops):
-        allowed = f"at least {fewest}: {_cores_why(job, hops)}"
+    if given is None or len(found) < len(demands):
+        allowed = f"at least {fewest}: {_cores_why(job, demands)}"
         return [], [Finding(("jobs", name, "cores"), str(job.cores), allowed)]
     return found, []
 
 
-def _spread(hop: Hop, source: Source, overhead: float) -> Spread:
-    if not hop.lands:
-        cores = whole_cores(hop.needed)
+def _spread(demand: QueryDemand, source: Source, overhead: float) -> Spread:
+    if not demand.lands:
+        cores = whole_cores(demand.needed)
         return Spread(cores, float(cores), None)
     return spread(
-        source.partitions, hop.needed, overhead, steady=source.steady, read_at_once=hop.read_at_once
+        source.partitions, demand.needed, overhead, steady=source.steady, read_at_once=demand.read_at_once
     )
 
 
-def _too_few_shards(environment: Environment, hop: Hop) -> Finding:
+def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     """What to say where all shards of a query's streams hand over less than arrives."""
-    stream = max(hop.streams, key=lambda name: hop.streams[name])
+    stream = max(demand.streams, key=lambda name: demand.streams[name])
     asked = environment.streams[stream]
     shards, part = asked.pinned, asked.parts.removesuffix("s")
-    more = f", {hop.again:.2f} times to catch up" if hop.again > 1 else ""
+    more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
     return Finding(
         ("streams", stream, asked.parts),
         "left to the plan" if shards is None else str(shards),
-        f"at least {math.floor(hop.read_at_once) + 1}: {hop.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
-        f"{1 / hop.work.hand_over:,.0f} a second to {hop.query}",
+        f"at least {math.floor(demand.read_at_once) + 1}: {demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
+        f"{1 / demand.work.hand_over:,.0f} a second to {demand.query}",
         f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None,
     )

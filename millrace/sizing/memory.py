@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, DirectQuery, Payload, SourceQuery
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.tables import limits
 
 MIB, GIB = 1024**2, 1024**3
@@ -60,26 +60,26 @@ class Memory:
 
 
 def of_job(
-    environment: Environment, job: Job, hops: list[Hop], batches: Mapping[str, tuple[float, int]]
+    environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, int]]
 ) -> Memory:
     """Work out what a job's executors hold.
 
     Parameters
     ----------
-    environment, job, hops
+    environment, job, demands
         The environment, the job and its queries' demand.
     batches
         By query, records of its largest batch and the tasks that read it at once.
     """
     known = limits()
     fetched = held = 0.0
-    for hop in hops:
-        records, tasks = batches[hop.query]
-        size = records * record_bytes(environment, hop)
-        query = job.queries[hop.query]
+    for demand in demands:
+        records, tasks = batches[demand.query]
+        size = records * record_bytes(environment, demand)
+        query = job.queries[demand.query]
         if isinstance(query, SourceQuery):
             whole = size / tasks * known["memory.expansion"]
-            if not any(environment.streams[name].fetched_whole for name in hop.streams):
+            if not any(environment.streams[name].fetched_whole for name in demand.streams):
                 whole = min(whole, known["memory.kafka_fetch_mib_per_task"] * MIB)
             fetched = max(fetched, whole)
         elif query.state is not None and query.state.join is not None:
@@ -103,9 +103,9 @@ def of_job(
     )
 
 
-def record_bytes(environment: Environment, hop: Hop) -> float:
+def record_bytes(environment: Environment, demand: QueryDemand) -> float:
     """Return the mean size of the records that a query takes."""
-    return sum(environment.streams[name].traffic.record_size * part for name, part in hop.streams.items())
+    return sum(environment.streams[name].traffic.record_size * part for name, part in demand.streams.items())
 
 
 def _in_python(query: object) -> bool:
@@ -116,14 +116,14 @@ def _in_python(query: object) -> bool:
     return isinstance(query, DeriveQuery | DirectQuery) and query.sink.in_python
 
 
-def records_held(environment: Environment, hop: Hop, tasks: int) -> float:
+def records_held(environment: Environment, demand: QueryDemand, tasks: int) -> float:
     """Return the records of a Kinesis batch that tasks hold at once within their share of the heap.
 
     Glue's and EMR's connectors fetch a shard's records of a batch before they give the first one out; a Kafka
     consumer does not, so a topic's batch has no such bound.
     """
-    if not any(environment.streams[name].fetched_whole for name in hop.streams):
+    if not any(environment.streams[name].fetched_whole for name in demand.streams):
         return math.inf
     known = limits()
     room = tasks * known["memory.fetch_mib_per_task"] * MIB / known["memory.expansion"]
-    return room / record_bytes(environment, hop)
+    return room / record_bytes(environment, demand)

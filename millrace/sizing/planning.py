@@ -14,7 +14,7 @@ from millrace.sizing.advice import merging
 from millrace.sizing.alarms import alarms, beyond_a_stack
 from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
-from millrace.sizing.demand import Hop, hops
+from millrace.sizing.demand import QueryDemand, query_demands
 from millrace.sizing.jobs import plan_job, shares
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
@@ -23,7 +23,7 @@ from millrace.sizing.query import Source
 from millrace.sizing.remedies import mended
 from millrace.sizing.risks import risks
 from millrace.sizing.shared import shared_cost
-from millrace.sizing.stored import left_out
+from millrace.sizing.storage import left_out
 from millrace.sizing.streams import partitions
 from millrace.sizing.tables import PRICES, PriceTable, prices
 
@@ -81,12 +81,12 @@ def plan(environment: Environment) -> Plan:
     )
 
 
-_Sized = tuple[list[Hop], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
+_Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
 
 
 def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, list[Finding]]:
     """Size streams, clusters and jobs, or return all that forbids it."""
-    demands, problems = hops(environment)
+    demands, problems = query_demands(environment)
     if problems:
         return None, problems
     streams, problems = _streams(environment, demands, table)
@@ -97,17 +97,17 @@ def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, 
     return (None, problems) if problems else ((demands, streams, clusters, jobs), [])
 
 
-def _readers(demands: list[Hop]) -> dict[str, list[Hop]]:
+def _readers(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
     """Return by stream what those ask of it that read it themselves."""
-    found: dict[str, list[Hop]] = {}
-    for hop in demands:
-        for stream in hop.streams if hop.lands else ():
-            found.setdefault(stream, []).append(hop.of(stream))
+    found: dict[str, list[QueryDemand]] = {}
+    for demand in demands:
+        for stream in demand.streams if demand.lands else ():
+            found.setdefault(stream, []).append(demand.of(stream))
     return found
 
 
 def _streams(
-    environment: Environment, demands: list[Hop], table: PriceTable
+    environment: Environment, demands: list[QueryDemand], table: PriceTable
 ) -> tuple[dict[str, StreamPlan], list[Finding]]:
     found, problems = {}, []
     reading = _readers(demands)
@@ -121,7 +121,7 @@ def _streams(
             problems.append(wrong)
         elif (refused := stream.refuse_change(name, expected.value)) is not None:
             problems.append(refused)
-        shared = sum(not hop.fan_out for hop in readers)
+        shared = sum(not demand.fan_out for demand in readers)
         consumers = len(readers) - shared + len(stream.consumers)
         found[name] = StreamPlan(
             name=name,
@@ -134,30 +134,32 @@ def _streams(
     return found, problems
 
 
-def _pinned_cores(environment: Environment, demands: list[Hop], readers: list[Hop]) -> int | None:
+def _pinned_cores(
+    environment: Environment, demands: list[QueryDemand], readers: list[QueryDemand]
+) -> int | None:
     """Return what the busiest reader gets of its job's pinned cores."""
     if not readers:
         return None
-    main = max(readers, key=lambda hop: hop.needed)
+    main = max(readers, key=lambda demand: demand.needed)
     cores = environment.jobs[main.job].cores
     if cores is None:
         return None
-    own = [hop for hop in demands if hop.job == main.job]
+    own = [demand for demand in demands if demand.job == main.job]
     given = shares(cores, own)
     if given is None:
         return whole_cores(main.needed)
-    (place,) = [number for number, hop in enumerate(own) if hop.query == main.query]
+    (place,) = [number for number, demand in enumerate(own) if demand.query == main.query]
     return max(1, math.ceil(given[place] * main.needed / own[place].needed))
 
 
 def _clusters(
-    environment: Environment, demands: list[Hop], streams: dict[str, StreamPlan], table: PriceTable
+    environment: Environment, demands: list[QueryDemand], streams: dict[str, StreamPlan], table: PriceTable
 ) -> tuple[dict[str, ClusterPlan], list[Finding]]:
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
     # Those that share a topic out read it once, together.
     reading = _readers(demands)
-    readers = {name: round(sum(hop.part for hop in reading.get(name, []))) for name in streams}
+    readers = {name: round(sum(demand.part for demand in reading.get(name, []))) for name in streams}
     for name, cluster in environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is not None:
             continue
@@ -170,7 +172,7 @@ def _clusters(
 
 
 def _jobs(
-    environment: Environment, demands: list[Hop], streams: dict[str, StreamPlan], table: PriceTable
+    environment: Environment, demands: list[QueryDemand], streams: dict[str, StreamPlan], table: PriceTable
 ) -> tuple[dict[str, JobPlan], list[Finding]]:
     found, problems = {}, []
     sources = {
@@ -181,9 +183,9 @@ def _jobs(
         )
         for name, each in streams.items()
     }
-    by_job: dict[str, list[Hop]] = {name: [] for name in environment.jobs}
-    for hop in demands:
-        by_job[hop.job].append(hop)
+    by_job: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
+    for demand in demands:
+        by_job[demand.job].append(demand)
     for name, own in by_job.items():
         sized, wrong = plan_job(environment, name, own, sources, table)
         problems += wrong
@@ -200,8 +202,8 @@ def _of_prices(environment: Environment, table: PriceTable) -> Iterator[str]:
         )
 
 
-def _warnings(environment: Environment, demands: list[Hop]) -> tuple[str, ...]:
-    read = {name for hop in demands for name in hop.streams}
+def _warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str, ...]:
+    read = {name for demand in demands for name in demand.streams}
     found = [f"streams.{name}: no job reads it" for name in environment.streams if name not in read]
     found += [
         f"kafka.{name}.version: nobody has confirmed that {cluster.tier} brokers take {cluster.version} "

@@ -11,7 +11,7 @@ from millrace.config.problems import Finding
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import Spread, batch_range, per_partition
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Figure, QueryPlan
 from millrace.sizing.plurals import count
 
@@ -33,13 +33,13 @@ class Source:
 
 
 def plan_query(
-    hop: Hop, job: Job, spread_: Spread, source: Source, held: float
+    demand: QueryDemand, job: Job, spread_: Spread, source: Source, held: float
 ) -> tuple[QueryPlan, list[Finding]]:
     """Return a query's numbers, and a finding for each pinned one that breaks a limit.
 
     Parameters
     ----------
-    hop, job
+    demand, job
         Its demand, and its job.
     spread_
         Cores that it has, and how its partitions meet them.
@@ -48,24 +48,26 @@ def plan_query(
     held
         Records of a batch that its tasks can hold.
     """
-    query = job.queries[hop.query]
-    span = batch_range(hop.work, spread_.effective, held if hop.lands else math.inf, spread_.read_at_once)
-    above = max(span.above, _keeps_up(hop, span.trigger, hop.work.per_record / spread_.effective))
+    query = job.queries[demand.query]
+    span = batch_range(
+        demand.work, spread_.effective, held if demand.lands else math.inf, spread_.read_at_once
+    )
+    above = max(span.above, _keeps_up(demand, span.trigger, demand.work.per_record / spread_.effective))
     problems: list[Finding] = []
     if query.trigger is not None:
-        trigger = Figure(span.trigger, "s", f"pinned; this hop has {hop.share}", "pinned")
+        trigger = Figure(span.trigger, "s", f"pinned; this query has {demand.share}", "pinned")
     else:
-        why = f"waiting and working share this hop's {hop.share}"
-        if hop.lands and hop.work.rate * span.trigger > 0.85 * held:
-            why = f"more would not fit beside a task: {held:,.0f} records; this hop has {hop.share}"
-        trigger = Figure(span.trigger, "s", why, assumed=hop.assumed)
+        why = f"waiting and working share this query's {demand.share}"
+        if demand.lands and demand.work.rate * span.trigger > 0.85 * held:
+            why = f"more would not fit beside a task: {held:,.0f} records; this query has {demand.share}"
+        trigger = Figure(span.trigger, "s", why, assumed=demand.assumed)
     batch = shard = None
     if isinstance(query, SourceQuery):
-        batch, problems = _limit(hop, query, above, _room(span.most, above, held))
+        batch, problems = _limit(demand, query, above, _room(span.most, above, held))
         if source.limits_parts:
             value = per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
-            shard = Figure(value, "records", why, assumed=batch.assumed or hop.assumed)
+            shard = Figure(value, "records", why, assumed=batch.assumed or demand.assumed)
     repartition = None
     if spread_.repartition is not None:
         why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
@@ -73,33 +75,33 @@ def plan_query(
             why = f"an on-demand stream changes its shards; {spread_.cores} cores stay busy"
         elif source.partitions >= spread_.cores:
             why += ", which would leave cores idle in the last wave"
-        repartition = Figure(spread_.repartition, "partitions", why, assumed=hop.assumed)
+        repartition = Figure(spread_.repartition, "partitions", why, assumed=demand.assumed)
     if isinstance(query, StreamQuery) and query.kafka is not None:
         pinned = query.kafka.min_partitions
         if pinned is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
             repartition = Figure(pinned, "partitions", why, "pinned")
     latency = Figure(
-        hop.latency, "s", f"from arrival to commit: {hop.share}" if hop.lands else "the job's SLA"
+        demand.latency, "s", f"from arrival to commit: {demand.share}" if demand.lands else "the job's SLA"
     )
     cores = Figure(
         spread_.cores,
         "cores",
-        f"{hop.least_cores:.2f} are needed",
+        f"{demand.least_cores:.2f} are needed",
         "computed" if job.cores is None else "pinned",
-        assumed=hop.assumed,
+        assumed=demand.assumed,
     )
-    work, each = hop.work, hop.work.per_record / spread_.effective
+    work, each = demand.work, demand.work.per_record / spread_.effective
     taken = work.rate * trigger.value
     seconds = max(work.overhead + taken * each, taken * work.hand_over / spread_.read_at_once)
     took = Figure(
         round(seconds, 3),
         "s",
         f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
-        assumed=hop.assumed,
+        assumed=demand.assumed,
     )
-    again = None if batch is None else _catch_up(hop, job, trigger.value, batch.value, spread_)
-    return QueryPlan(hop.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
+    again = None if batch is None else _catch_up(demand, job, trigger.value, batch.value, spread_)
+    return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
 
 
 def outage_of(job: Job) -> timedelta:
@@ -107,36 +109,36 @@ def outage_of(job: Job) -> timedelta:
     return job.catch_up.outage if job.catch_up is not None else _OUTAGE
 
 
-def _catch_up(hop: Hop, job: Job, trigger: float, limit: int, spread_: Spread) -> Figure[float]:
+def _catch_up(demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: Spread) -> Figure[float]:
     """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches, or what the source hands over.
 
     A shard that nobody reads during a batch's fixed cost hands over as much more in the next call (10 MB at most, 5 s of
     its way out), so only the average binds.
     """
     outage = outage_of(job)
-    work = hop.work
+    work = demand.work
     capacity = limit / max(trigger, work.overhead + limit * work.per_record / spread_.effective)
     handed = spread_.read_at_once / work.hand_over if work.hand_over else math.inf
     # A limit that the shards make is a whole number: a record less may be taken than they hand over.
     bound = ", as much as its shards hand over," if handed <= capacity * (1 + 1 / limit) else ""
     capacity = min(capacity, handed)
-    waiting = hop.work.rate * outage.total_seconds()
-    rate = capacity - hop.work.rate
+    waiting = demand.work.rate * outage.total_seconds()
+    rate = capacity - demand.work.rate
     why = (
         f"after {format_duration(outage)} at the peak: {waiting:,.0f} records wait, "
-        f"{capacity:,.0f} records/s{bound} are taken while {hop.work.rate:,.0f} arrive"
+        f"{capacity:,.0f} records/s{bound} are taken while {demand.work.rate:,.0f} arrive"
     )
     seconds = waiting / rate if rate > 0 else math.inf
-    return Figure(round(seconds, 1), "s", why, assumed=hop.assumed)
+    return Figure(round(seconds, 1), "s", why, assumed=demand.assumed)
 
 
-def _keeps_up(hop: Hop, trigger: float, each: float) -> float:
+def _keeps_up(demand: QueryDemand, trigger: float, each: float) -> float:
     """Return the limit above which full batches take what arrives, and what waited, as fast as was asked.
 
     The range of the limit with ``λ(1 + R/C)`` in the place of ``λ``.
     """
-    rate = hop.work.rate * hop.again
-    return rate * max(trigger, hop.work.overhead / (1 - rate * each))
+    rate = demand.work.rate * demand.again
+    return rate * max(trigger, demand.work.overhead / (1 - rate * each))
 
 
 def _room(most: float, above: float, held: float) -> tuple[float, bool]:
@@ -149,39 +151,39 @@ def _room(most: float, above: float, held: float) -> tuple[float, bool]:
     return min(most, max(held, _SPARE * above)), True
 
 
-def _least(hop: Hop, query: SourceQuery, most: Figure[int]) -> list[Finding]:
+def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
     """A batch that waits for more records than it may take would wait forever, or for its longest delay."""
     reading = query.kafka if isinstance(query, StreamQuery) else None
     least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:
         return []
     allowed = f"at most {most.value}, the most that the plan lets a batch take: {most.why}"
-    return [Finding((*hop.path, "kafka", "min_records_per_batch"), str(least), allowed)]
+    return [Finding((*demand.path, "kafka", "min_records_per_batch"), str(least), allowed)]
 
 
 def _limit(
-    hop: Hop, query: SourceQuery, above: float, room: tuple[float, bool]
+    demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = room
     pinned = query.records_per_batch
-    longest = f"{hop.work.longest_batch:g} s"
+    longest = f"{demand.work.longest_batch:g} s"
     if pinned is None:
         why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
         if held:
             why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
-        figure = Figure(max(1, math.floor(most)), "records", why, assumed=hop.assumed)
-        return figure, _least(hop, query, figure)
+        figure = Figure(max(1, math.floor(most)), "records", why, assumed=demand.assumed)
+        return figure, _least(demand, query, figure)
     figure = Figure(pinned, "records", f"pinned, between {above:,.0f} and {most:,.0f}", "pinned")
     if above < pinned <= most:
         return figure, []
     reason = (
         (
             f"fewer and the backlog grows, as {above:,.0f} arrive in the time of a batch"
-            if hop.again == 1
-            else f"fewer and it does not catch up: full batches must take {hop.again:.2f} times the peak"
+            if demand.again == 1
+            else f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
         )
         if pinned <= above
-        else f"more and a full batch takes longer than {longest} of this hop's {hop.share}"
+        else f"more and a full batch takes longer than {longest} of this query's {demand.share}"
     )
     allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
-    return figure, [Finding((*hop.path, "records_per_batch"), str(pinned), allowed)]
+    return figure, [Finding((*demand.path, "records_per_batch"), str(pinned), allowed)]

@@ -86,7 +86,7 @@ def _splits(environment: Environment, name: str) -> Iterator[tuple[str, Environm
 
 
 def _changes(job: Job) -> Iterator[tuple[str, Job]]:
-    """Yield changes, the mildest of each kind first: unpinning, time, fixed cost, speed, one hop less."""
+    """Yield changes, the mildest of each kind first: unpinning, time, fixed cost, speed, one query less."""
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:
             default: Any = type(job).model_fields[key].get_default()
@@ -127,7 +127,7 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
     if derived and any(isinstance(query, SourceQuery) for query in job.queries.values()):
         rest = {name: query for name, query in job.queries.items() if name not in derived}
         yield (
-            f"one hop less: {', '.join(sorted(derived))} as direct queries, where source and sink allow it",
+            f"one query less: {', '.join(sorted(derived))} as direct queries, where source and sink allow it",
             job.model_copy(update={"queries": rest}),
         )
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 
 from millrace.config.model import Environment, Stream
+from millrace.config.streams import MskCluster
 from millrace.config.units import format_duration
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import JobPlan, StreamPlan
 from millrace.sizing.plurals import count
 from millrace.sizing.query import outage_of
@@ -25,7 +26,7 @@ MANY, FEW = 1_000_000.0, 1 / 60
 
 def risks(
     environment: Environment,
-    hops: list[Hop],
+    demands: list[QueryDemand],
     streams: Mapping[str, StreamPlan],
     jobs: Mapping[str, JobPlan],
 ) -> Iterator[str]:
@@ -33,7 +34,7 @@ def risks(
 
     Parameters
     ----------
-    environment, hops
+    environment, demands
         What is asked for.
     """
     for name, stream in environment.streams.items():
@@ -46,25 +47,31 @@ def risks(
             yield f"{where}: {rate * traffic.peak_factor:,.0f} records/s at peak; is the rate one a second?"
         elif rate < FEW:
             yield f"{where}: {rate:g} records/s is one in {_about(1 / rate)}; is the rate one a second?"
+        cluster = environment.kafka.get(stream.cluster_name or "")
+        if isinstance(cluster, MskCluster) and cluster.existing is not None and not stream.theirs:
+            yield (
+                f"streams.{name}: the topic is made on the existing cluster {stream.cluster_name}; `existing: true` reads "
+                "one that is there"
+            )
         if (share := fullness(stream, streams[name])) > FULL:
             shards = streams[name].expected_partitions.value
             yield (
                 f"streams.{name}: {count(shards, stream.parts.removesuffix('s'))} {share:.0%} full at peak, if no key is hot; "
                 "`partition_buffer` adds spare ones"
             )
-    for hop in hops:
-        again = jobs[hop.job].queries[hop.query].catch_up_seconds
-        outage = outage_of(environment.jobs[hop.job])
+    for demand in demands:
+        again = jobs[demand.job].queries[demand.query].catch_up_seconds
+        outage = outage_of(environment.jobs[demand.job])
         if again is None or again.value <= SLOW * outage.total_seconds():
             continue
         took = "never" if math.isinf(again.value) else f"{_about(again.value)} later"
-        asked = environment.jobs[hop.job].catch_up is not None
+        asked = environment.jobs[demand.job].catch_up is not None
         remedy = (
             ""
             if asked
             else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
         )
-        yield f"jobs.{hop.job}.queries.{hop.query}: {format_duration(outage)} away is caught up {took}{remedy}"
+        yield f"jobs.{demand.job}.queries.{demand.query}: {format_duration(outage)} away is caught up {took}{remedy}"
 
 
 def fullness(stream: Stream, sized: StreamPlan) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from millrace.config.model import Stream
 from millrace.config.problems import Finding
 from millrace.sizing.capacity import partitions_for, whole_cores
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Figure
 from millrace.sizing.plurals import count
 from millrace.sizing.tables import a_second, limits
@@ -67,7 +67,7 @@ def demands(stream: Stream, readers: int, again: float = 0.0) -> tuple[Demand, .
 
 
 def partitions(
-    name: str, stream: Stream, readers: Sequence[Hop], cores: int | None, spare: float = 0.0
+    name: str, stream: Stream, readers: Sequence[QueryDemand], cores: int | None, spare: float = 0.0
 ) -> tuple[Figure[int], Finding | None]:
     """Size a stream.
 
@@ -88,9 +88,14 @@ def partitions(
         What readers find, and a finding where a pinned number is below what the traffic needs.
     """
     unit = stream.parts
-    shared = [hop.again for hop in readers if not hop.fan_out]
+    shared = [query_demand.again for query_demand in readers if not query_demand.fan_out]
     # Who reads a shard shares its way out in equal parts, whoever of them catches up.
-    again = max([len(shared) * max(shared, default=0.0), *(hop.again for hop in readers if hop.fan_out)])
+    again = max(
+        [
+            len(shared) * max(shared, default=0.0),
+            *(query_demand.again for query_demand in readers if query_demand.fan_out),
+        ]
+    )
     binding = max(demands(stream, len(shared), again), key=lambda demand: (demand.fewest, demand.partitions))
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
@@ -111,7 +116,7 @@ def partitions(
         binding = replace(binding, why=f"{binding.why}, {spare:.0%} to spare")
     if not readers:
         return Figure(fewest, unit, f"{binding.why}; no job reads it", assumed=assumed), None
-    main = max(readers, key=lambda hop: hop.needed)
+    main = max(readers, key=lambda query_demand: query_demand.needed)
     own = cores or whole_cores(main.needed)
     shards = partitions_for(own, main.needed, fewest)
     assumed = assumed or main.assumed

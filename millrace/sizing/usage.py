@@ -8,16 +8,16 @@ from millrace.config.model import Environment, Job
 from millrace.config.queries import Landing, written
 from millrace.sizing.capacity import Spread
 from millrace.sizing.cost import GB, SECONDS, item
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import CostItem, QueryPlan
-from millrace.sizing.stored import kept_days, stored_gb
+from millrace.sizing.storage import kept_days, stored_gb
 from millrace.sizing.tables import PriceTable, limits
 
 
 def usage_cost(
     environment: Environment,
     job: Job,
-    hops: Sequence[Hop],
+    demands: Sequence[QueryDemand],
     queries: Mapping[str, QueryPlan],
     spreads: Sequence[Spread],
     prices: PriceTable,
@@ -26,30 +26,30 @@ def usage_cost(
 
     Parameters
     ----------
-    environment, job, hops, queries, spreads
+    environment, job, demands, queries, spreads
         The job, its queries' demand, their plans, and how they meet their cores.
     """
     known = limits()
     batches = landed = derived = rewritten = 0.0
     days, guess = kept_days(environment), False
     puts = SECONDS / known["usage.lease_seconds"]
-    for hop, spread in zip(hops, spreads, strict=True):
-        apart = _apart(hop, queries[hop.query].trigger_seconds.value, spread)
+    for demand, spread in zip(demands, spreads, strict=True):
+        apart = _apart(demand, queries[demand.query].trigger_seconds.value, spread)
         each = SECONDS / apart
         batches += each
         # A task writes a file of its own where it has records.
-        records = hop.work.rate * hop.average * apart
+        records = demand.work.rate * demand.average * apart
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
-        query = job.queries[hop.query]
-        added = stored_gb(environment, query, hop) * SECONDS
+        query = job.queries[demand.query]
+        added = stored_gb(environment, query, demand) * SECONDS
         if isinstance(query, Landing):
             landed += added
         else:
             derived += added
             # Only a transform makes it a guess that every record is a row.
             guess |= added > 0 and any(each.transform is not None for each in written(query).values())
-        rewritten += stored_gb(environment, query, hop, iceberg=True) * 86_400 * days
-    assumed = any(hop.assumed for hop in hops)
+        rewritten += stored_gb(environment, query, demand, iceberg=True) * 86_400 * days
+    assumed = any(demand.assumed for demand in demands)
     # Batches of so long share a call, and a query whose batches are further apart than that has a call for each.
     called = min(batches, SECONDS / known["usage.metrics_seconds"])
     logged = batches * known["usage.log_bytes_per_batch"] / GB
@@ -93,7 +93,7 @@ def usage_cost(
     return (*stored, *lines)
 
 
-def _apart(hop: Hop, trigger: float, spread: Spread) -> float:
+def _apart(demand: QueryDemand, trigger: float, spread: Spread) -> float:
     """Seconds from one batch to the next at the average rate: the trigger, or D* = a/(1 − ρ) where that is longer."""
-    load = hop.work.rate * hop.average * hop.work.per_record / spread.effective
-    return max(trigger, hop.work.overhead / (1 - load))
+    load = demand.work.rate * demand.average * demand.work.per_record / spread.effective
+    return max(trigger, demand.work.overhead / (1 - load))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -330,6 +331,37 @@ def test_a_transform_that_breaks_the_contract_is_refused_at_start(
 ) -> None:
     with pytest.raises(StartError, match=message):
         Pipeline(spark, table, tmp_path, transform=transform)
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "message"),
+    [
+        ("rows.select('flight', rows['quantity'])", 2, r"`quantity` cannot be resolved"),
+        ("rows.quantity", 2, "quantity"),
+        ("1 / 0", 2, "division by zero"),
+    ],
+)
+def test_a_transform_that_fails_on_the_columns_that_there_are_names_its_line_and_them(
+    spark: SparkSession,
+    table: Names,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    line: int,
+    message: str,
+) -> None:
+    """As that of a new project whose schema was replaced."""
+    (tmp_path / "failing_pipeline.py").write_text(f"def with_total(rows):\n    return {body}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "failing_pipeline", raising=False)
+    name = "failing_pipeline:with_total"
+    pipe = Pipeline(spark, table, tmp_path)
+    compose = Composition((), load_transform(name), name)
+    with pytest.raises(StartError, match=message) as told:
+        compose.schema(spark, pipe.landing)
+    assert str(told.value).startswith(f"transform {name}, failing_pipeline.py:{line}: ")
+    assert re.search(r"; it is given _id, .*flight", str(told.value))
+    assert "\n" not in str(told.value)
 
 
 def test_a_transform_is_found_by_name() -> None:

@@ -23,7 +23,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from tests.spark.batches import DDL, KAFKA, Events, frame, good, kafka_rows, log_offsets
 
@@ -98,7 +98,7 @@ def forget(pipe: Pipeline) -> None:
 
 
 class NoLookUp(IcebergSink):
-    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> AppendResult:
         assert bound is None
         assert not more["added"]
         return super().append(batch, bound, *figures, **more)

@@ -22,7 +22,7 @@ from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, Place
-from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.offsets import MOST_CONDITIONS, offset_bound
 from tests.spark import test_derive, test_direct
 from tests.spark.batches import (
@@ -222,7 +222,9 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
     looked: list[tuple[bool, int]] = []
 
     class Noting(IcebergSink):
-        def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+        def append(
+            self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any
+        ) -> AppendResult:
             looked.append((bound is not None and bound.rows is None, len(more["added"])))
             return super().append(batch, bound, *figures, **more)
 

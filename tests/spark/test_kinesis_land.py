@@ -21,7 +21,7 @@ from millrace.etl.record.errors import LossError, ReopenError
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis.guard import FURTHER, KinesisGuard
 from tests.faults.feed import aggregate as packed
 from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, ids, kinesis_rows, lander, log_offsets
@@ -325,7 +325,7 @@ class Looks(IcebergSink):
 
     rows: list[int] = field(default_factory=list)
 
-    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> AppendResult:
         assert bound is not None
         there = batch.sparkSession.table(str(self.table))
         self.rows.append((there if bound.rows is None else there.where(bound.rows)).count())

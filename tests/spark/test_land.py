@@ -18,7 +18,7 @@ from millrace.etl.record import accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.lookup_bounds import Bound, OutsideBoundError, with_first_that_holds
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis import guard as kinesis_guard
 from tests.spark.batches import (
     DDL,
@@ -45,7 +45,7 @@ class CountingSink(IcebergSink):
     attempts: list[Bound | None] = field(default_factory=list)
     added: list[Any] = field(default_factory=list)
 
-    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> Appended:
+    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> AppendResult:
         self.attempts.append(bound)
         self.added.append(more["added"])
         return super().append(batch, bound, *figures, **more)

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job import run
 from millrace.etl.launch.settings import parse
+from millrace.etl.queries import components
 from millrace.etl.queries.direct import Director
 from millrace.etl.queries.land import Lander
 from millrace.etl.record.errors import StartError
@@ -49,6 +50,43 @@ def innermost(handle: Any) -> Any:
     while hasattr(handle, "handle"):
         handle = handle.handle
     return handle
+
+
+def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One deployment starts both jobs."""
+    landed, taken, told = table("landed_later"), table("taken"), Events()
+    derive = {
+        "kind": "derive", "name": "take", "source_table": f"tests.{landed.name}", "enrich": [], "transform": None,
+        "sink": {"kind": "iceberg", "table": f"tests.{taken.name}"}, "trigger_seconds": 0.0, "state": None,
+        "dead_letters": None, "route": None, "latest_by": [],
+    }  # fmt: skip
+    waits: list[float] = []
+
+    def make(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            schema = tmp_path / "text.ddl"
+            schema.write_text("text STRING")
+            land = {
+                "kind": "land", "name": "later", "source": source("later", "later", "main"), "table": f"tests.{landed.name}",
+                "format": "text", "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
+                "trigger_seconds": 1.0, "repartition": None,
+            }  # fmt: skip
+            run.build(spark, job(tmp_path / "lands", land), {}, Events().reporter)
+
+    monkeypatch.setattr(components, "sleep", make)
+    (query,) = run.build(spark, job(tmp_path / "derives", derive), {}, told.reporter)
+    assert query.name == "take"
+    assert len(waits) == 2
+    assert [e["table"] for e in told.all() if e["event"] == "waiting_for_table"] == [str(landed)]
+    monkeypatch.setattr(components, "LANDING_SECONDS", 0.0)
+    derive["source_table"] += "_never"
+    with pytest.raises(
+        StartError, match=r"there is no table .*landed_later_0_never; start the job that lands it first"
+    ):
+        run.build(spark, job(tmp_path / "never", derive), {}, told.reporter)
 
 
 def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_path: Path) -> None:

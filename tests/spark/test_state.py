@@ -25,7 +25,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.iceberg import Appended, IcebergSink
+from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -272,7 +272,7 @@ def test_two_streams_are_joined_once(
 
     def counted(
         sink: IcebergSink, batch: DataFrame, bound: Bound | None, *rest: Any, **more: Any
-    ) -> Appended:
+    ) -> AppendResult:
         if sink.table.name.startswith("sink"):
             writes.append(bound)
         return append(sink, batch, bound, *rest, **more)

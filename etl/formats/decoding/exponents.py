@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .rows import every, reason
+from .rows import holds_for_all, reason
 
 MOST_DIGITS = 1000
 """Of a decimal; Jackson reads no longer number since 2.15."""
@@ -76,7 +76,7 @@ def finite(kind: DataType, value: Column) -> Column | None:
         The column. Of one that holds arrays or maps it must be no expression that takes long: Spark evaluates it again, as
         it has no generated code for what is asked of each item.
     """
-    return every(
+    return holds_for_all(
         kind, value, lambda k, v: F.abs(v) != float("inf") if isinstance(k, DoubleType | FloatType) else None
     )
 

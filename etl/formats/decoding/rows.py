@@ -45,10 +45,10 @@ def texts(kind: DataType, value: Column) -> Column | None:
     value
         The column; one that is null holds no text.
     """
-    return every(kind, value, lambda k, v: valid_text(v) if isinstance(k, StringType) else None)
+    return holds_for_all(kind, value, lambda k, v: valid_text(v) if isinstance(k, StringType) else None)
 
 
-def every(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
+def holds_for_all(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     """Whether something holds of everything in a value, at any depth; None for a kind of which nothing is asked.
 
     Parameters
@@ -60,15 +60,15 @@ def every(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
     """
     found: Column | None = None
     if isinstance(kind, ArrayType):
-        if every(kind.elementType, value, leaf) is not None:
+        if holds_for_all(kind.elementType, value, leaf) is not None:
             found = F.forall(value, _asking(kind.elementType, leaf))
     elif isinstance(kind, MapType):
         for part, taken in ((kind.keyType, F.map_keys), (kind.valueType, F.map_values)):
-            if every(part, value, leaf) is not None:
+            if holds_for_all(part, value, leaf) is not None:
                 found = _both(found, F.forall(taken(value), _asking(part, leaf)))
     elif isinstance(kind, StructType):
         for field in kind.fields:
-            found = _both(found, every(field.dataType, value.getField(field.name), leaf))
+            found = _both(found, holds_for_all(field.dataType, value.getField(field.name), leaf))
     else:
         found = leaf(kind, value)
     return None if found is None else value.isNull() | found
@@ -82,7 +82,7 @@ def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
     """:func:`every` of one element, as a function of it alone: Spark counts the parameters."""
 
     def asked(value: Column) -> Column:
-        judged = every(kind, value, leaf)
+        judged = holds_for_all(kind, value, leaf)
         return F.lit(True) if judged is None else judged
 
     return asked

@@ -11,7 +11,7 @@ import numpy as np
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.history import Batch, Floats, History, Query, Stage
 from millrace.advisor.job_context import Setting, Subject
-from millrace.advisor.statistics import Estimate, covered, median, settled
+from millrace.advisor.statistics import Estimate, median, settled, union_seconds
 
 LEAST = 8
 """Settled batches below which nothing is said of a query's times: an interval of fewer is too wide to act on."""
@@ -150,7 +150,7 @@ def _working(batch: Batch) -> float:
         return 0.0
     begins = np.concatenate([each.launched for each in tables])
     ends = np.concatenate([each.finished for each in tables])
-    return covered(np.maximum(begins, batch.begun), np.minimum(ends, batch.ended + 1))
+    return union_seconds(np.maximum(begins, batch.begun), np.minimum(ends, batch.ended + 1))
 
 
 def figure(name: str, value: Estimate | float, unit: str = "") -> Evidence:

@@ -62,7 +62,7 @@ def simulate_command(
         typer.Option(
             "--outage",
             metavar="AT:TIME",
-            help="The job does not run for TIME from AT on, such as 2h:15m. Repeatable.",
+            help="Stop the job at AT for TIME, such as 2h:15m: after two hours, for 15 minutes. Repeatable.",
         ),
     ] = None,
     reshard: Annotated[

@@ -116,7 +116,9 @@ def _manifests(
         conf: Callable[[str], str | None] = document["spark"].get
         planned = SPARK[document["engine_version"]]
     except (KeyError, SettingsError) as error:
-        raise AnotherReleaseError(f"its launch document is of another release ({error})") from error
+        raise AnotherReleaseError(
+            f"another release of Millrace wrote its launch document ({error})"
+        ) from error
     kept = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
         with told(f"reading the checkpoint of {job}/{query.name}"):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
-from typing import Annotated, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -11,6 +13,10 @@ from rich.console import Console
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import hint
 from millrace.cli.shared.options import EnvironmentName
+
+if TYPE_CHECKING:
+    from millrace.config import Environment
+    from millrace.config.problems import Finding
 
 sandbox_app = typer.Typer(
     help="Run an environment on this machine; stop what a sandbox left running.", no_args_is_help=True
@@ -29,7 +35,7 @@ def demo(
     ] = "local",
     spark: Annotated[
         str | None,
-        typer.Option(help="Spark line for both jobs, such as 4.1."),
+        typer.Option(help="Spark version of both jobs, such as 4.1."),
     ] = None,
     keep: Annotated[bool, typer.Option(help="Leave the servers running and print their addresses.")] = False,
 ) -> None:
@@ -93,8 +99,13 @@ def run_here(
 
     loaded = load(env)
     if loaded.account not in (None, ACCOUNT):
-        allowed = f'left out, or "{ACCOUNT}": jobs on this machine run in no AWS account'
+        allowed = (
+            f'left out, or "{ACCOUNT}": jobs on this machine run in no AWS account; another environment may `extends: '
+            f"{loaded.name}` with `account: null`, and null for what exists elsewhere"
+        )
         raise loaded.places.error([Finding(("account",), allowed=allowed, value=str(loaded.account))])
+    if lacking := list(_without_server(loaded)):
+        raise loaded.places.error(lacking)
     feeds = {
         stream: traffic.feed_of(loaded, stream, Shape(per_second=rate), seed) for stream in loaded.streams
     }
@@ -103,6 +114,26 @@ def run_here(
         typer.echo(f"{table}: {landed.rows:,} rows, the first after {landed.first_seconds:.0f} s; example:")
         typer.echo(f"  {', '.join(f'{name}={value}' for name, value in landed.example.items())}")
     hint(f"kill, reshard and check every record: millrace verify --env {env} --sandbox --yes")
+
+
+def _without_server(loaded: Environment) -> Iterator[Finding]:
+    """Sinks that the sandbox cannot have, unless somebody brings a LocalStack of their own."""
+    from millrace.config import Finding
+    from millrace.config.queries import written
+
+    if os.environ.get("LOCALSTACK_ENDPOINT"):
+        return
+    for job_name, job in loaded.jobs.items():
+        for name, query in job.queries.items():
+            for place, each in written(query).items():
+                if each.sink.not_in_sandbox is not None:
+                    allowed = (
+                        f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "
+                        f"that has it, or write an environment with `extends: {loaded.name}` and null for this query"
+                    )
+                    yield Finding(
+                        ("jobs", job_name, "queries", name, *place, "sink"), each.sink.kind, allowed
+                    )
 
 
 @sandbox_app.command()

@@ -71,7 +71,7 @@ def upgrade(
     others = steps.shared(found, aws.names.prefix)
     if others:
         raise steps.UpgradeError(
-            f"{', '.join(others)} would change too, and other jobs depend on it; run "
+            f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
     tables = tables_of(aws, assembly, own)

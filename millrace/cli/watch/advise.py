@@ -61,7 +61,9 @@ def advise_command(
     env: Annotated[
         str | None,
         typer.Option(
-            "--env", metavar="NAME", help="Environment of the job; changes then name keys of its file."
+            "--env",
+            metavar="NAME",
+            help="Environment of the job; the advice then names the keys to change in its file.",
         ),
     ] = None,
     job: Annotated[
@@ -76,7 +78,10 @@ def advise_command(
     finding: Numbers = None,
     html: Html = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, with forecasts for --score.")
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object. Keep it: --score compares its forecasts with a later log."
+        ),
     ] = False,
 ) -> None:
     """Read the event log of a Spark Structured Streaming application and recommend changes.

@@ -101,6 +101,10 @@ class SinkConfig(Model, ABC):
         Groups of jars that EMR Serverless lacks, each with the reason in words.
     lake_formats, spark_extensions, spark
         What Glue puts on the class path (``--datalake-formats``), and Spark settings.
+    paid_by_write
+        What AWS counts of its writes, where they are on no line of a plan's bill; empty where nothing is.
+    not_in_sandbox
+        Why the sandbox has none; None where it has.
     keeps
         Why a query cannot start from the beginning: what is written stays; None where it can.
     """
@@ -118,6 +122,8 @@ class SinkConfig(Model, ABC):
     lake_formats: ClassVar[tuple[str, ...]] = ()
     spark_extensions: ClassVar[tuple[str, ...]] = ()
     spark: ClassVar[Mapping[str, str]] = {}
+    paid_by_write: ClassVar[str] = ""
+    not_in_sandbox: ClassVar[str | None] = None
     keeps: ClassVar[str | None] = None
 
     kind: str

@@ -15,6 +15,7 @@ class DeltaSink(FileSink):
 
     promise = Promise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
     lake_formats = ("delta",)
+    not_in_sandbox = "set-up leaves its jars out"
     # Delta wants both, also for a table that is known by its path (Delta documentation, "Set up Apache Spark with
     # Delta Lake"); it takes Spark's own catalog, and ours stays Iceberg's.
     spark_extensions = ("io.delta.sql.DeltaSparkSessionExtension",)

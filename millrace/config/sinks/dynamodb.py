@@ -23,6 +23,8 @@ class DynamoDbSink(SinkConfig):
     )
     in_python = True
     gateways = ("dynamodb",)
+    paid_by_write = "DynamoDB write requests"
+    not_in_sandbox = "LocalStack fetches its DynamoDB from the internet at the first call"
 
     kind: Literal["dynamodb"]
     table: str = Field(

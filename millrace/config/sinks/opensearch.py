@@ -26,6 +26,7 @@ class OpenSearchSink(SinkConfig):
         "new documents and duplicates",
     )
     in_python = True
+    not_in_sandbox = "LocalStack fetches its OpenSearch from the internet at the first call"
 
     kind: Literal["opensearch"]
     domain: DomainArn = Field(

@@ -51,7 +51,7 @@ class StreamMetrics:
 
 @dataclass(frozen=True)
 class StreamReader:
-    """A query that lands a stream: the SLA of its hop and its trigger in seconds."""
+    """A query that lands a stream: its share of the SLA and its trigger in seconds."""
 
     job: str
     query: str

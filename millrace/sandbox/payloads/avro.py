@@ -25,7 +25,7 @@ def payloads(form: AvroFormat, path: Path) -> Payloads:
     if form.framing != "none":
         if form.writers is None:
             raise SandboxError(
-                "records for a registry are made with its schemas as files: give them as writers"
+                "records for a schema registry are made from schema files: name their folder in `writers`"
             )
         # The newest: ids count up, and a UUID's file is as good as another.
         folder = next(p for p in (path.parent, *path.parents) if (p / form.writers).is_dir()) / form.writers

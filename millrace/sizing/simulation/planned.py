@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
-from millrace.sizing.demand import hops
+from millrace.sizing.demand import query_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
@@ -17,7 +17,7 @@ from millrace.sizing.tables import limits
 
 def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
     """Return the streams whose records a job handles, in the order of its queries."""
-    found = [name for hop in hops(environment)[0] if hop.job == job for name in hop.streams]
+    found = [name for demand in query_demands(environment)[0] if demand.job == job for name in demand.streams]
     return tuple(dict.fromkeys(found))
 
 
@@ -87,8 +87,8 @@ def scenario(
         Of all chance.
     """
     sized = plan.jobs[job]
-    own = [hop for hop in hops(environment)[0] if hop.job == job]
-    total = sum(sized.queries[hop.query].cores.value for hop in own)
+    own = [demand for demand in query_demands(environment)[0] if demand.job == job]
+    total = sum(sized.queries[demand.query].cores.value for demand in own)
     landing = {
         query.table: name
         for name, query in environment.jobs[job].queries.items()
@@ -96,26 +96,26 @@ def scenario(
     }
     loads, changed = [], []
     # Who reads another's commits comes after it.
-    for hop in sorted(own, key=lambda each: not each.lands):
-        query = environment.jobs[job].queries[hop.query]
-        numbers = sized.queries[hop.query]
-        source: Arrivals | str = _together(arrivals, hop.streams, hop.part)
+    for demand in sorted(own, key=lambda each: not each.lands):
+        query = environment.jobs[job].queries[demand.query]
+        numbers = sized.queries[demand.query]
+        source: Arrivals | str = _together(arrivals, demand.streams, demand.part)
         divided: tuple[Part, ...] = ()
         if isinstance(query, SourceQuery):
-            count = hop.partitions or sum(
-                plan.streams[name].expected_partitions.value for name in hop.streams
+            count = demand.partitions or sum(
+                plan.streams[name].expected_partitions.value for name in demand.streams
             )
             divided = parts(count, min(skew, count))
-            changed += [(hop.query, Reshard(at, parts(after, min(skew, after)))) for at, after in reshards]
+            changed += [(demand.query, Reshard(at, parts(after, min(skew, after)))) for at, after in reshards]
         elif isinstance(query, DeriveQuery) and len(query.reads) == 1 and query.source in landing:
             source = landing[query.source]
         else:  # landed by another job, or by two queries: its records come as they arrive there
             divided = parts(max(1, numbers.cores.value))
         loads.append(
             QueryLoad(
-                name=hop.query,
-                overhead=hop.work.overhead - hop.speed.wave,
-                per_record=hop.work.per_record,
+                name=demand.query,
+                overhead=demand.work.overhead - demand.speed.wave,
+                per_record=demand.work.per_record,
                 trigger=numbers.trigger_seconds.value,
                 source=source,
                 parts=divided,
@@ -126,10 +126,10 @@ def scenario(
                     if numbers.records_per_partition is None
                     else float(numbers.records_per_partition.value)
                 ),
-                wave=hop.speed.wave,
+                wave=demand.speed.wave,
                 repartition=None if numbers.repartition is None else numbers.repartition.value,
                 repartition_overhead=limits()["spark.repartition.overhead"],
-                hand_over=hop.work.hand_over,
+                hand_over=demand.work.hand_over,
             )
         )
     seconds = max(each.seconds for each in arrivals.values())

@@ -149,6 +149,32 @@ def test_the_help_has_four_groups() -> None:
         assert all(f" {name} " in shown for name in commands)
 
 
+@pytest.mark.usefixtures("signed_out")
+def test_sinks_that_the_sandbox_lacks_are_told_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCALSTACK_ENDPOINT", raising=False)
+    project = tmp_path / "shop"
+    assert millrace("init", str(project)).returncode == 0
+    file = project / "environments" / "dev.yaml"
+    query = (
+        "\n      {}: {{kind: derive, source: orders_landed, sink: {{kind: {}}}, dead_letters: {}_letters}}"
+    )
+    domain = "opensearch, domain: 'arn:aws:es:us-east-1:111122223333:domain/shop', index: orders, endpoint: 'https://search-shop.us-east-1.es.amazonaws.com'"
+    more = query.format("newest", "dynamodb, table: newest", "newest") + query.format(
+        "found", domain, "found"
+    )
+    file.write_text(file.read_text().replace("    queries:", f"    queries:{more}", 1))
+    done = millrace("sandbox", "run", "--env", "dev", cwd=project)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert (
+        "jobs.orders.queries.newest.sink is dynamodb; allowed: a sink that the sandbox has: LocalStack"
+        in done.stderr
+    )
+    assert "jobs.orders.queries.found.sink is opensearch" in done.stderr
+    assert "LOCALSTACK_ENDPOINT" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

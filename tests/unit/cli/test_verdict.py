@@ -91,6 +91,23 @@ def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
     assert "assumed-rates" in kinds(plan_verdict(doubt(guessed, plan(guessed))))
 
 
+def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_text: Loader) -> None:
+    """A DynamoDB table's write requests may cost more than all the rest."""
+    sink = "      status: {kind: derive, source: clicks_landed, sink: {kind: SINK}, dead_letters: letters}\n"
+    for of_sink, told in (
+        (
+            "dynamodb, table: pages",
+            ["no line of the bill has the DynamoDB write requests of status: up to 2.63 billion a month"],
+        ),
+        ("iceberg, table: pages", []),
+    ):
+        line = sink.replace("SINK", of_sink)
+        line = line if told else line.replace(", dead_letters: letters", "")
+        environment = from_text(text(rate="1000", sla="120s", more=line))
+        risks = plan_verdict(doubt(environment, plan(environment))).risks
+        assert [risk.words for risk in risks if risk.kind == "unpriced-writes"] == told
+
+
 def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) -> None:
     environment = from_text(text(rate="990", size="1KiB", sla="60s", per_core="100000"))
     seen = doubt(environment, plan(environment))

@@ -165,9 +165,9 @@ def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
 def test_a_version_of_another_release_is_not_checked_here(shop: Shop) -> None:
     shop.begin()
     aws = Aws(shop.names, lambda _: shop.s3)
-    with pytest.raises(AnotherReleaseError, match=r"of another release .*not_yet_known"):
+    with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*not_yet_known"):
         checkpoint_refusals(aws, "clicks", document(not_yet_known=1))
-    with pytest.raises(AnotherReleaseError, match=r"of another release .*9\.9"):
+    with pytest.raises(AnotherReleaseError, match=r"another release of Millrace .*9\.9"):
         checkpoint_refusals(aws, "clicks", document() | {"engine_version": "9.9"})
 
 

@@ -10,7 +10,7 @@ from millrace.config import load
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
-from millrace.sizing.demand import hops
+from millrace.sizing.demand import query_demands
 from millrace.sizing.derivation import explain
 from millrace.sizing.measured import Speed, speed
 from millrace.sizing.tables import limits
@@ -101,7 +101,7 @@ def test_a_jobs_rate_is_for_all_and_a_querys_for_itself(project: Path) -> None:
     )
     assert (of(environment).per_record, of(environment).overhead) == (1 / 250, 4)
     assert (of(environment, "pages").per_record, of(environment, "pages").overhead) == (1 / 1000, 2)
-    assert {hop.query: hop.work.per_record for hop in hops(environment)[0]} == {
+    assert {demand.query: demand.work.per_record for demand in query_demands(environment)[0]} == {
         "land": 1 / 250,
         "pages": 1 / 1000,
     }

@@ -26,6 +26,26 @@ def leaves(node: Node) -> Iterator[Node]:
         yield from leaves(each)
 
 
+def test_a_share_of_another_jobs_sla_names_that_job(from_text: Loader) -> None:
+    """A job of seconds that derives from another's table takes from the time in which that job lands."""
+    second = """\
+  quick:
+    engine: glue
+    latency: 20s
+    rate: {records_per_second_per_core: 1000, batch_overhead: 2s, basis: measured}
+    queries:
+      newest:
+        kind: derive
+        source: clicks_landed
+        sink: {kind: iceberg, table: newest}
+"""
+    environment = from_text(text(rate="900", sla="300s", more=second))
+    found = explain(environment, plan(environment), "jobs.clicks.queries.land.trigger_seconds")
+    (share,) = (each for each in found.inputs if each.name == "S")
+    assert share.how == "10 s (half of the 20 s SLA of job quick, deriving takes the rest)"
+    assert [each.value for each in share.inputs] == ["20 s"]
+
+
 @pytest.mark.parametrize("name", environments(ROOT))
 def test_every_number_has_a_derivation_that_ends_in_its_sources(name: str) -> None:
     environment = load(name, root=ROOT)

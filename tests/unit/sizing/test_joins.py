@@ -7,7 +7,7 @@ import pytest
 from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
-from millrace.sizing.demand import hops
+from millrace.sizing.demand import query_demands
 from millrace.sizing.files import batch_bytes
 from millrace.sizing.simulation import Arrivals, planned
 from tests.unit.sizing.conftest import Loader, text
@@ -84,12 +84,14 @@ def test_a_batch_brings_what_both_tables_do(from_text: Loader) -> None:
 
 def test_a_stream_that_both_tables_hold_is_read_twice(from_text: Loader) -> None:
     again = JOINED.replace("source: small, table", "source: large, table")
-    hop = next(
-        hop for hop in hops(from_text(again.format(first="small", second="large")))[0] if not hop.lands
+    demand = next(
+        demand
+        for demand in query_demands(from_text(again.format(first="small", second="large")))[0]
+        if not demand.lands
     )
-    assert hop.work.rate == 40_000
-    assert hop.streams == {"large": 1.0}
-    assert hop.average == 1.0
+    assert demand.work.rate == 40_000
+    assert demand.streams == {"large": 1.0}
+    assert demand.average == 1.0
 
 
 def test_a_simulated_join_takes_the_records_of_both_tables(from_text: Loader) -> None:

@@ -1,4 +1,4 @@
-"""Plans of whole environments: the advice's examples, limits, hops, pins, costs."""
+"""Plans of whole environments: the advice's examples, limits, demands, pins, costs."""
 
 import json
 from dataclasses import replace
@@ -9,7 +9,7 @@ import pytest
 from millrace.config import ConfigurationError, environments, load
 from millrace.config.units import parse_duration
 from millrace.sizing import Plan, plan, total
-from millrace.sizing.demand import hops
+from millrace.sizing.demand import query_demands
 from millrace.sizing.export import to_json
 from millrace.sizing.tables import limits, price_regions, prices
 from tests.unit.sizing.conftest import DERIVE, Loader, text
@@ -267,7 +267,7 @@ def test_a_job_that_reads_some_partitions_has_its_part_of_peak_and_average(from_
     """The average is told in shares of the peak: a job of three has the third of both."""
     topic = KAFKA.format(cluster="tier: standard", retention="1d\n    partitions: 9", rate=1000)
     topic = topic.replace("record_size", "peak_factor: 4, record_size")
-    whole = hops(from_text(topic))[0][0]
+    whole = query_demands(from_text(topic))[0][0]
     head, _, job = topic.partition("  clicks:\n    engine")
     job = "  clicks:\n    engine" + job
     parts = (
@@ -276,9 +276,9 @@ def test_a_job_that_reads_some_partitions_has_its_part_of_peak_and_average(from_
         .replace(".ddl}", f".ddl, kafka: {{partitions: {list(range(n, 9, 3))}}}}}")
         for n in range(3)
     )
-    shared = hops(from_text(head + "".join(parts)))[0]
+    shared = query_demands(from_text(head + "".join(parts)))[0]
     assert (whole.work.rate, whole.average) == (4000, 0.25)
-    assert [(hop.work.rate, hop.average) for hop in shared] == [(pytest.approx(4000 / 3), 0.25)] * 3
+    assert [(demand.work.rate, demand.average) for demand in shared] == [(pytest.approx(4000 / 3), 0.25)] * 3
 
 
 def test_the_streams_of_a_query_ask_for_all_that_it_asks_for(from_text: Loader) -> None:
@@ -295,11 +295,11 @@ def test_the_streams_of_a_query_ask_for_all_that_it_asks_for(from_text: Loader) 
         "    traffic: {records_per_second: 100, record_size: 1KiB, basis: measured}\n"
     )
     environment = from_text(text(more=second).replace("streams:\n", views, 1))
-    (hop,) = (hop for hop in hops(environment)[0] if hop.query == "both")
-    of_each = [hop.of(stream) for stream in ("clicks", "views")]
-    assert hop.read_at_once > 0
-    assert sum(each.needed for each in of_each) == pytest.approx(hop.needed)
-    assert sum(each.read_at_once for each in of_each) == pytest.approx(hop.read_at_once)
+    (demand,) = (demand for demand in query_demands(environment)[0] if demand.query == "both")
+    of_each = [demand.of(stream) for stream in ("clicks", "views")]
+    assert demand.read_at_once > 0
+    assert sum(each.needed for each in of_each) == pytest.approx(demand.needed)
+    assert sum(each.read_at_once for each in of_each) == pytest.approx(demand.read_at_once)
     assert of_each[0].read_at_once / of_each[1].read_at_once == pytest.approx(239)
 
 

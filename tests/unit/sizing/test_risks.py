@@ -11,7 +11,7 @@ from millrace.config import environments, load
 from millrace.sizing import Plan, plan
 from millrace.sizing.simulation.self_check import contradictions
 from tests.unit.sizing.conftest import Loader, text
-from tests.unit.sizing.test_plan import ROOT
+from tests.unit.sizing.test_plan import KAFKA, ROOT
 
 
 def warned(found: Plan, words: str) -> list[str]:
@@ -31,6 +31,17 @@ def test_a_rate_whose_unit_was_mistaken(from_text: Loader, rate: str, said: str)
     found = plan(from_text(text(rate=rate, per_core="1000000", sla="60s")))
     assert warned(found, said)
     assert not warned(plan(from_text(text(rate="1000"))), "is the rate one a second?")
+
+
+def test_a_topic_that_is_made_on_somebody_elses_cluster_is_told(from_text: Loader) -> None:
+    """Whoever forgot `existing: true` reads of a topic that the deployment would make."""
+    cluster = "arn:aws:kafka:us-east-1:111122223333:cluster/shop/0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f-1"
+    theirs = KAFKA.replace(
+        "{{availability_zones: 3}}", "{{vpc: vpc-0a1b2c3d, subnets: [subnet-0a1b2c3d, subnet-1a1b2c3d]}}"
+    )
+    for retention, told in (("1d", 1), ("1d\n    existing: true\n    partitions: 4", 0)):
+        yaml = theirs.format(cluster=f"existing: '{cluster}'", retention=retention, rate=100)
+        assert len(warned(plan(from_text(yaml)), "the topic is made on the existing cluster main")) == told
 
 
 def test_full_shards_and_the_spare_ones_that_a_buffer_adds(from_text: Loader) -> None:

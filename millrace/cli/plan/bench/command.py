@@ -45,9 +45,7 @@ def bench(
     ] = 5,
     partitions: Annotated[
         str,
-        typer.Option(
-            metavar="N,N", help="Numbers of partitions to read; one partition is measured at all limits."
-        ),
+        typer.Option(metavar="N,N", help="Numbers of partitions to measure, such as 1,4."),
     ] = "1,2",
     cores: Annotated[
         str,

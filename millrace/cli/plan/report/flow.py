@@ -13,7 +13,7 @@ from millrace.config.sinks.streams import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
 from millrace.sizing.plurals import count, dollars, large, size
-from millrace.sizing.stored import stored_gb
+from millrace.sizing.storage import stored_gb
 
 _TROUBLES: Mapping[str, str] = {
     "late-at-peak": "late at the peak",
@@ -21,6 +21,7 @@ _TROUBLES: Mapping[str, str] = {
     "catch-up-contradicted": "catches up late",
     "slow-catch-up": "slow to catch up",
     "full-shards": "nearly full",
+    "unpriced-writes": "writes without a price",
     "driver-limit": "near one driver's limit",
 }
 """What a box says of the risks that are its own."""
@@ -131,34 +132,34 @@ _Written = dict[str, tuple[set[str], tuple[float, float]]]
 
 def _written(found: Doubted) -> _Written:
     writers: _Written = {}
-    for hop in found.hops:
-        query = found.environment.jobs[hop.job].queries[hop.query]
+    for demand in found.demands:
+        query = found.environment.jobs[demand.job].queries[demand.query]
         targets = list(dict.fromkeys(_targets(query, found.environment.streams)))
         own = [key for key in targets if not key.startswith("letters ")]
-        added = stored_gb(found.environment, query, hop) * SECONDS
+        added = stored_gb(found.environment, query, demand) * SECONDS
         for key in targets:
             # Of several sinks nobody knows which takes how much, and of dead letters how many there are.
             alone = float(own == [key])
             jobs, (rate, gb_month) = writers.get(key, (set(), (0.0, 0.0)))
-            writers[key] = (jobs | {hop.job}, (rate + alone * hop.work.rate, gb_month + alone * added))
+            writers[key] = (jobs | {demand.job}, (rate + alone * demand.work.rate, gb_month + alone * added))
     return writers
 
 
 def _reads(found: Doubted, writers: _Written) -> Iterator[Arrow]:
     """From streams to jobs with the bytes of the peak, and from tables to jobs that do not write them."""
     flows: dict[tuple[str, str], float] = {}
-    for hop in found.hops:
-        query = found.environment.jobs[hop.job].queries[hop.query]
+    for demand in found.demands:
+        query = found.environment.jobs[demand.job].queries[demand.query]
         if isinstance(query, DeriveQuery):
             for table, _ in query.reads:
-                if hop.job not in writers[f"table {table}"][0]:
-                    flows.setdefault((f"table {table}", f"job {hop.job}"), 0.0)
+                if demand.job not in writers[f"table {table}"][0]:
+                    flows.setdefault((f"table {table}", f"job {demand.job}"), 0.0)
             continue
-        for name, part in hop.streams.items():
-            key = (f"stream {name}", f"job {hop.job}")
+        for name, part in demand.streams.items():
+            key = (f"stream {name}", f"job {demand.job}")
             flows[key] = (
                 flows.get(key, 0.0)
-                + hop.work.rate * part * found.environment.streams[name].traffic.record_size
+                + demand.work.rate * part * found.environment.streams[name].traffic.record_size
             )
     for (begin, end), flowing in flows.items():
         yield Arrow(begin, end, f"{size(flowing)}/s" if flowing else "")

@@ -59,7 +59,7 @@ def next_command(found: Doubted, risks: Sequence[Risk], env: str) -> tuple[str, 
 
 
 def _traffic(found: Doubted, job: str) -> list[Traffic]:
-    streams = dict.fromkeys(name for hop in found.hops if hop.job == job for name in hop.streams)
+    streams = dict.fromkeys(name for demand in found.demands if demand.job == job for name in demand.streams)
     return [found.environment.streams[name].traffic for name in streams]
 
 
@@ -68,14 +68,14 @@ def _bench(found: Doubted, environment: str) -> str | None:
     from millrace.config.queries import StreamQuery
 
     guessed = [
-        hop
-        for hop in found.hops
-        if hop.speed.basis == "assumed"
-        and isinstance(found.environment.jobs[hop.job].queries[hop.query], StreamQuery)
+        demand
+        for demand in found.demands
+        if demand.speed.basis == "assumed"
+        and isinstance(found.environment.jobs[demand.job].queries[demand.query], StreamQuery)
     ]
     if not guessed:
         return None
-    first = max(guessed, key=lambda hop: found.usd(f"jobs.{hop.job}"))
+    first = max(guessed, key=lambda demand: found.usd(f"jobs.{demand.job}"))
     several = (
         sum(isinstance(each, StreamQuery) for each in found.environment.jobs[first.job].queries.values()) > 1
     )

@@ -82,15 +82,15 @@ def costs(plan: Plan) -> Branch:
 
 def _capacity(found: Doubted) -> Iterator[Bar]:
     """The peak as a share of what full batches take."""
-    for hop in found.hops:
-        query = found.plan.jobs[hop.job].queries[hop.query]
+    for demand in found.demands:
+        query = found.plan.jobs[demand.job].queries[demand.query]
         if query.records_per_batch is None:
             continue
         limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
-        each = (query.batch_seconds.value - hop.work.overhead) / (hop.work.rate * trigger)
-        capacity = limit / max(trigger, hop.work.overhead + limit * each)
-        words = f"{large(hop.work.rate)} of {large(capacity)} records/s"
-        yield Bar(f"{hop.job}/{hop.query}", hop.work.rate / capacity, words)
+        each = (query.batch_seconds.value - demand.work.overhead) / (demand.work.rate * trigger)
+        capacity = limit / max(trigger, demand.work.overhead + limit * each)
+        words = f"{large(demand.work.rate)} of {large(capacity)} records/s"
+        yield Bar(f"{demand.job}/{demand.query}", demand.work.rate / capacity, words)
 
 
 def _ages(found: Doubted) -> Iterator[Bar]:
@@ -142,19 +142,19 @@ def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
 
 
 def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:
-    """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each hop.
+    """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each query.
 
     Cores of whole workers, also those beyond what the queries need, are shared out as the plan shares its own.
     """
-    from millrace.sizing.demand import hops
+    from millrace.sizing.demand import query_demands
 
-    own = [hop for hop in hops(environment)[0] if hop.job == job.name]
+    own = [demand for demand in query_demands(environment)[0] if demand.job == job.name]
     factor = choice.executors * choice.vcpu / job.cores.value
     ages = {}
-    for hop in own:
-        query = job.queries[hop.query]
-        work = query.batch_seconds.value - hop.work.overhead
-        ages[hop.query] = query.trigger_seconds.value + hop.work.overhead + work / factor
-    landed = max((ages[hop.query] for hop in own if hop.lands), default=0.0)
-    derived = max((ages[hop.query] for hop in own if not hop.lands), default=0.0)
+    for demand in own:
+        query = job.queries[demand.query]
+        work = query.batch_seconds.value - demand.work.overhead
+        ages[demand.query] = query.trigger_seconds.value + demand.work.overhead + work / factor
+    landed = max((ages[demand.query] for demand in own if demand.lands), default=0.0)
+    derived = max((ages[demand.query] for demand in own if not demand.lands), default=0.0)
     return landed + derived

@@ -13,7 +13,7 @@ from millrace.sizing.plurals import count, dollars, large, length, names, percen
 if TYPE_CHECKING:
     from millrace.config import Environment
     from millrace.sizing import Plan
-    from millrace.sizing.demand import Hop
+    from millrace.sizing.demand import QueryDemand
     from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan
     from millrace.sizing.simulation.self_check import Played
 
@@ -35,10 +35,10 @@ class Doubted:
         self, environment: Environment, plan: Plan, played: Sequence[Played], old_prices: str | None = None
     ) -> None:
         from millrace.sizing import total
-        from millrace.sizing.demand import hops
+        from millrace.sizing.demand import query_demands
 
         self.environment, self.plan, self.played, self.old_prices = environment, plan, played, old_prices
-        self.hops: list[Hop] = hops(environment)[0]
+        self.demands: list[QueryDemand] = query_demands(environment)[0]
         self.total = total(plan).value
 
     def usd(self, *keys: str) -> float:
@@ -213,11 +213,11 @@ def _of_queries(
 
 def _assumed(found: Doubted) -> Iterator[Risk]:
     usd = sum(line.usd for line in found.items() if line.assumed)
-    read = {name for hop in found.hops for name in hop.streams}
+    read = {name for demand in found.demands for name in demand.streams}
     streams = [
         n for n, each in found.environment.streams.items() if n in read and each.traffic.basis == "assumed"
     ]
-    jobs = list(dict.fromkeys(hop.job for hop in found.hops if hop.speed.basis == "assumed"))
+    jobs = list(dict.fromkeys(demand.job for demand in found.demands if demand.speed.basis == "assumed"))
     if usd and (streams or jobs):
         what = [f"{_nouns('stream', streams)} {names(streams)}"] * bool(streams)
         what += [f"{_nouns('job', jobs)} {names(jobs)}"] * bool(jobs)
@@ -229,6 +229,25 @@ def _assumed(found: Doubted) -> Iterator[Risk]:
             (*(f"streams.{each}" for each in streams), *(f"jobs.{each}" for each in jobs)),
             usd,
         )
+
+
+def _unpriced(found: Doubted) -> Iterator[Risk]:
+    """Sinks that ask a price for each write, which is on no line of the bill."""
+    from millrace.config.queries import written
+    from millrace.sizing.cost import HOURS
+
+    jobs = found.environment.jobs
+    for demand in found.demands:
+        writes = {
+            each.sink.paid_by_write
+            for each in written(jobs[demand.job].queries[demand.query]).values()
+            if each.sink.paid_by_write
+        }
+        month = demand.work.rate * demand.average * HOURS * 3600
+        for what in sorted(writes):
+            words = f"no line of the bill has the {what} of {demand.query}: up to {large(month)} a month"
+            key = f"jobs.{demand.job}.queries.{demand.query}"
+            yield Risk("unpriced-writes", "warning", words, (key,), found.usd(f"jobs.{demand.job}"))
 
 
 def _nouns(noun: str, several: Sequence[str]) -> str:
@@ -307,7 +326,7 @@ def _no_peak(found: Doubted) -> Iterator[Risk]:
     ]
     if calm:
         keys = [f"streams.{each}" for each in calm]
-        keys += [f"jobs.{hop.job}" for hop in found.hops if set(hop.streams) & set(calm)]
+        keys += [f"jobs.{demand.job}" for demand in found.demands if set(demand.streams) & set(calm)]
         yield Risk(
             "no-peak",
             "warning",
@@ -333,7 +352,7 @@ def _prices(found: Doubted) -> Iterator[Risk]:
 
 
 def _unread(found: Doubted) -> Iterator[Risk]:
-    read = {name for hop in found.hops for name in hop.streams}
+    read = {name for demand in found.demands for name in demand.streams}
     idle = [name for name in found.plan.streams if name not in read]
     if idle:
         keys = [f"streams.{each}" for each in idle]
@@ -343,5 +362,5 @@ def _unread(found: Doubted) -> Iterator[Risk]:
 
 _RISKS: tuple[Callable[[Doubted], Iterator[Risk]], ...] = (
     *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
-    *(_assumed, _full, _drivers, _brokers, _no_peak, _prices, _unread),
+    *(_assumed, _unpriced, _full, _drivers, _brokers, _no_peak, _prices, _unread),
 )

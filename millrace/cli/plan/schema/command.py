@@ -82,7 +82,7 @@ def infer(
             help="Sample this file (JSON lines, CSV or Avro) instead of a stream.",
         ),
     ] = None,
-    sample: Annotated[int, typer.Option(min=1, help="Most records to sample.")] = 1000,
+    sample: Annotated[int, typer.Option(min=1, help="How many records to read at most.")] = 1000,
     form: Annotated[
         Format | None,
         typer.Option(

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, Written, written
 from millrace.sizing.cost import GB
-from millrace.sizing.demand import Hop
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.tables import limits
 
 
-def stored_gb(environment: Environment, query: Query, hop: Hop, *, iceberg: bool = False) -> float:
+def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False) -> float:
     """Return what a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.
 
     Every record is a row, compressed by ``usage.stored_share``: what a transform leaves out or adds is not known. A table
@@ -19,22 +19,22 @@ def stored_gb(environment: Environment, query: Query, hop: Hop, *, iceberg: bool
 
     Parameters
     ----------
-    environment, query, hop
+    environment, query, demand
         The query and what it has to do.
     iceberg
         Only what goes to Iceberg, whose files are rewritten by upkeep.
     """
-    streams = set(hop.streams)
+    streams = set(demand.streams)
     if isinstance(query, DirectRouteQuery):
         streams = {route.source for route in query.routes.values() if _held(route, iceberg=iceberg)}
     elif not isinstance(query, Landing) and not (_held(query, iceberg=iceberg) and _follows(query)):
         return 0.0
     size = sum(
         environment.streams[name].traffic.record_size * part
-        for name, part in hop.streams.items()
+        for name, part in demand.streams.items()
         if name in streams
     )
-    return hop.work.rate * hop.average * size * limits()["usage.stored_share"] / GB
+    return demand.work.rate * demand.average * size * limits()["usage.stored_share"] / GB
 
 
 def kept_days(environment: Environment) -> float:
