@@ -206,6 +206,10 @@ class _Traffic:
                 raise ConfigurationError(
                     [Problem(str(self.trace), 0, "stream", unknown[0], f"one of {known}")]
                 )
+            if lacking := [name for name in streams if name not in recorded and None not in recorded]:
+                typer.echo(
+                    f"{self.trace} has no rows of {', '.join(lacking)}: nothing arrives there", err=True
+                )
             none = Arrivals.constant(0.0, max(each.seconds for each in recorded.values()))
             return {name: recorded.get(name, recorded.get(None, none)) for name in streams}
         if self.spikes is not None:

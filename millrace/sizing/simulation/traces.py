@@ -52,17 +52,17 @@ def read_trace(file: Path) -> dict[str | None, Arrivals]:
     if not rows:
         raise _error(file, 0, "", "no rows", "two rows or more of time and records_per_second")
     begin = min(found[0][0] for found in rows.values())
-    return {stream: _arrivals(file, found, begin) for stream, found in rows.items()}
+    return {stream: _arrivals(file, stream, found, begin) for stream, found in rows.items()}
 
 
-def _arrivals(file: Path, rows: list[tuple[float, float, int]], begin: float) -> Arrivals:
+def _arrivals(file: Path, stream: str | None, rows: list[tuple[float, float, int]], begin: float) -> Arrivals:
     if len(rows) < 2:
         raise _error(
             file,
             rows[0][2],
             "time",
-            "one row",
-            "two rows or more, as the last holds as long as the one before",
+            "one row" if stream is None else f"one row of the stream {stream}",
+            "two rows or more of each stream, as the last holds as long as the one before",
         )
     times = [at - begin for at, _, _ in rows]
     rates = [rate for _, rate, _ in rows]
