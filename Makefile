@@ -120,7 +120,7 @@ test-template: setup-dev ## Assertions on synthesised stacks
 test-spark: setup-dev $(STAMPS)/spark-$(or $(LINE),$(NEWEST_SPARK)) ## The core on a local Spark session, of the line SPARK
 	@$(LINE_PYTHON) -m tests.run spark --slow $(or $(SLOW),all)
 
-test-integration: setup-dev ## LocalStack, Kafka, deployed jobs, kill -9
+test-integration: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## LocalStack, Kafka, deployed jobs, kill -9
 	@$(BIN)/python -m tests.run integration --slow $(or $(SLOW),all)
 
 test-pages: setup-dev ## Pages in a headless Chromium: drawn, silent, narrow, dark, by keyboard, axe's rules

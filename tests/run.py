@@ -86,6 +86,7 @@ _OWN_SERVERS = (
     "integration/test_faults.py",
     "integration/test_listening.py",
     "integration/test_package.py",
+    "integration/test_spark_moves.py",
 )
 """Need nothing of the one deployment that the other integration tests share."""
 
@@ -158,6 +159,7 @@ _NEW_LINE = tuple(
         "derive.py::test_a_reference_table_is_read_again_on_its_interval_only",
         "derive.py::test_enriched_and_transformed",
         "jvm_names.py",
+        "kinesis_reader.py",
         "land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
         "land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",
         "sink_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",
@@ -165,7 +167,7 @@ _NEW_LINE = tuple(
         "state.py::test_a_later_result_replaces_an_earlier_one",
     )
 )
-"""What differs between Spark's lines: bytes that are not UTF-8, a table at a snapshot, counts of a batch, a merge."""
+"""What differs between Spark's lines: bytes that are not UTF-8, a table at a snapshot, counts of a batch, a merge, Kinesis."""
 
 LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 """Of :mod:`tests.spark.profiles`."""

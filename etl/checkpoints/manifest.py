@@ -17,6 +17,7 @@ from typing import Any
 
 from .. import __version__
 from ..launch import typed_json
+from ..launch.engine import KINESIS_IN_PYTHON
 from ..launch.settings import (
     DeriveSettings,
     DirectSettings,
@@ -29,7 +30,11 @@ from ..launch.source_kinds import in_order
 FORMAT = 1
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS = "spark.sql.shuffle.partitions"
-_KINESIS = {"kinesis": "Glue's connector or one of its family", "aws-kinesis": "EMR's connector"}
+_KINESIS = {
+    "kinesis": "Glue's connector or one of its family",
+    "aws-kinesis": "EMR's connector",
+    KINESIS_IN_PYTHON: "the core's own reader, of the sandbox on Spark 4",
+}
 
 
 ANOTHER_NAME = (
@@ -51,7 +56,7 @@ class Leg:
     Attributes
     ----------
     connector
-        Such as ``kafka`` or ``iceberg``; of Kinesis the engine's own, ``kinesis`` or ``aws-kinesis``.
+        Such as ``kafka`` or ``iceberg``; of Kinesis what the engine reads it with, such as ``aws-kinesis``.
     of
         Region and stream; connection; table.
     topics
@@ -181,7 +186,7 @@ def of(
         core=__version__,
         query=query.name,
         kind=query.kind,
-        legs=_legs(job, query),
+        legs=_legs(job, query, spark),
         sinks={route: _sink(end) for route, end in ends.items()},
         state=state,
         operators=None,
@@ -234,8 +239,12 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
             found.append(Change(what, old.sinks[route], new.sinks[route], why))
     found += _state_changes(old, new)
     if _minor(new.spark) < _minor(old.spark):
-        why = "an earlier Spark does not read the logs and states of a later one"
-        found.append(Change("Spark", old.spark, new.spark, why))
+        if old.state is not None:
+            why = "an earlier Spark does not read the states of a later one"
+            found.append(Change("Spark", old.spark, new.spark, why))
+        else:
+            follows = "the logs of a query without state are read by both"
+            found.append(Change("Spark", old.spark, new.spark, follows=follows))
     return tuple(found)
 
 
@@ -269,7 +278,7 @@ def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
     found = []
     for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
         what = f"source {number}"
-        if {was.connector, now.connector} == set(_KINESIS):
+        if was.connector != now.connector and {was.connector, now.connector} <= _KINESIS.keys():
             why = f"positions are of {_KINESIS[was.connector]}, which the other one does not read"
             found.append(Change(f"{what}'s connector", was.connector, now.connector, why))
         elif was.connector != now.connector or was.of != now.of:
@@ -320,7 +329,7 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
     return found
 
 
-def _legs(job: JobSettings, query: QuerySettings) -> tuple[Leg, ...]:
+def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]:
     if isinstance(query, DeriveSettings):
         tables = [query.source_table]
         if query.state is not None and query.state.join is not None:
@@ -328,7 +337,7 @@ def _legs(job: JobSettings, query: QuerySettings) -> tuple[Leg, ...]:
         return tuple(Leg("iceberg", table) for table in tables)
     return tuple(
         Leg(
-            leg[0].connector(job.engine),
+            leg[0].connector(job.engine, spark),
             leg[0].place(job),
             tuple(each.member for each in leg if each.member is not None),
         )

@@ -1,4 +1,4 @@
-"""The sandbox: Qubole's Kinesis connector, of the same family as Glue's."""
+"""The sandbox: Qubole's Kinesis connector, of the same family as Glue's; on Spark 4, for which it is not built, the core's own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from ..launch.engine import KINESIS_IN_PYTHON
 from ..record.errors import StartError
 from .glue import GlueFamily
 
@@ -27,6 +28,10 @@ class Sandbox(GlueFamily):
         return super().kinesis_options(
             dataclasses.replace(source, consumer=None, role=None), endpoint, shards
         )
+
+    def kinesis_format(self, spark: str) -> str:
+        """Of Spark 3 the connector's; else the core's own reader."""
+        return self.KINESIS_FORMAT if spark.startswith("3.") else KINESIS_IN_PYTHON
 
     def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
         """The keys that a local Kinesis takes; it has no roles.

@@ -25,6 +25,7 @@ from ..record.errors import (
     UnansweredError,
     describe,
     is_interruption,
+    whole_text,
 )
 from ..record.query import BatchHandler, Query
 from . import fence, shutdown
@@ -33,6 +34,11 @@ from .lease import Lease
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+LOST_PROGRESS = 'because the return value of "scala.Option.get()" is null'
+"""Spark 4.1.1 works out how far a topic was read by the newest offsets that it asked for. A run that begins with a batch which was planned
+before has asked for none: its query ends after that batch was committed, when its progress is to be told
+(``KafkaMicroBatchStream.metrics``). The next start begins with a new batch."""
 
 POLL_SECONDS = 0.2
 
@@ -221,7 +227,7 @@ class Supervisor:
                     if isinstance(one.error, ReopenError) and self._reopen(one):
                         continue
                     one.error = one.error or one.query.exception()
-                    if self._will_retry(one):
+                    if self._start_after_lost_progress(one) or self._will_retry(one):
                         continue
                     running.remove(one)
                     stopped = isinstance(one.error, StopRequestedError) or (
@@ -304,6 +310,13 @@ class Supervisor:
         if one.spec.reopen is None or self._stopping.is_set():
             return False
         self.report.emit("reopened", query=one.name, why=str(one.error))
+        return self._start_again(one)
+
+    def _start_after_lost_progress(self, one: _Running) -> bool:
+        """Start a query again that Spark ended after a batch was committed; an attempt is not counted for it."""
+        if one.error is None or self._stopping.is_set() or LOST_PROGRESS not in whole_text(one.error):
+            return False
+        self.report.emit("reopened", query=one.name, why="Spark lost the progress of a batch that came again")
         return self._start_again(one)
 
     def _start_again(self, one: _Running) -> bool:

@@ -12,6 +12,9 @@ from .engine_kinds import ENGINES
 if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource
 
+KINESIS_IN_PYTHON = "millrace-kinesis"
+"""Format of the core's own reader (``etl/sources/kinesis/data_source.py``), which takes the options of Glue's connector."""
+
 
 @dataclass(frozen=True)
 class Engine(ABC):
@@ -46,6 +49,16 @@ class Engine(ABC):
         shards
             All of the stream, where the start is a moment.
         """
+
+    def kinesis_format(self, spark: str) -> str:
+        """Name its Kinesis connector, as Spark knows it.
+
+        Parameters
+        ----------
+        spark
+            Release that runs the job.
+        """
+        return self.KINESIS_FORMAT
 
     def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Options that give the connector its credentials; none where the job's own role is used."""

@@ -87,8 +87,14 @@ class Source(ABC):
     def place(self, job: JobSettings) -> str:
         """Name what a checkpoint's positions are of, as manifests do."""
 
-    def connector(self, engine: Engine) -> str:
-        """Name what reads it, and writes positions that no other reads."""
+    def connector(self, engine: Engine, spark: str) -> str:
+        """Name what reads it, and writes positions that no other reads.
+
+        Parameters
+        ----------
+        spark
+            Release that runs the job.
+        """
         return self.kind
 
     @abstractmethod

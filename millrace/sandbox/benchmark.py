@@ -17,6 +17,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.schedule import Planned, document
+from millrace.config.engines import SPARK
+from millrace.config.engines.versions import Line, line_of
 from millrace.sandbox import driver, jars
 from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
@@ -115,7 +117,7 @@ def measure(
     done: Callable[[int, int], None],
     driver_memory: str = "2g",
 ) -> Measurements:
-    """Run a schedule on local Spark.
+    """Run a schedule on local Spark, of the line that the job's engine version has.
 
     Parameters
     ----------
@@ -134,6 +136,8 @@ def measure(
     ------
     SandboxError
         It ended before its end; holds what it said.
+    JarError, ToolchainError
+        The line is not installed; says the command that installs it.
     """
     home = HOME / f"cores-{cores}"
     shutil.rmtree(home, ignore_errors=True)
@@ -142,13 +146,16 @@ def measure(
     count = max(run.partitions for run in runs)
     (home / "schedule.json").write_text(json.dumps(document(runs, subject.queries, count, result.as_uri())))
     (home / "launch.json").write_text(json.dumps(_here(subject, home, bootstrap)))
-    settings = _spark_settings(subject.document, home, cores, driver_memory)
+    line = line_of(SPARK[subject.document["engine_version"]])
+    settings = _spark_settings(subject.document, home, cores, driver_memory, line)
     _references(subject, home)
     arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]
     arguments += ["--benchmark", (home / "schedule.json").as_uri()]
     environment = {**program_environment(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_path()}
     entry = CORE / "main.py"
-    with driver.start("benchmark", home, entry, settings, arguments, environment=environment) as process:
+    with driver.start(
+        "benchmark", home, entry, settings, arguments, environment=environment, line=line
+    ) as process:
         told = 0
         while process.alive:
             time.sleep(0.2)
@@ -202,10 +209,12 @@ def _here(subject: Subject, home: Path, bootstrap: str) -> dict[str, Any]:
     return {**subject.document, "settings": settings}
 
 
-def _spark_settings(launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str) -> dict[str, str]:
+def _spark_settings(
+    launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: Line
+) -> dict[str, str]:
     kept = SandboxSpark.carried(launch)
     name = launch["settings"]["catalog"]
-    found = [*jars.files("sandbox"), *jars.files("kafka-client")]
+    found = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
     return {
         **kept,
         **driver.LOCAL,

@@ -19,6 +19,7 @@ from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, Line
 from millrace.sandbox import flights, live
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
@@ -112,18 +113,23 @@ def _plain_reporter(console: Console, job: str) -> Any:
 
 
 def on_line(environment: str, line: Line) -> Path:
-    """Write an environment whose job that reads Kafka runs on a Spark line, laid over another one.
+    """Write an environment whose jobs run on a Spark line, laid over another one.
 
     Returns
     -------
     Path
-        Its file. The other job stays as it is: it reads Kinesis.
+        Its file. A job stays on its engine where that has a version of the line.
     """
-    engine, version = next((each.engine, each.name) for each in VERSIONS if each.line == line)
     file = RUN / f"spark{line.name.replace('.', '')}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    job = {"engine": engine, "version": version}
-    file.write_text(json.dumps({"extends": environment, "jobs": {JOBS[1]: job}}))
+    over: dict[str, dict[str, str | None]] = {}
+    for name, job in load(environment).jobs.items():
+        found = [each for each in VERSIONS if each.line == line]
+        version = next((each for each in found if each.engine == job.engine), found[0])
+        over[name] = {"engine": version.engine, "version": version.name}
+        if version.engine != job.engine and "worker" in job.model_fields_set:
+            over[name]["worker"] = None  # another engine has others: the plan chooses
+    file.write_text(json.dumps({"extends": environment, "jobs": over}))
     return file
 
 

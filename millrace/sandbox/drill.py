@@ -29,6 +29,9 @@ from millrace.sandbox.stream_servers import server_of
 _STALL_SECONDS = 120.0
 """Without a landed or derived record for so long the drill has failed."""
 
+_START_SECONDS = 300.0
+"""The same, of a run that has committed nothing: longer than Spark takes on a busy laptop from its start to a first commit."""
+
 
 _TERMINATED = 128 + signal.SIGTERM
 """What a JVM that was asked to end returns, once its shutdown hooks have let the batches at hand finish."""
@@ -120,7 +123,7 @@ class Drill:
         Raises
         ------
         SandboxError
-            The job ended by itself, or made no progress for 120 seconds.
+            The job ended by itself, or made no progress for 120 seconds, 300 up to its first commit.
         """
         self._producer.send(self._feed.backlog, sent=lambda _: self._tell())
         launch = self._sandbox.launch_document(self._job)
@@ -190,8 +193,9 @@ class Drill:
             landed, derived = self._last_counts
             return f"{landed} of {self._feed.total} records landed, {derived} derived"
 
+        patience = _STALL_SECONDS if job.committed() else _START_SECONDS
         wait_until(
-            look, seconds=_STALL_SECONDS, what="at its end", progress=progress, runs=(job.process,), poll_seconds=0.5
+            look, seconds=patience, what="at its end", progress=progress, runs=(job.process,), poll_seconds=0.5
         )  # fmt: skip
 
     def _tell(self) -> None:

@@ -20,13 +20,13 @@ from urllib.parse import urlparse
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines import SPARK
-from millrace.config.engines.versions import DEFAULT, Line, line_of
+from millrace.config.engines.versions import line_of
 from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.sandbox import driver, jars
 from millrace.sandbox.engine_settings import engine_settings
 from millrace.sandbox.live import METRICS_FILE
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import RUN, Process, SandboxError
+from millrace.sandbox.process import RUN, Process
 from millrace.sandbox.toolchain import java_home
 
 _CATALOG_DATABASE = RUN / "catalog.db"
@@ -85,16 +85,6 @@ def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]
         f"{prefix}.warehouse": warehouse,
         f"{prefix}.cache-enabled": "false",
     }
-
-
-def without_kinesis(line: Line) -> str | None:
-    """Say why a job of a line cannot read Kinesis here; None where it can."""
-    if line.default:
-        return None
-    return (
-        f"the sandbox reads no Kinesis with Spark {line.name}: the connector that stands in for the engine's is built for "
-        f"Spark {DEFAULT} (Scala 2.12) alone. On AWS the engine brings its own"
-    )
 
 
 @dataclass(frozen=True)
@@ -173,17 +163,11 @@ class SandboxSpark:
 
         Raises
         ------
-        SandboxError
-            It reads Kinesis on a line for which no Kinesis source is built.
         JarError, ToolchainError
             Its line is not installed; says the command that installs it.
         """
         document = launch.content
         line = line_of(SPARK[document["engine_version"]])
-        ends = [end for query in document["settings"]["queries"] for end in (query, *query.get("routes", ()))]
-        reads = {end["source"]["kind"] for end in ends if "source" in end}
-        if "kinesis" in reads and (problem := without_kinesis(line)):
-            raise SandboxError(f"job {document['job']}: {problem}")
         home = RUN / "jobs" / run
         shutil.rmtree(home, ignore_errors=True)  # an earlier run of that name must not speak for this one
         home.mkdir(parents=True)

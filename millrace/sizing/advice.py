@@ -47,10 +47,16 @@ def _unmeasured(environment: Environment, plan: JobPlan, demands: Sequence[Query
     for demand in demands:
         if job.rate is None and job.queries[demand.query].rate is None:
             yield f"{demand.query} has no rate: {demand.speed.origin}"
+    others = [demand for demand in demands if demand.speed.other_line]
+    for told in dict.fromkeys(demand.speed.other_line for demand in others):
+        queries = ", ".join(demand.query for demand in others if demand.speed.other_line == told)
+        yield f"the rate of {queries} was measured {told}: `millrace bench` measures it with that"
 
 
 def _workers(plan: JobPlan) -> Iterator[str]:
     first = plan.choices[0]
+    if plan.cheaper_version is not None:
+        yield f"runner-up version: {_against(plan.cheaper_version, first)}; docs/engines.md says what differs"
     other = plan.runner_up
     if other is None:
         return
@@ -64,7 +70,8 @@ def _against(choice: Choice, first: Choice) -> str:
     difference = choice.usd - first.usd
     words = f"${abs(difference):,.2f} {'more' if difference >= 0 else 'less'} a month"
     doubt = f", if its cores keep the rate ({choice.unproven})" if choice.unproven else ""
-    return f"{choice}, {words}{doubt}"
+    prices = "".join(f"; the price {price} is unconfirmed" for price in choice.unconfirmed)
+    return f"{choice}, {words}{doubt}{prices}"
 
 
 def _foreign(

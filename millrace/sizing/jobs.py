@@ -11,7 +11,7 @@ from millrace.config.problems import Finding
 from millrace.config.units import format_duration
 from millrace.sizing.advice import job_advice
 from millrace.sizing.capacity import Spread, fit, spread, whole_cores
-from millrace.sizing.choice import choices, worker_hour
+from millrace.sizing.choice import cheaper_version, choices, worker_hour
 from millrace.sizing.cost import job_cost
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.memory import Memory, of_job, records_held
@@ -131,6 +131,7 @@ def plan_job(
         scaling=scaling,
         worker_usd_hour=worker_hour(sized.bills, prices),
         choices=ways,
+        cheaper_version=cheaper_version(sized, ways[0], prices),
     )
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 

@@ -89,7 +89,9 @@ class BenchmarkResult(_Part):
         Engine that ran it.
     worker, architecture
         Of the cores: another kind makes the plan's numbers assumed.
-    machine, versions, settings
+    versions
+        Of ``spark``, ``java`` and ``python``; a rate of another line of Spark makes the plan's numbers assumed.
+    machine, settings
         For whoever reads the file.
     record_bytes
         Mean size of the records.
@@ -127,6 +129,12 @@ class BenchmarkResult(_Part):
     held_out_error: float = Field(ge=0)
     batches: tuple[BatchRun, ...] = ()
 
+    @property
+    def line(self) -> str | None:
+        """Line of Spark that it was measured with; None where the file does not say."""
+        spark = self.versions.get("spark")
+        return None if spark is None else ".".join(spark.split(".")[:2])
+
     @model_validator(mode="after")
     def _possible(self) -> BenchmarkResult:
         if self.core_seconds_per_record.low <= 0:
@@ -152,6 +160,8 @@ class Speed:
         κ in seconds and σ of tasks' times: 0 where nobody measured them.
     scaling
         Where it was measured.
+    other_line
+        In words: with which line of Spark, where the job has another one.
     """
 
     per_record: float
@@ -161,6 +171,7 @@ class Speed:
     wave: float = 0.0
     unevenness: float = 0.0
     scaling: ScalingCurve | None = None
+    other_line: str = ""
 
 
 class MeasuredError(ValueError):
@@ -209,13 +220,25 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
         )
     found = read(environment.places.root / rate.result)
     wave = found.wave_seconds.high if found.wave_seconds is not None else 0.0
-    elsewhere = "" if found.where == settings.engine else f", on {found.where}"
+    own = settings.line.name
+    other_line = "" if found.line in (None, own) else f"with Spark {found.line} where the job has {own}"
+    elsewhere = [
+        *([] if found.where == settings.engine else [f"on {found.where}"]),
+        *filter(None, [other_line]),
+    ]
     return Speed(
         per_record=found.core_seconds_per_record.high,
         overhead=found.overhead_seconds.high + wave,
-        # A core elsewhere is no core of this engine: what it took there is a guess here.
-        basis="measured" if found.where == settings.engine else "assumed",
-        origin=f"{rate.result} of {found.measured_at.date().isoformat()}{elsewhere}, at the pessimistic ends",
+        # A core elsewhere, or on another line of Spark, is no core of this job: what it took there is a guess here.
+        basis="measured" if not elsewhere else "assumed",
+        origin=", ".join(
+            (
+                f"{rate.result} of {found.measured_at.date().isoformat()}",
+                *elsewhere,
+                "at the pessimistic ends",
+            )
+        ),
+        other_line=other_line,
         wave=wave,
         unevenness=found.unevenness.value if found.unevenness is not None else 0.0,
         scaling=found.scaling,

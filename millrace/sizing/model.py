@@ -130,6 +130,10 @@ class Choice:
         Why it cannot be, or ``None``.
     unproven
         Why its speed is not known, or ``None`` where the job's rate was measured on its like.
+    release
+        The engine with its version, where that is another one than the file's.
+    unconfirmed
+        Prices that it rests on and nobody confirmed, where it is of another version.
     """
 
     engine: str
@@ -142,6 +146,8 @@ class Choice:
     memory_needed_gib: float
     refused: str | None = None
     unproven: str | None = None
+    release: str | None = None
+    unconfirmed: tuple[str, ...] = ()
 
     @property
     def workers(self) -> int:
@@ -152,7 +158,8 @@ class Choice:
     def place(self) -> str:
         """The engine, and the architecture where it has several."""
         kind = KINDS[self.engine]
-        return f"{kind.title} {self.architecture}" if kind.by_architecture else kind.title
+        engine = self.release or kind.title
+        return f"{engine} {self.architecture}" if kind.by_architecture else engine
 
     def __str__(self) -> str:
         return f"{self.place}, {self.workers} of {self.worker}"
@@ -183,6 +190,8 @@ class JobPlan:
     worker_usd_hour: float
     choices: tuple[Choice, ...]
     """This plan first, then all others that would do, the cheapest first, then those that would not."""
+    cheaper_version: Choice | None = None
+    """The same workers on a later version of the engine, where that costs less."""
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
     """A month's workers under the stated traffic, where that was played (:mod:`millrace.sizing.simulation.expected`)."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from millrace.config.engines.versions import Line
 from millrace.sandbox import driver, jars, lake
 from millrace.sandbox.driver import events
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
@@ -54,6 +55,7 @@ def start(
     environment: Mapping[str, str] = NOTHING,
     prelude: str = "",
     log: str = "driver.log",
+    line: Line | None = None,
 ) -> Process:
     """Start a job as an engine does: entry script, launch document, arguments.
 
@@ -69,6 +71,8 @@ def start(
         Beside those of every job here, or in their place.
     prelude
         Python that the entry script begins with.
+    line
+        Of Spark; None for this interpreter's.
     """
     lake_home = lake_home or home
     document = home / "launch.json"
@@ -81,7 +85,7 @@ def start(
         **iceberg_catalog("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
         "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
         "spark.sql.shuffle.partitions": "2",
-        **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.files(each))} if jar_sets else {}),
+        **({"spark.jars": ",".join(str(path) for each in jar_sets for path in jars.files(each, line))} if jar_sets else {}),
         **spark,
     }  # fmt: skip
     arguments = ["--launch-document", document.as_uri()]
@@ -89,7 +93,7 @@ def start(
         arguments += ["--bind", "=".join(bind)]
     variables = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true", "PYTHONPATH": str(ROOT)}
     variables |= {"AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, **environment}
-    return driver.start(name, home, entry, settings, arguments, environment=variables, log=log)
+    return driver.start(name, home, entry, settings, arguments, environment=variables, log=log, line=line)
 
 
 @dataclass
@@ -106,6 +110,8 @@ class Stage:
         Of the land query's source, in place of the defaults.
     prelude
         Python that the entry script begins with.
+    line
+        Of Spark, for the runs that are started from now on; None for this interpreter's.
     """
 
     kinesis: Any
@@ -116,6 +122,7 @@ class Stage:
     trigger_seconds: float = 0.5
     prelude: str = ""
     ddl: str = DDL
+    line: Line | None = None
     runs: list[Process] = field(default_factory=list)
     bootstrap: str | None = None
     ending: ExitStack = field(default_factory=ExitStack)
@@ -176,7 +183,7 @@ class Stage:
         self.runs.append(
             start(
                 f"faults-{self.stream}", job=self._job_settings(schema), binds=binds, prelude=self.prelude,
-                log=f"run-{len(self.runs) + 1}.log", **place,
+                log=f"run-{len(self.runs) + 1}.log", line=self.line, **place,
             )
         )  # fmt: skip
         return self.runs[-1]

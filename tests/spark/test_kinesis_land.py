@@ -217,6 +217,27 @@ def test_a_batch_begins_where_the_one_before_was_landed(
     assert len(ids(spark, landing)) == held
 
 
+def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names, tmp_path: Path) -> None:
+    """As the core's own reader writes them, where connectors write where it begins."""
+    landing, events, now = table("landing"), Events(), accounts.now()
+    write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
+    (guard,) = write.guard.streams
+    guard.ends_planned = True
+    log_positions(tmp_path, 0, {"shardId-0": 11})
+    assert guard.before(spark, 0) == {}
+    write(frame(spark, kinesis_rows([10, 11], now)), 0)
+    log_positions(tmp_path, 1, {"shardId-0": 13})
+    assert guard.before(spark, 1) == {"shardId-0": "11"}
+    write(frame(spark, kinesis_rows([12], now)), 1)  # and not 13
+    log_positions(tmp_path, 2, {"shardId-0": 14})
+    with pytest.raises(LossError, match="shardId-0 after 13"):
+        write(frame(spark, kinesis_rows([14], now)), 2)
+    again = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
+    again.guard.streams[0].ends_planned = True
+    with pytest.raises(LossError, match="shardId-0 after 13"):
+        again(frame(spark, kinesis_rows([14], now)), 2)
+
+
 def test_a_batch_goes_on_behind_a_record_that_came_again(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -87,6 +87,8 @@ class KinesisGuard(LegGuard):
         Steps that a shard is taken to go on in a batch.
     splits_aggregates
         Whether the connector may end a batch inside an aggregate of Kinesis' producer library.
+    ends_planned
+        Whether an entry of the offset log says where its batch ends, as Spark means it; the connectors write where it begins.
     """
 
     source: KinesisSource
@@ -101,6 +103,7 @@ class KinesisGuard(LegGuard):
     steps: Collection[int] = ()
     further: int = FURTHER
     splits_aggregates: bool = False
+    ends_planned: bool = False
     _right: int = field(default=0)
     _begun: datetime | None = field(default=None)
     """When the batch at hand began."""
@@ -176,9 +179,9 @@ class KinesisGuard(LegGuard):
 
     def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """See :meth:`etl.sources.base.LegGuard.before`; a stream with another number of shards than the limits are for is opened again."""
-        here = self._entry(spark, batch_id)
+        here = self._begin_of(spark, batch_id)
         follows = self._batch is not None and self._batch == batch_id - 1
-        earlier = self._entries[1] if follows else self._entry(spark, batch_id - 1)
+        earlier = self._entries[1] if follows else self._begin_of(spark, batch_id - 1)
         moved = here.moved_since(earlier)
         self._entries = (earlier, here)
         self._check_limits()
@@ -210,6 +213,10 @@ class KinesisGuard(LegGuard):
     def blind(self) -> bool:
         """Whether the connector writes positions that cannot be read, after :meth:`before`."""
         return not all(entry.known for entry in self._entries)
+
+    def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
+        """Where a batch begins."""
+        return self._entry(spark, batch - 1 if self.ends_planned else batch)
 
     def _entry(self, spark: SparkSession, batch: int) -> Positions:
         try:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...launch.engine import Engine
+from ...launch.engine import KINESIS_IN_PYTHON, Engine
 from ...launch.settings import JobSettings, QuerySettings
 from ...launch.source_kinds import Source
 from ...record.errors import StartError
@@ -75,9 +75,9 @@ class KinesisSource(Source):
         """Region and stream."""
         return f"{self.region}/{self.stream}"
 
-    def connector(self, engine: Engine) -> str:
+    def connector(self, engine: Engine, spark: str) -> str:
         """Of the engine: each keeps positions in its own way."""
-        return engine.KINESIS_FORMAT
+        return engine.kinesis_format(spark)
 
     def open(self, leg: Sequence[KinesisSource], context: SourceContext) -> Leg:
         """Make its guard, and what opens it with limits for the shards that it has at that moment."""
@@ -86,6 +86,7 @@ class KinesisSource(Source):
         horizon = stream.horizon(self, endpoint)
         guard = KinesisGuard(self, context.checkpoint, context.table, horizon, tails)
         guard.splits_aggregates = engine.SPLITS_AGGREGATES
+        guard.ends_planned = engine.kinesis_format(context.spark.version) == KINESIS_IN_PYTHON
 
         def count_shards() -> int:
             return stream.open_shards(self, endpoint)

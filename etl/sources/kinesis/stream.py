@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...launch.engine import Engine
+from ...launch.engine import KINESIS_IN_PYTHON, Engine
 from ...launch.start_position import moment_of
 from ...record import envelope
 from ...record.errors import StartError, UnansweredError
@@ -65,7 +65,13 @@ def read(
     if moment_of(source.start) is not None:
         shards = [shard.id for shard in _listed(source, endpoint, None)]
     options = engine.kinesis_options(source, endpoint, shards) | engine.credentials(os.environ)
-    records = spark.readStream.format(engine.KINESIS_FORMAT).options(**options).load()
+    connector = engine.kinesis_format(spark.version)
+    if connector == KINESIS_IN_PYTHON:
+        from . import data_source  # needs Spark 4 and PyArrow
+
+        data_source.register(spark)
+        options["region"] = source.region
+    records = spark.readStream.format(connector).options(**options).load()
     return envelope.from_kinesis(records, source.name)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from millrace.etl.checkpoints.manifest import Manifest, ManifestError
     from millrace.lifecycle.state_machine import Aws
 
 
@@ -31,6 +32,35 @@ def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
     ]
 
 
+def one_way(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
+    """Say which checkpoints will not be continued by the version that runs now, once those of an assembly ran, a line each.
+
+    Parameters
+    ----------
+    assembly, jobs
+        As for :func:`refusals`.
+    """
+    from millrace.lifecycle.deploy import document_of
+
+    return [
+        line for job in jobs for line in checkpoints_one_way(aws, job, document_of(aws.names, assembly, job))
+    ]
+
+
+def checkpoints_one_way(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
+    """Say which of a job's checkpoints will not be continued by who wrote them last, once a launch document ran."""
+    from millrace.etl.checkpoints.manifest import Manifest, changes, refused
+
+    return [
+        f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, found))}"
+        for query, _, old, new in _manifests(aws, job, document)
+        # What is refused on the way there is told as that.
+        if isinstance(old, Manifest)
+        and not refused(changes(old, new))
+        and (found := refused(changes(new, old)))
+    ]
+
+
 def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
     """Say which of a job's checkpoints a launch document cannot continue from, by the core's own rules.
 
@@ -46,6 +76,27 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
     AwsError
         AWS refused a call.
     """
+    from millrace.etl.checkpoints import manifest
+
+    found: list[str] = []
+    for query, where, old, new in _manifests(aws, job, document):
+        if isinstance(old, manifest.ManifestError):
+            found.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
+            continue
+        wrong = manifest.refused(manifest.changes(old, new))
+        if wrong:
+            out = manifest.way_out(aws.names.environment.name, job, query, wrong)
+            found.append(
+                f"job {job}, query {query}: it cannot continue from the checkpoint {where}: "
+                f"{'; '.join(map(str, wrong))}; {out}"
+            )
+    return found
+
+
+def _manifests(
+    aws: Aws, job: str, document: Mapping[str, Any]
+) -> Iterator[tuple[str, str, Manifest | ManifestError, Manifest]]:
+    """Of each query that has one: its name, its checkpoint, its manifest, and the one that a launch document would write."""
     import dataclasses
 
     from millrace.config import find_root
@@ -60,7 +111,6 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
         file = find_root() / path
         return file.read_bytes() if file.is_file() else None
 
-    found: list[str] = []
     try:
         parsed = settings.parse(document["settings"])
         conf: Callable[[str], str | None] = document["spark"].get
@@ -75,25 +125,14 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
             text = kept.manifest(query.name)
         if text is None:
             continue
-        where = f"{aws.names.checkpoints(job)}/{query.name}"
+        old: Manifest | ManifestError
         try:
             old = manifest.read(text)
         except manifest.ManifestError as error:
-            found.append(f"job {job}, query {query.name}: the manifest of the checkpoint {where}: {error}")
-            continue
-        # A sandbox in the place of an engine has written what its own connector reads.
-        here = (
-            dataclasses.replace(parsed, engine=engine_kinds.of("sandbox"))
-            if old.engine == "sandbox"
-            else parsed
-        )
-        spark = old.spark if old.engine == "sandbox" else planned
+            old = error
+        here, spark = parsed, planned
+        if isinstance(old, manifest.Manifest) and old.engine == "sandbox":
+            # A sandbox in the place of an engine has written what its own connector reads.
+            here, spark = dataclasses.replace(parsed, engine=engine_kinds.of("sandbox")), old.spark
         new = manifest.of(here, query, spark=spark, conf=conf, schema_text=schema_text)
-        wrong = manifest.refused(manifest.changes(old, new))
-        if wrong:
-            out = manifest.way_out(aws.names.environment.name, job, query.name, wrong)
-            found.append(
-                f"job {job}, query {query.name}: it cannot continue from the checkpoint {where}: "
-                f"{'; '.join(map(str, wrong))}; {out}"
-            )
-    return found
+        yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new

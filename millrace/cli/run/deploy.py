@@ -9,7 +9,7 @@ import typer
 
 from millrace.cli.run.assembly import assembled, cdk_deploy_all
 from millrace.cli.run.changes import as_document, describe, tables_of
-from millrace.cli.run.checkpoint_compatibility import refusals
+from millrace.cli.run.checkpoint_compatibility import one_way, refusals
 from millrace.cli.shared.failures import REFUSED, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.table_changes import altered, refused
@@ -61,6 +61,7 @@ def deploy(
         typer.echo("millrace deploy: nothing was drained or deployed", err=True)
         typer.echo("\n".join(wrong), err=True)
         raise typer.Exit(REFUSED)
+    typer.echo("".join(f"{line}\n" for line in one_way(aws, assembly, begun)), nl=False, err=True)
     if only_show or not found:
         return
     confirm("Deploy this?", yes=yes)

@@ -35,7 +35,7 @@ def demo(
     ] = "local",
     spark: Annotated[
         str | None,
-        typer.Option(help="Spark version of the job that reads Kafka, such as 4.1."),
+        typer.Option(help="Spark version of both jobs, such as 4.1."),
     ] = None,
     keep: Annotated[bool, typer.Option(help="Leave the servers running and print their addresses.")] = False,
 ) -> None:
@@ -51,9 +51,7 @@ def demo(
     """
     from millrace.config import Finding, load
     from millrace.config.engines.versions import LINES
-    from millrace.config.queries import SourceQuery
     from millrace.sandbox.demo import JOBS, on_line, run
-    from millrace.sandbox.spark import without_kinesis
 
     def terminated(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -67,19 +65,6 @@ def demo(
     if missing:
         what = f"the example's jobs, {' and '.join(JOBS)}, as in environments/local.yaml"
         raise loaded.places.error([Finding(("jobs",), allowed=what, value=", ".join(loaded.jobs))])
-    refused = [
-        Finding(("jobs", name, "version"), job.version, problem)
-        for name, job in loaded.jobs.items()
-        if (problem := without_kinesis(job.line))
-        and any(
-            loaded.streams[stream].kind == "kinesis"
-            for query in job.queries.values()
-            if isinstance(query, SourceQuery)
-            for stream in query.streams
-        )
-    ]
-    if refused:
-        raise loaded.places.error(refused)
     signal.signal(signal.SIGTERM, terminated)
     console = Console()
     if not console.is_terminal:

@@ -9,7 +9,12 @@ import typer
 
 from millrace.cli.run.assembly import assembled, cdk_deploy_stack
 from millrace.cli.run.changes import as_document, describe, tables_of
-from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals, refusals
+from millrace.cli.run.checkpoint_compatibility import (
+    AnotherReleaseError,
+    checkpoint_refusals,
+    one_way,
+    refusals,
+)
 from millrace.cli.shared.failures import REFUSED, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
 from millrace.cli.shared.table_changes import altered, refused
@@ -80,6 +85,7 @@ def upgrade(
         typer.echo("millrace upgrade: nothing was drained or deployed", err=True)
         typer.echo("\n".join(told), err=True)
         raise typer.Exit(REFUSED)
+    typer.echo("".join(f"{line}\n" for line in one_way(aws, assembly, [job])), nl=False, err=True)
     if only_show or change.after == "leave":
         return
     confirm("Upgrade this?", yes=yes)

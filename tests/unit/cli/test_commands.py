@@ -140,15 +140,6 @@ def test_a_mistake_is_one_message_and_status_2(tmp_path: Path) -> None:
         assert "jobs.clicks.engine is (missing); allowed: glue or emr" in done.stderr
 
 
-def test_the_demo_refuses_kinesis_on_spark_4_before_it_starts_anything(tmp_path: Path) -> None:
-    file = tmp_path / "newer.yaml"
-    file.write_text(json.dumps({"extends": "local", "jobs": {"departures": {"version": "6.0"}}}))
-    done = millrace("demo", "--env", str(file))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "jobs.departures.version is 6.0" in done.stderr
-    assert "the sandbox reads no Kinesis with Spark 4.1" in done.stderr
-
-
 def test_the_demo_knows_the_lines_that_there_are() -> None:
     done = millrace("demo", "--spark", "4.7")
     assert done.returncode == 2

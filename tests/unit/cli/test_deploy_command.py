@@ -41,6 +41,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     for command in (deploying, upgrade):
         monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
         monkeypatch.setattr(command, "refusals", lambda *_: [])
+        monkeypatch.setattr(command, "one_way", lambda *_: [])
     return found
 
 

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from millrace.config.engines import KINDS
-from millrace.config.engines.versions import VERSIONS
+from millrace.config.engines.versions import VERSIONS, Version, jar_set
 
-PAGE = Path(__file__).parents[3] / "docs" / "engines.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "engines.md"
 HEAD = (
-    "| engine | `version` | Spark | Scala | Python | Java | Iceberg | tried here with | jars of the line |\n"
-    "|---|---|---|---|---|---|---|---|---|\n"
+    "| engine | `version` | Spark | Scala | Python | Java | Iceberg | tried here with | jars that travel where a job needs them | of which |\n"
+    "|---|---|---|---|---|---|---|---|---|---|\n"
 )
+CARRIED = ("avro", "kafka-client", "postgresql")
+"""Sets of jars that formats, sinks and sources may need; an engine ships some of them."""
+
+
+def sets(version: Version) -> list[str]:
+    """Those that travel to a version, by their names in the lock."""
+    return [jar_set(each, version.line) for each in CARRIED if each not in KINDS[version.engine].ships]
 
 
 def rows() -> str:
@@ -19,6 +28,7 @@ def rows() -> str:
     return "".join(
         f"| {KINDS[each.engine].title} | `{each.name}` | {each.spark} | {each.line.scala} | {each.python} | {each.java} | "
         f"{each.iceberg or 'not said'} | Spark {each.line.spark}, Iceberg {each.line.iceberg} | "
+        f"{', '.join(f'`{name}`' for name in sets(each))} | "
         f"kafka-clients {each.line.libraries['kafka_clients']}, commons-pool2 {each.line.libraries['commons_pool']} |\n"
         for each in VERSIONS
     )
@@ -27,3 +37,11 @@ def rows() -> str:
 def test_the_table_is_that_of_the_versions() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert HEAD + rows() in text, f"write this between the marks:\n{HEAD}{rows()}"
+
+
+def test_every_set_that_travels_is_pinned_by_digest() -> None:
+    locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text(encoding="utf-8"))
+    for version in VERSIONS:
+        for name in sets(version):
+            assert locked[name], name
+            assert all(len(jar["sha256"]) == 64 for jar in locked[name]), name

@@ -67,7 +67,16 @@ def test_no_line_stands_outside() -> None:
 
 
 def test_the_core_imports_what_the_page_says() -> None:
-    allowed = {*sys.stdlib_module_names, "millrace", "pyspark", "py4j", "boto3", "botocore", "pyarrow"}
+    allowed = {
+        *sys.stdlib_module_names,
+        "millrace",
+        "pyspark",
+        "py4j",
+        "boto3",
+        "botocore",
+        "orjson",
+        "pyarrow",
+    }
     for file in (ROOT / "etl").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):

@@ -101,7 +101,14 @@ REFUSED = {
         made(DERIVE, operators=("Aggregate by upper string",), spark="3.5.6"),
         "what keeps state was Aggregate by page string",
     ),
-    "an earlier Spark": (made(LANDED, spark="4.0.0"), made(LANDED, spark="3.5.4"), "Spark was 4.0.0 and is 3.5.4"),
+    "an earlier Spark, with state": (made(DERIVE, spark="4.0.0"), made(DERIVE, spark="3.5.4"), "Spark was 4.0.0 and is 3.5.4"),
+    "Kinesis in the sandbox to Spark 4": (
+        made(STREAMED, engine="sandbox"), made(STREAMED, engine="sandbox", spark="4.1.1"),
+        "connector was kinesis and is millrace-kinesis: positions are of Glue's connector or one of its family",
+    ),
+    "Kinesis in the sandbox back from Spark 4": (
+        made(STREAMED, engine="sandbox", spark="4.1.1"), made(STREAMED, engine="sandbox"), "positions are of the core's own reader",
+    ),
 }  # fmt: skip
 
 
@@ -119,6 +126,8 @@ CONTINUED = {
     "Kafka from Glue to EMR": (made(LANDED), made(LANDED, engine="emr", spark="3.5.6"), []),
     "Kinesis from Glue to the sandbox": (made(STREAMED), made(STREAMED, engine="sandbox"), []),
     "a later Spark": (made(LANDED), made(LANDED, spark="4.0.0"), []),
+    "an earlier Spark": (made(LANDED, spark="4.0.0"), made(LANDED, spark="3.5.4"), ["a query without state"]),
+    "Kinesis on Glue to Spark 4 and back": (made(STREAMED, spark="4.1.1"), made(STREAMED), ["a query without state"]),
     "an earlier patch": (made(LANDED, spark="3.5.6"), made(LANDED, spark="3.5.4"), []),
     "other limits": (made(STREAMED), made({**LAND, "source": {**KINESIS, "records_per_shard": 9}}), []),
     "another start": (made(LANDED), made({**LAND, "source": {**KAFKA, "start": "latest"}}), []),

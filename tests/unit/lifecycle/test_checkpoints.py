@@ -12,14 +12,20 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
+from millrace.cli.run.checkpoint_compatibility import (
+    AnotherReleaseError,
+    checkpoint_refusals,
+    checkpoints_one_way,
+)
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
+from millrace.etl.launch import settings
 from millrace.lifecycle import checkpoints
 from millrace.lifecycle.checkpoints import CheckpointError
 from millrace.lifecycle.reset_effects import objection, read_again
 from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import with_template
+from tests.unit.etl.test_manifest import DERIVE
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
 
@@ -196,10 +202,27 @@ def test_an_upgrade_asks_the_core_before_it_stops_anything(
         assert "`millrace checkpoint reset clicks land --env shop`" in line
 
 
+def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
+    shop.begin()
+    aws = Aws(shop.names, lambda _: shop.s3)
+    newer = {**document(), "engine_version": "6.0"}
+    assert checkpoints_one_way(aws, "clicks", newer) == []
+    derived = {**newer, "settings": {**newer["settings"], "queries": [{**DERIVE, "name": "land"}]}}
+    job = settings.parse(derived["settings"])
+    old = manifest.of(job, job.queries[0], spark="3.5.6", conf=lambda _: None, schema_text=lambda _: None)
+    shop.put("clicks/_millrace/land.manifest.json", old.text())
+    assert checkpoint_refusals(aws, "clicks", derived) == []
+    (line,) = checkpoints_one_way(aws, "clicks", derived)
+    assert line.startswith(
+        "job clicks, query land: on this checkpoint it cannot go back: Spark was 4.1.1 and is 3.5.6"
+    )
+    assert checkpoints_one_way(aws, "clicks", {**derived, "engine_version": "5.1"}) == []
+
+
 def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> None:
     shop.begin()
     aws = Aws(shop.names, lambda _: shop.s3)
-    written = dataclasses.replace(MANIFEST, engine="sandbox", spark="9.9.9")
+    written = dataclasses.replace(MANIFEST, engine="sandbox", spark="3.99.9")
     shop.put("clicks/_millrace/land.manifest.json", written.text())
     assert checkpoint_refusals(aws, "clicks", document(engine="emr")) == []
     shop.put("clicks/_millrace/land.manifest.json", "{}")

@@ -14,7 +14,7 @@ from millrace.config import ConfigurationError
 from millrace.sizing import plan
 from millrace.sizing.capacity import InfeasibleError
 from millrace.sizing.demand import stretched
-from millrace.sizing.measured import Interval, ScalingCurve
+from millrace.sizing.measured import Interval, ScalingCurve, speed
 from tests.unit.sizing.conftest import Loader, text
 
 RESULT: dict[str, Any] = {
@@ -54,6 +54,29 @@ def test_another_engines_figures_are_a_guess(from_text: Loader, tmp_path: Path) 
     job = plan(from_text(with_result())).jobs["clicks"]
     assert job.cores.value == 32
     assert job.cores.assumed
+
+
+@pytest.mark.parametrize(
+    ("spark", "version", "told"),
+    [
+        ("3.5.7", "5.1", None),
+        ("3.5.7-amzn-1", "5.1", None),
+        ("3.5.7", "6.0", "with Spark 3.5 where the job has 4.1"),
+        ("4.1.1", "5.1", "with Spark 4.1 where the job has 3.5"),
+        ("4.1.1", "6.0", None),
+    ],
+)
+def test_the_rate_of_another_line_of_spark_is_a_guess(
+    spark: str, version: str, told: str | None, from_text: Loader, tmp_path: Path
+) -> None:
+    write(tmp_path, versions={"spark": spark})
+    environment = from_text(with_result().replace("engine: glue", f'engine: glue\n    version: "{version}"'))
+    found = speed(environment, "clicks", "land")
+    assert found.basis == ("measured" if told is None else "assumed")
+    assert told is None or told in found.origin
+    job = plan(environment).jobs["clicks"]
+    assert job.cores.assumed == (told is not None)
+    assert (f"the rate of land was measured {told}" in " ".join(job.advice)) == (told is not None)
 
 
 def test_a_wave_is_part_of_the_fixed_cost(from_text: Loader, tmp_path: Path) -> None:

@@ -71,7 +71,11 @@ def bench(
         On, typer.Option(help="Where to measure: the sandbox, or the engine of the deployed job.")
     ] = "sandbox",
     out: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Result file. Default: benchmarks/JOB.json.")
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="Result file. Default: benchmarks/JOB.json; of Spark 4.1 benchmarks/JOB-spark4.1.json.",
+        ),
     ] = None,
     html: Annotated[
         Path | None, typer.Option("--html", dir_okay=False, help="Write an HTML page with charts.")
@@ -244,6 +248,13 @@ def _on_engine(
     return Measurements.model_validate_json(body)
 
 
+def _file(job: str, line: str | None) -> str:
+    """A result of another line than the default one has a file of its own: a job moves to and fro."""
+    from millrace.config.engines.versions import DEFAULT
+
+    return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
+
+
 def _finish(
     environment: Environment, job: str, found: Outcome, out: Path | None, html: Path | None, *, as_json: bool
 ) -> None:
@@ -258,7 +269,7 @@ def _finish(
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / f"{job}.json"
+    target = out or environment.places.root / "benchmarks" / _file(job, found.result.line)
     target.parent.mkdir(parents=True, exist_ok=True)
     text = found.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,338 @@
+"""Batches of a stream as fixed ranges of sequence numbers: where each ends, and what is in it.
+
+An offset has, for each shard that is read, where the shard goes on, as the connectors of Glue's family write it
+(:class:`etl.sources.kinesis.closed_shards.Positions`), and beside it what this batch took from the shard: ``first``, the number
+of its first record, and ``records``, how many. So a batch is told whole by the offset at which it ends, and reading it again
+gives the same records or an error.
+
+A shard begins after its parents were read to their end, in a batch before. The end of a shard stands in one offset; in the next
+one its children stand in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from ...record.errors import LossError
+from ...services.aws import code_of
+from .closed_shards import AFTER, ENDED, PAGE, Shard, unpack
+from .service import EXPIRED, GONE
+
+AT = "AT_SEQUENCE_NUMBER"
+TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
+METADATA = "metadata"
+
+_AGGREGATE = "84maw"
+""":data:`etl.sources.kinesis.closed_shards.AGGREGATE` in Base64, up to the last character that has bits of nothing else."""
+_PAUSE_SECONDS = 0.2
+"""Before a shard is asked again that gave nothing and has more: it takes five calls a second."""
+_EMPTY_ANSWERS = 5
+"""In a row, after which what a shard does not give is taken for gone."""
+
+Offset = dict[str, Any]
+Entry = Mapping[str, str]
+Row = tuple[bytes, str, str, str, int]
+"""Data, stream, partition key, sequence number, and microseconds since 1970 of the arrival."""
+
+
+class Service(Protocol):
+    """What is asked of :class:`etl.sources.kinesis.service.KinesisService`."""
+
+    stream: str
+
+    def shards(self) -> list[Shard]:
+        """All of the stream."""
+
+    def now(self) -> datetime:
+        """By its clock."""
+
+    def iterator(self, shard: str, kind: str, place: str) -> str:
+        """A place in a shard."""
+
+    def records(self, iterator: str, limit: int) -> Any:
+        """What is there, as ``GetRecords`` answers."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a batch takes.
+
+    Parameters
+    ----------
+    records
+        Of one shard.
+    seconds
+        In which shards are looked into; each is asked once at least.
+    call
+        Most records of one call.
+    """
+
+    records: int
+    seconds: float
+    call: int = PAGE
+
+
+@dataclass(frozen=True)
+class ShardRange:
+    """Records of one shard in one batch.
+
+    Parameters
+    ----------
+    first, last
+        Sequence numbers of the first and the last record.
+    """
+
+    shard: str
+    first: str
+    last: str
+    records: int
+
+
+@dataclass
+class BatchPlanner:
+    """Finds where batches end; one query's, on its driver.
+
+    Parameters
+    ----------
+    start
+        ``TRIM_HORIZON``, ``LATEST``, or an offset as JSON.
+    """
+
+    service: Service
+    start: str
+    limits: Limits
+    clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+    _told: Offset | None = field(default=None, repr=False)
+    """The offset that was handed over last."""
+    _entries: dict[str, Entry] = field(default_factory=dict, repr=False)
+    _iterators: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def initial(self) -> Offset:
+        """Where a query without a checkpoint begins."""
+        entries: dict[str, Entry] = {}
+        if self.start == LATEST:
+            # A moment by the service's clock: of "latest" nobody could tell later when it was.
+            at = {
+                "iteratorType": AT_TIMESTAMP,
+                "iteratorPosition": str(int(self.service.now().timestamp()) * 1000),
+            }
+            entries = {shard.id: at for shard in self.service.shards() if not shard.closed}
+        elif self.start != TRIM_HORIZON:
+            entries = {k: v for k, v in json.loads(self.start).items() if k != METADATA}
+        if not entries:
+            listed = self.service.shards()
+            known = {shard.id for shard in listed}
+            entries = {shard.id: _BEGINNING for shard in listed if not known.intersection(shard.parents)}
+        return self._offset(entries)
+
+    def resume(self, offset: Offset) -> None:
+        """Go on from an offset of Spark's log, unless an offset was handed over already."""
+        if self._told is None:
+            self._take(offset)
+
+    def latest(self) -> Offset:
+        """Look further, and return where the next batch ends: the offset before, where nothing has arrived.
+
+        Raises
+        ------
+        LossError
+            A shard is gone that was not read to its end.
+        SinkError
+            The service stays busy or away.
+        """
+        if self._told is None:
+            self._take(self.initial())
+        assert self._told is not None
+        listed, fresh = self._listed(), dict[str, tuple[str, int]]()
+        self._step_over_ends(listed, fresh)
+        asked = self._readable(listed)
+        deadline = self.clock() + self.limits.seconds
+        while asked:
+            asked = {shard for shard in sorted(asked) if self._look(shard, fresh)}
+            if self.clock() >= deadline:
+                break
+            if not asked and self._ended() - fresh.keys():
+                asked = self._step_over_ends(self._listed(), fresh)
+        if fresh:
+            self._told = self._offset(self._entries)
+        return self._told
+
+    def _take(self, offset: Offset) -> None:
+        self._told = offset
+        self._entries = {shard: entry for shard, entry in offset.items() if shard != METADATA}
+        self._iterators = {}
+
+    def _offset(self, entries: Mapping[str, Entry]) -> Offset:
+        return {
+            METADATA: {"streamName": self.service.stream},
+            **{k: dict(entries[k]) for k in sorted(entries)},
+        }
+
+    def _listed(self) -> dict[str, Shard]:
+        return {shard.id: shard for shard in self.service.shards()}
+
+    def _ended(self) -> set[str]:
+        return {shard for shard, entry in self._entries.items() if entry["iteratorType"] == ENDED}
+
+    def _step_over_ends(self, listed: Mapping[str, Shard], fresh: Mapping[str, Any]) -> set[str]:
+        """Put children in the place of shards that have ended and gave this batch nothing; return those that are new."""
+        over = self._ended() - fresh.keys()
+        # What has descendants here was read to its end.
+        read_out = _ancestors(self._entries, listed)
+        closed = over | (read_out - self._entries.keys())
+        new = {
+            shard.id
+            for shard in listed.values()
+            if shard.id not in self._entries
+            and shard.id not in read_out
+            and all(parent in closed or parent not in listed for parent in shard.parents)
+        }
+        for shard in over:
+            children = {each.id for each in listed.values() if shard in each.parents}
+            # Until its children have begun it says that it was read: they are two, or wait for another parent.
+            if shard not in listed or (children and children <= self._entries.keys() | new):
+                del self._entries[shard]
+        self._entries |= dict.fromkeys(new, _BEGINNING)
+        return new
+
+    def _readable(self, listed: Mapping[str, Shard]) -> set[str]:
+        """Shards that have not ended, and whose parents are not read any more."""
+        reading = self._entries.keys() - self._ended()
+        return {s for s in reading if s not in listed or not reading & set(listed[s].parents)}
+
+    def _look(self, shard: str, fresh: dict[str, tuple[str, int]]) -> bool:
+        """Ask a shard once; return whether the batch may take more of it."""
+        entry = self._entries[shard]
+        first, taken = fresh.get(shard, ("", 0))
+        try:
+            if shard not in self._iterators:
+                self._iterators[shard] = self.service.iterator(
+                    shard, entry["iteratorType"], entry["iteratorPosition"]
+                )
+            answer = self.service.records(
+                self._iterators[shard], min(self.limits.call, self.limits.records - taken)
+            )
+        except _client_error() as error:
+            self._iterators.pop(shard, None)
+            if code_of(error) == EXPIRED:
+                return True
+            if code_of(error) != GONE:
+                raise
+            raise LossError(
+                f"stream {self.service.stream}: {shard} is gone, and was read up to "
+                f"{entry['iteratorPosition'] or 'nothing'} only: what was behind it is lost"
+            ) from error
+        records = answer["Records"]
+        if records:
+            first = first or str(records[0]["SequenceNumber"])
+            taken += len(records)
+            fresh[shard] = (first, taken)
+            last = str(records[-1]["SequenceNumber"])
+            self._entries[shard] = _entry(AFTER, last, first, taken)
+        following = answer.get("NextShardIterator")
+        if following is None:
+            self._iterators.pop(shard, None)
+            last = self._entries[shard]["iteratorPosition"] if taken else ""
+            self._entries[shard] = _entry(ENDED, last, first, taken) if taken else _END
+            return False
+        self._iterators[shard] = following
+        if not records and answer.get("MillisBehindLatest"):
+            self.sleep(_PAUSE_SECONDS)  # nothing here, and something further on
+            return True
+        return bool(records) and taken < self.limits.records
+
+
+_BEGINNING: Entry = {"iteratorType": TRIM_HORIZON, "iteratorPosition": ""}
+_END: Entry = {"iteratorType": ENDED, "iteratorPosition": ""}
+
+
+def _entry(kind: str, last: str, first: str, records: int) -> Entry:
+    return {"iteratorType": kind, "iteratorPosition": last, "first": first, "records": str(records)}
+
+
+def _ancestors(shards: Iterable[str], listed: Mapping[str, Shard]) -> set[str]:
+    found, next_up = set[str](), list(shards)
+    while next_up:
+        shard = listed.get(next_up.pop())
+        parents = set(shard.parents) - found if shard else set[str]()
+        found |= parents
+        next_up += parents
+    return found
+
+
+def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:
+    """What is between two offsets: of each shard what its entry in the second one says, unless the first one has it, too."""
+    return [
+        ShardRange(shard, entry["first"], entry["iteratorPosition"], int(entry["records"]))
+        for shard, entry in end.items()
+        if shard != METADATA and "first" in entry and start.get(shard) != entry
+    ]
+
+
+def read_range(
+    service: Service, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[list[Row]]:
+    """Read the records of a range, a call at a time; records of an aggregate each for itself, with its number.
+
+    Raises
+    ------
+    LossError
+        Not all of them are there any more.
+    """
+    left, place, iterator, empty = asked.records, (AT, asked.first), "", 0
+    while left and empty < _EMPTY_ANSWERS:
+        try:
+            iterator = iterator or service.iterator(asked.shard, *place)
+            answer = service.records(iterator, min(PAGE, left))
+        except _client_error() as error:
+            if code_of(error) == EXPIRED:
+                iterator = ""
+                continue
+            if code_of(error) == GONE:
+                break
+            raise
+        records = answer["Records"]
+        if records:
+            if place == (AT, asked.first) and records[0]["SequenceNumber"] != asked.first:
+                break  # the stream gives its oldest record, in silence, in the place of one that was trimmed
+            yield _rows(records, service.stream)
+            left, empty, place = left - len(records), 0, (AFTER, str(records[-1]["SequenceNumber"]))
+        else:
+            empty += not answer.get("MillisBehindLatest")
+            sleep(_PAUSE_SECONDS)
+        iterator = answer.get("NextShardIterator") or ""
+        if not iterator:
+            break
+    if left or place[1] != asked.last:
+        raise LossError(
+            f"stream {service.stream}, {asked.shard}: of {asked.records} records from {asked.first} to {asked.last} "
+            f"{left} are gone, which were there when the batch was planned"
+        )
+
+
+def _rows(records: list[Any], stream: str) -> list[Row]:
+    rows: list[Row] = []
+    for record in records:
+        text, number = record["Data"], record["SequenceNumber"]
+        data = b64decode(text)
+        # Kinesis tells whole milliseconds.
+        arrived = round(record["ApproximateArrivalTimestamp"] * 1000) * 1000
+        packed = unpack(data) if text.startswith(_AGGREGATE) else None
+        if packed:
+            rows += [(each, stream, key, number, arrived) for key, each in packed]
+        else:
+            rows.append((data, stream, record["PartitionKey"], number, arrived))
+    return rows
+
+
+def _client_error() -> type[Exception]:
+    from botocore.exceptions import ClientError
+
+    return ClientError
