@@ -104,7 +104,7 @@ AREAS = {
         ),
         (
             *("template/test_security.py", "template/test_own_files.py", "template/test_iam_resources.py"),
-            *("template/test_kafka_login.py", "template/test_policies.py", "template/test_golden.py"),
+            *("template/test_kafka_login.py", "template/test_golden.py", "unit/cli/test_policies.py"),
         ),
     ),
     "limits": Area(

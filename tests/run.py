@@ -146,7 +146,7 @@ _LARGE = tuple(
     f"spark/test_{name}.py"
     for name in (
         *("land", "derive", "direct", "replay", "kinesis_land", "latest"),
-        *("routed_direct", "refill", "refused", "backfill"),
+        *("routed_direct", "refill", "refused", "backfill", "exactly_once"),
     )
 )
 """Again with the settings that many rows bring about: nothing is broadcast. One of them a day."""

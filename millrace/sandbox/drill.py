@@ -34,7 +34,7 @@ _START_SECONDS = 300.0
 
 
 _TERMINATED = 128 + signal.SIGTERM
-"""What a JVM that was asked to end returns, once its shutdown hooks have let the batches at hand finish."""
+"""What a JVM that was asked to end returns, once its shutdown hooks have let the current batches finish."""
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def _digest(path: Path) -> str:
 def parser() -> argparse.ArgumentParser:
     """Arguments of this program."""
     reading = argparse.ArgumentParser(description=main.__doc__)
-    reading.add_argument("--lock", action="store_true", help="resolve toolchain/jars/*.xml anew")
+    reading.add_argument("--lock", action="store_true", help="resolve toolchain/jars/*.xml again")
     reading.add_argument(
         "--also", nargs="+", choices=sorted(ON_REQUEST), default=[], help="fetch these sets, too"
     )
@@ -257,7 +257,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Fetch what the lock names; with ``--lock`` resolve anew and write the lock."""
+    """Fetch what the lock names; with ``--lock`` resolve again and write the lock."""
     given = parser().parse_args()
     try:
         if given.lock:

@@ -73,7 +73,7 @@ def running(
     Parameters
     ----------
     keep
-        Whether it goes on where what it is for succeeds.
+        Whether it continues where what it is for succeeds.
     listeners
         Beside the plain one: name to protocol and port, such as ``{"SCRAM": ("SASL_SSL", 9096)}``; clients find them at
         ``localhost``, for which certificates are.

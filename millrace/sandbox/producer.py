@@ -88,7 +88,7 @@ class Background(AbstractContextManager["Background"]):
         Raises
         ------
         SandboxError
-            It goes on.
+            It continues.
         """
         self.ask_to_stop()
         self._thread.join(timeout=_JOIN_SECONDS)

@@ -37,7 +37,7 @@ def state() -> Path:
 
 
 def in_clone() -> bool:
-    """Tell whether the project at hand is the clone of Millrace that this program is run from."""
+    """Tell whether the current project is the clone of Millrace that this program is run from."""
     return find_root() == ROOT
 
 

@@ -26,7 +26,7 @@ RESOURCE_TYPES = {
 }
 """Younger types, with the properties that the templates give them."""
 
-TOPIC_MADE_ANEW_BY = {"ClusterArn", "ReplicationFactor", "TopicName"}
+TOPIC_REPLACED_BY = {"ClusterArn", "ReplicationFactor", "TopicName"}
 
 _SHOWN = 6
 """Of a list that was found; the others are counted."""
@@ -133,12 +133,12 @@ def resource_types(question: Question) -> Answer:
 
 
 def topic_changes(question: Question) -> Answer:
-    """Ask CloudFormation which properties of a topic make it anew."""
+    """Ask CloudFormation for which properties of a topic it makes another one."""
     schema = _schema(question, "AWS::MSK::Topic")
     if schema is None:
         return Answer(None, "AWS::MSK::Topic is not there")
-    anew = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
-    return Answer(anew == TOPIC_MADE_ANEW_BY, f"made anew by {listed(anew)}")
+    replacing = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
+    return Answer(replacing == TOPIC_REPLACED_BY, f"made again by {listed(replacing)}")
 
 
 def history_image_tag(question: Question) -> Answer:

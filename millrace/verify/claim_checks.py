@@ -84,7 +84,7 @@ def _asked(check: Callable[[Question], Answer], question: Question) -> tuple[Ver
     except (BotoCoreError, OSError) as error:
         return "not asked", type(error).__name__
     except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
-        # Of a shape that no document told of: nothing can be said, and the verification around goes on.
+        # Of a shape that no document told of: nothing can be said, and the verification around continues.
         return "not asked", f"an answer that is not understood: {type(error).__name__}"
     if answer.holds is None:
         return "not asked", answer.seen

@@ -135,7 +135,7 @@ class Sandbox:
         return f"its run ended by itself with status {status}:\n{run.job.process.tail(25)}"
 
     def stop(self, _names: Names, job: str) -> None:
-        """SIGTERM, and time for the batch at hand."""
+        """SIGTERM, and time for the current batch."""
         if not self._runs.get(job):
             return
         run = self._live(job)

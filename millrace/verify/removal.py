@@ -74,7 +74,7 @@ def remove(
         Told what is being done.
     topics
         Deletes topics that no stack knows, and tells of those that stay. Called when no run is there any more that could make
-        one again, and once more before the last stacks go: a topic whose making timed out may come late.
+        one again, and again before the last stacks go: a topic whose making timed out may come late.
     poll_seconds
         How often stacks are looked at.
 

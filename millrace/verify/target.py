@@ -19,7 +19,7 @@ from millrace.verify.environment import Copy
 
 
 class VerifyError(RuntimeError):
-    """A verification that cannot go on; says why, and what to do."""
+    """A verification that cannot continue; says why, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Place(Protocol):
         """Start a killed job again, where nothing else does."""
 
     def ended(self, names: Names, job: str, /) -> str | None:
-        """Why a job will not go on by itself; None while it runs or is about to."""
+        """Why a job will not continue by itself; None while it runs or is about to."""
 
     def stop(self, names: Names, job: str, /) -> None:
         """End a job's run with grace, for good."""

@@ -150,5 +150,5 @@ def test_a_folder_of_somebody_else_is_refused(spark: SparkSession, tmp_path: Pat
     (tmp_path / "part-0.parquet").write_bytes(b"theirs")
     with pytest.raises(StartError, match="files in it that are none of ours"):
         sink(tmp_path).prepare(spark, rows(spark, []).schema)
-    with pytest.raises(StartError, match="a sink that can replace them"):
+    with pytest.raises(StartError, match="choose a sink with keys"):
         sink(tmp_path / "other").prepare(spark, results(spark, {}).schema)

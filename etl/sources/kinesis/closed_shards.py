@@ -57,7 +57,7 @@ AFTER, ENDED = "AFTER_SEQUENCE_NUMBER", "SHARD_END"
 
 @dataclass(frozen=True)
 class Positions:
-    """Where each shard goes on, as an entry of Spark's offset log has it.
+    """Where each shard continues, as an entry of Spark's offset log has it.
 
     The connectors whose source is open write it alike. An entry of another shape has no shards here: then
     nothing is checked by it, and ``known`` says so.
@@ -135,7 +135,7 @@ def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) ->
     shards
         All of the stream, open and closed.
     before, here
-        Where the batch before and the batch at hand begin. A shard that is in neither was read to its end
+        Where the batch before and the current batch begin. A shard that is in neither was read to its end
         long ago, unless it descends from one of the batch before, or there was none.
 
     Returns

@@ -2,7 +2,7 @@
 
 It takes the options of Glue's connector that the core gives, with ``region`` beside them, and has its columns. Its batches are
 fixed ranges of sequence numbers, which :mod:`etl.sources.kinesis.stream_batches` finds: the driver reads the stream to find where a
-batch ends, its tasks read the same records once more.
+batch ends, its tasks read the same records again.
 """
 
 from __future__ import annotations

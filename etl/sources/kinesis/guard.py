@@ -32,7 +32,7 @@ SLACK = timedelta(seconds=10)
 """How much older than the last batch's oldest record one may be before the wider look-up is needed."""
 
 STEP_SECONDS = 60.0
-"""A literal in a filter is a part of Spark's generated code, which is compiled anew for each other one."""
+"""A literal in a filter is a part of Spark's generated code, which is compiled again for each other one."""
 
 TRIM_MARGIN = timedelta(minutes=10)
 """Records are taken for trimmed this much before their time: a check takes a while, and clocks differ."""
@@ -41,10 +41,10 @@ CLOCKS = timedelta(minutes=10)
 """Most that the clocks of a driver and of the checkpoint's file system are taken to differ."""
 
 FURTHER = 5
-"""Steps that a shard is first taken to go on in a batch; twice as many after each record that went further."""
+"""Steps that a shard is first expected to advance in a batch; twice as many after each record that went further."""
 
 RIGHT = 10
-"""After so many batches within their bound, shards are taken to go on half as far again."""
+"""After so many batches within their bound, shards are expected to advance half as far again."""
 
 CALLS = 10
 """Shards that are asked at once; a shard takes five calls a second (Kinesis service limits)."""
@@ -84,7 +84,7 @@ class KinesisGuard(LegGuard):
     steps
         Those in which its records arrived, less :data:`SLACK`.
     further
-        Steps that a shard is taken to go on in a batch.
+        Steps that a shard is expected to advance in a batch.
     splits_aggregates
         Whether the connector may end a batch inside an aggregate of Kinesis' producer library.
     ends_planned
@@ -106,7 +106,7 @@ class KinesisGuard(LegGuard):
     ends_planned: bool = False
     _right: int = field(default=0)
     _begun: datetime | None = field(default=None)
-    """When the batch at hand began."""
+    """When the current batch began."""
     _read_since: datetime | None = field(default=None)
     """What is new to a shard that had nothing unread in the last batch has arrived since."""
     _not_before: dict[str, datetime] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class KinesisGuard(LegGuard):
     def figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
         """See :meth:`etl.sources.base.LegGuard.figures`.
 
-        The next batch goes on behind the last record of each shard, which may be one that is landed already.
+        The next batch continues behind the last record of each shard, which may be one that is landed already.
         """
         micros = f"CASE WHEN {where} THEN unix_micros(_arrived_at) END"
         slack, step = (round(seconds * 1e6) for seconds in (SLACK.total_seconds(), self.step_seconds))
@@ -283,7 +283,7 @@ class KinesisGuard(LegGuard):
     def _not_landed(self, positions: Mapping[str, str]) -> LossError:
         listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
         return LossError(
-            f"stream {self.source.stream}: this batch goes on at {listed}, but of these positions some are not in "
+            f"stream {self.source.stream}: this batch continues at {listed}, but of these positions some are not in "
             f"{self.table}: what the connector read last was not landed. A new checkpoint reads the stream "
             "again, and lands what is missing once"
         )
@@ -317,7 +317,7 @@ class KinesisGuard(LegGuard):
         trimmed = {s: o for s, o in oldest.items() if o is None or int(o) > int(positions[s])}
         if trimmed:
             listed = ", ".join(
-                f"{shard} goes on after {positions[shard]}, its oldest record is {first or 'none'}"
+                f"{shard} continues after {positions[shard]}, its oldest record is {first or 'none'}"
                 for shard, first in sorted(trimmed.items())
             )
             raise LossError(

@@ -165,7 +165,7 @@ def tails(
     Returns
     -------
     callable
-        Of the positions at which the batch before and the batch at hand begin; gives pages of records.
+        Of the positions at which the batch before and the current batch begin; gives pages of records.
     """
 
     def read_on(before: Positions, here: Positions) -> Iterator[Records]:

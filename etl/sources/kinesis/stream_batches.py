@@ -1,6 +1,6 @@
 """Batches of a stream as fixed ranges of sequence numbers: where each ends, and what is in it.
 
-An offset has, for each shard that is read, where the shard goes on, as the connectors of Glue's family write it
+An offset has, for each shard that is read, where the shard continues, as the connectors of Glue's family write it
 (:class:`etl.sources.kinesis.closed_shards.Positions`), and beside it what this batch took from the shard: ``first``, the number
 of its first record, and ``records``, how many. So a batch is told whole by the offset at which it ends, and reading it again
 gives the same records or an error.
@@ -133,7 +133,7 @@ class BatchPlanner:
         return self._offset(entries)
 
     def resume(self, offset: Offset) -> None:
-        """Go on from an offset of Spark's log, unless an offset was handed over already."""
+        """Continue from an offset of Spark's log, unless an offset was handed over already."""
         if self._told is None:
             self._take(offset)
 

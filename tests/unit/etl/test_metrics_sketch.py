@@ -73,7 +73,7 @@ def test_capped_leaves_nothing_above() -> None:
 
 
 def test_a_sketch_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing"):
+    with pytest.raises(ValueError, match="without points"):
         Sketch((), 0.0)
     with pytest.raises(ValueError, match="argument 2"):
         of_points([1.0], [0.5, 0.5], 10, 1.0)
