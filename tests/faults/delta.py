@@ -1,7 +1,7 @@
 """Delta, whose jars set-up leaves out: ``python -m millrace.sandbox.jars --also delta && python -m tests.faults.delta``.
 
-A batch that breaks, its replay, one that comes again though it was written, a reset checkpoint and late records, in a
-table of this machine.
+A batch that breaks, its replay, one that comes again though it was written, a reset checkpoint, late records, and times of any year, in
+tables of this machine.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import sys
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from millrace.etl.sinks.base import Written
 from millrace.etl.sinks.delta import DeltaSink, DeltaSinkSettings
 from millrace.sandbox import jars, session
 from millrace.sandbox.process import RUN
 from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
+from tests.spark.test_sink_times import REFUSED, TAKEN, odd
 
 HOME = RUN / "faults-delta"
 
@@ -83,6 +85,24 @@ def met(spark: SparkSession) -> list[bool]:
     late = rows(spark, [row(20), row(21), row(30, _arrived_at=NOON)])
     held.append(check("new and late ones", two.write(late, place(1, "run-2"), none_refused), Written(3, 2)))
     held.append(check("in the table", flights(), [*range(22), 30]))
+    return [*held, *every_time_is_held(spark)]
+
+
+def every_time_is_held(spark: SparkSession) -> list[bool]:
+    """Times of any year: what other sinks refuse, a Delta table holds and finds again."""
+    days = TAKEN | REFUSED
+    held = []
+    for column in ("at", "day"):
+        batch, sink = odd(spark, days, column), DeltaSink(DeltaSinkSettings("delta", f"{HOME}-{column}", 1))
+        shutil.rmtree(f"{HOME}-{column}", ignore_errors=True)
+        sink.prepare(spark, batch.schema)
+        held.append(check(f"{column} of any year", sink.write(batch, place(0), none_refused), Written(9, 9)))
+        found = spark.read.format("delta").load(f"{HOME}-{column}")
+        told = dict(map(tuple, found.selectExpr("flight", f"string(date({column}))").collect()))
+        held.append(check("as it is", told, days))
+        # By the smallest and largest values that Delta keeps of a file, which readers skip files by.
+        ahead = found.where(F.col(column) > F.lit("2000-01-01").cast("date"))
+        held.append(check("found", sorted(r["flight"] for r in ahead.select("flight").collect()), [4, 8, 9]))
     return held
 
 
