@@ -82,7 +82,7 @@ class Scope:
         region = self.names.environment.region
         # No document says which of the two it is in China.
         via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
-        return {"StringEquals": {"kms:ViaService": via if len(via) > 1 else via[0]}}
+        return {"StringEquals": {"kms:ViaService": via}}
 
     def key(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
         """Use the key of a class of data through a service: the company's own key, else the one with our tags."""
