@@ -292,8 +292,8 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     dict
         ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
         ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
-        ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share
-        of the records), and ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
+        ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share of
+        the records that were committed in time, of those that were or can no longer be), and ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
     queries = {}
     for name, query in result.queries.items():
@@ -307,7 +307,7 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
             "most_waiting": query.most_waiting,
             "age": age if some else None,
             "sla": sla,
-            "within_sla": query.ages.within(sla) if some else None,
+            "within_sla": query.in_time(sla, result.seconds),
             "batches": {
                 "start": query.starts.tolist(),
                 "end": query.ends.tolist(),
@@ -358,12 +358,12 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
                 "most waiting": f"{query.most_waiting:,.0f}",
                 "waiting at the end": f"{query.waiting:,.0f}",
             }
-            within = query.ages.within(sla)
+            within = query.in_time(sla, result.seconds)
+            cells["within"] = f"{within:.2%}"
             if len(query.ends):
                 cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}
-                cells |= {"max": f"{query.ages.most:,.1f} s", "within": f"{within:.2%}"}
-            late = columns is not None and not within >= WITHIN
-            red = {"within": "bold red"} if late else {}
+                cells["max"] = f"{query.ages.most:,.1f} s"
+            red = {"within": "bold red"} if columns is not None and within < WITHIN else {}
             table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in kept))
         show(head, table)
 

@@ -99,6 +99,7 @@ def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Itera
         simulate(scenario(environment, plan, job.name, arrivals, fixed=fixed)) for fixed in (False, True)
     )
     for name, query in job.queries.items():
-        shares = [played.queries[name].ages.within(query.latency_seconds.value) for played in (moving, held)]
+        sla = query.latency_seconds.value
+        shares = [played.queries[name].in_time(sla, played.seconds) for played in (moving, held)]
         if shares[0] < IN_TIME <= shares[1]:
             yield name, shares[0]

@@ -99,6 +99,8 @@ class QueryResult:
         Age in seconds of each batch's oldest record at its commit.
     ages
         Of all records that were committed.
+    committed_at
+        Seconds at which each span of the ages was committed.
     """
 
     name: str
@@ -111,7 +113,40 @@ class QueryResult:
     backlog: Floats
     oldest: Floats
     ages: Ages
+    committed_at: Floats
     arrivals: Arrivals
+
+    def ages_since(self, begin: float) -> Ages:
+        """Return the ages of the records that were committed from a time on, in seconds."""
+        late = self.committed_at >= begin
+        return Ages(self.ages.low[late], self.ages.high[late], self.ages.records[late])
+
+    def in_time(self, sla: float, end: float, *, since: float = 0.0) -> float:
+        """Return the share of the records that were committed in time, of those that were or can no longer be.
+
+        Ages are those of committed records: one that waits has none, and an SLA of which only these were counted would be
+        kept best by a job that commits nothing.
+
+        Parameters
+        ----------
+        sla
+            Seconds within which a record must be committed.
+        end
+            Of the simulation, in seconds.
+        since
+            Seconds from which commits count.
+
+        Returns
+        -------
+        float
+            1 where nothing was due.
+        """
+        ages = self.ages_since(since)
+        committed = float(ages.records.sum())
+        judged = committed + max(0.0, self.arrivals.before(end - sla) - self.committed)
+        if not judged:
+            return 1.0
+        return (ages.within(sla) if committed else 0.0) * committed / judged
 
     def waiting_at(self, times: Floats) -> Floats:
         """Return what had arrived and was not committed, at each time."""
@@ -191,7 +226,7 @@ def query_result(
     """Put a query's records together."""
     table = np.asarray(batches, dtype=np.float64).reshape(-1, 4)
     ends = table[:, 1]
-    ages, oldest = _ages(arrivals, commits, ends)
+    ages, committed_at, oldest = _ages(arrivals, commits, ends)
     return QueryResult(
         name=name,
         arrived=arrivals.before(seconds),
@@ -203,12 +238,13 @@ def query_result(
         backlog=table[:, 3],
         oldest=oldest,
         ages=ages,
+        committed_at=committed_at,
         arrivals=arrivals,
     )
 
 
-def _ages(arrivals: Arrivals, commits: Sequence[Commit], ends: Floats) -> tuple[Ages, Floats]:
-    lows, highs, masses = [], [], []
+def _ages(arrivals: Arrivals, commits: Sequence[Commit], ends: Floats) -> tuple[Ages, Floats, Floats]:
+    lows, highs, masses, moments = [], [], [], []
     oldest = np.zeros(len(ends))
     for lane in sorted({each.lane for each in commits}):
         own = [each for each in commits if each.lane == lane]
@@ -220,10 +256,12 @@ def _ages(arrivals: Arrivals, commits: Sequence[Commit], ends: Floats) -> tuple[
         lows.append(at[place] - last)
         highs.append(at[place] - first)
         masses.append(np.diff(edges) * own[0].weight)
+        moments.append(at[place])
         np.maximum.at(oldest, np.searchsorted(ends, at[place]), highs[-1])
     if not lows:
-        return Ages(np.empty(0), np.empty(0), np.empty(0)), oldest
-    return Ages(np.concatenate(lows), np.concatenate(highs), np.concatenate(masses)), oldest
+        return Ages(np.empty(0), np.empty(0), np.empty(0)), np.empty(0), oldest
+    ages = Ages(np.concatenate(lows), np.concatenate(highs), np.concatenate(masses))
+    return ages, np.concatenate(moments), oldest
 
 
 def job_result(

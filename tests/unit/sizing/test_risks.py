@@ -9,8 +9,8 @@ import pytest
 
 from millrace.config import environments, load
 from millrace.sizing import Plan, plan
-from millrace.sizing.simulation.self_check import contradictions
-from tests.unit.sizing.conftest import Loader, text
+from millrace.sizing.simulation.self_check import contradictions, self_check
+from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_plan import KAFKA, ROOT
 
 
@@ -73,6 +73,15 @@ def test_an_outage_that_takes_long_to_make_good(from_text: Loader) -> None:
 def test_the_plans_of_this_repository_are_not_contradicted(name: str) -> None:
     environment = load(name, root=ROOT)
     assert list(contradictions(environment, plan(environment))) == []
+
+
+def test_records_of_a_job_that_has_only_started_are_no_steady_peak(from_text: Loader) -> None:
+    """The second batch of the derive query is late, and none after it: `simulate` says that the SLA is kept."""
+    environment = from_text(text(rate="27000", sla="120s", overhead="1s", more=DERIVE))
+    found = {each.query: each for each in self_check(environment, plan(environment))}
+    assert found["derive"].sla == 120
+    assert found["derive"].within == 1.0
+    assert found["derive"].oldest < 120
 
 
 def otherwise(found: Plan, **figures: float) -> Plan:

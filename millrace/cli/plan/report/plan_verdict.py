@@ -105,8 +105,8 @@ def plan_verdict(found: Doubted, env: str | None = None) -> Verdict:
 def _sla(found: Doubted) -> Sla:
     if not found.played:
         return Sla("unknown", "no job")
-    worst = min(found.played, key=_in_time)
-    share = _in_time(worst)
+    worst = min(found.played, key=lambda each: each.within)
+    share = worst.within
     if not worst.kept:
         words = f"{percent(share)} of {worst.query}'s records within {length(worst.sla)} at the steady peak"
         return Sla("missed", words, share)
@@ -120,13 +120,8 @@ def _sla(found: Doubted) -> Sla:
     return Sla("kept", f"{words}oldest {length(closest.oldest)} of {length(closest.sla)}", share)
 
 
-def _in_time(played: Played) -> float:
-    """The share of a query's records that are in time; where none is committed, none is."""
-    return 0.0 if math.isnan(played.within) else played.within
-
-
 def _late_at_peak(found: Doubted) -> Iterator[Risk]:
-    late = sorted((each for each in found.played if not each.kept), key=_in_time)
+    late = sorted((each for each in found.played if not each.kept), key=lambda each: each.within)
     if late:
         first = late[0]
         yield _of_queries(
@@ -134,7 +129,7 @@ def _late_at_peak(found: Doubted) -> Iterator[Risk]:
             "late-at-peak",
             [(each.job, each.query) for each in late],
             "the simulator contradicts the plan at the steady peak: {names} {miss}; "
-            f"{percent(_in_time(first))} of {first.query}'s records are within {length(first.sla)}",
+            f"{percent(first.within)} of {first.query}'s records are within {length(first.sla)}",
             severe=True,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.plan.report.simulate_verdict import in_time
 from millrace.cli.shared.charts import POINTS, lines, thin
 from millrace.cli.shared.pages import Cell, Marked, Page
 from millrace.sizing.plurals import dollars, large, length
@@ -40,7 +39,7 @@ def simulation_page(
             ages = [
                 length(age) for age in (*(query.ages.percentile(p) for p in (50, 95, 99)), query.ages.most)
             ]
-            told = "kept" if in_time(query, sla, result.seconds) >= WITHIN else "missed"
+            told = "kept" if query.in_time(sla, result.seconds) >= WITHIN else "missed"
             rows.append(
                 [
                     each,

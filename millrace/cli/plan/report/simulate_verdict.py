@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -83,7 +82,7 @@ def _queries(
     for job, result in found.items():
         for name, query in result.queries.items():
             sla = plan.jobs[job].queries[name].latency_seconds.value
-            yield job, query, sla, in_time(query, sla, result.seconds), waiting_for(query, result.seconds)
+            yield job, query, sla, query.in_time(sla, result.seconds), waiting_for(query, result.seconds)
 
 
 def waiting_for(query: QueryResult, end: float) -> float:
@@ -91,19 +90,6 @@ def waiting_for(query: QueryResult, end: float) -> float:
     if query.waiting < 1:
         return 0.0
     return end - query.arrivals.moment(query.arrived - query.waiting + 1)
-
-
-def in_time(query: QueryResult, sla: float, end: float) -> float:
-    """Return the share of the records that were committed in time, of those that were or can no longer be.
-
-    Ages are those of committed records: one that waits has none, and an SLA of which only these were counted would be
-    kept best by a job that commits nothing.
-    """
-    due = query.arrivals.before(end - sla)
-    late_already = max(0.0, due - query.committed)
-    judged = query.committed + late_already
-    within = query.ages.within(sla)
-    return 1.0 if not judged else (0.0 if math.isnan(within) else within) * query.committed / judged
 
 
 def _sla(plan: Plan, found: Mapping[str, JobResult]) -> Sla:
