@@ -97,7 +97,8 @@ _EDGES = tuple(
     f"spark/test_{name}.py"
     for name in (
         *("formats", "formats_landed", "protobuf_by_google", "traffic_decoded"),
-        *("outward", "sink_jdbc", "sink_kafka", "sink_opensearch", "sink_parquet", "sink_services"),
+        *("outward", "sink_jdbc", "sink_jdbc_tls", "sink_kafka", "sink_opensearch", "sink_parquet"),
+        *("sink_services", "sink_times"),
     )
 )
 """Payload formats, and sinks beside the lake: a session of its own costs less than the wait for one lane."""
@@ -117,7 +118,7 @@ _LATE = tuple(
             "read_once",
             "redact",
         ),
-        *("refill", "refused", "replay", "retention", "route", "routed_direct", "script", "state"),
+        *("refill", "replay", "retention", "route", "routed_direct", "script", "state"),
         *("supervise", "supervise_lease", "upkeep"),
     )
 )
@@ -137,7 +138,7 @@ _HOSTILE = tuple(
             "origins",
             "partitions",
         ),
-        *("redaction", "sink_jdbc_tls", "sink_times", "state_times"),
+        *("redaction", "refused", "state_times"),
     )
 )
 """What the world outside does to a job; many start a program or a broker of their own."""

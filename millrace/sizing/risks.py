@@ -71,7 +71,7 @@ def risks(
             if asked
             else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
         )
-        yield f"jobs.{demand.job}.queries.{demand.query}: {format_duration(outage)} away is caught up {took}{remedy}"
+        yield f"jobs.{demand.job}.queries.{demand.query}: {format_duration(outage)} of outage is caught up {took}{remedy}"
 
 
 def fullness(stream: Stream, sized: StreamPlan) -> float:

@@ -74,7 +74,7 @@ class Played:
             yield f"{key}: played at the peak with the engine's scaling, {share}"
         if self.waiting:
             yield (
-                f"{key}: {format_duration(self.outage)} away is planned to be caught up in {self.catch_up:,.0f} s; "
+                f"{key}: the plan catches up with {format_duration(self.outage)} of outage in {self.catch_up:,.0f} s; "
                 f"played, {self.waiting:,.0f} records still wait then"
             )
 

@@ -64,7 +64,7 @@ def test_an_outage_that_takes_long_to_make_good(from_text: Loader) -> None:
         per_core="100000",
         more="      second: {kind: land, source: clicks, table: second, schema: pipelines/clicks/schemas/click.ddl}\n",
     )
-    (line, _) = warned(plan(from_text(yaml)), "10m away is caught up")
+    (line, _) = warned(plan(from_text(yaml)), "10m of outage is caught up")
     assert "caught up 73 minutes later" in line
     assert "catch_up: {outage: 10m" in line
 

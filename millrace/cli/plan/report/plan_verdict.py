@@ -160,7 +160,7 @@ def _contradicted_catch_up(found: Doubted) -> Iterator[Risk]:
             found,
             "catch-up-contradicted",
             [(each.job, each.query) for each in late],
-            f"the simulator contradicts the catch-up after {length(first.outage.total_seconds())} away: "
+            f"the simulator contradicts the catch-up after {length(first.outage.total_seconds())} of outage: "
             f"{large(first.waiting)} records of {first.query} still wait when the plan has none{{also}}",
         )
 
@@ -177,13 +177,13 @@ def _slow_catch_up(found: Doubted) -> Iterator[Risk]:
         slow.sort(key=lambda each: -(each.catch_up or 0.0))
         first = slow[0]
         assert first.catch_up is not None
-        away = length(first.outage.total_seconds())
-        took = "never made good" if math.isinf(first.catch_up) else f"made good in {length(first.catch_up)}"
+        outage = length(first.outage.total_seconds())
+        took = "never catches up" if math.isinf(first.catch_up) else f"catches up in {length(first.catch_up)}"
         yield _of_queries(
             found,
             "slow-catch-up",
             [(each.job, each.query) for each in slow],
-            f"{away} away at the peak is {took} by {first.query}{{also}}",
+            f"after {outage} of outage at the peak, {first.query} {took}{{also}}",
             severe=math.isinf(first.catch_up),
         )
 
@@ -307,7 +307,7 @@ def _brokers(found: Doubted) -> Iterator[Risk]:
         share = peak / 1024**2 / ((brokers - 1) * known[cluster.broker_type.value].mib_in)
         if share > 1:
             words = (
-                f"with one broker of {name} away, as for each patch, the other {count(brokers - 1, 'broker')} "
+                f"with one broker of {name} down, as for each patch, the other {count(brokers - 1, 'broker')} "
                 f"must take {percent(share)} of what they can at the peak"
             )
             yield Risk("broker-limit", "warning", words, (key,), found.usd(key))
