@@ -322,7 +322,8 @@ def outside(what: str) -> Iterator[None]:
         if OUTSIDE in text:
             raise OutsideBoundError(what) from error
         if OTHER_PAYLOAD in text:
-            identity = text.split(OTHER_PAYLOAD, 1)[1].splitlines()[0]
+            # Spark 4 puts its error class behind the text.
+            identity = text.split(OTHER_PAYLOAD, 1)[1].splitlines()[0].partition(" SQLSTATE: ")[0]
             raise LossError(
                 f"{what} holds {identity} with another payload: a topic or stream of this name was made again, or it is "
                 "another cluster's, and its records repeat the identities of the old ones. Nothing was written. Give "

@@ -60,7 +60,7 @@ class LosesShuffles(IcebergSink):
         blocks = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
         folders = [str(folder.getPath()) for folder in blocks.localDirs()]
 
-        @F.udf("binary")
+        @F.udf("binary", useArrow=False)
         def lose(key: bytearray) -> bytearray:
             context = TaskContext.get()
             assert context is not None
@@ -174,7 +174,9 @@ def test_thousands_of_partitions_are_a_bound_of_a_few_conditions(spark: SparkSes
     for count in (2, MOST_CONDITIONS, 5000):
         ranges = {str(p): (10 * p, 10 * p + 5) for p in range(5000 - count, 5000)}
         plan = str(offset_bound("flights", ranges)._jc.toString())
-        assert plan.count("_position >=") == min(count, MOST_CONDITIONS)
+        # As Iceberg's scan describes itself, and as that of Spark 4.1 does.
+        found = plan.count("_position >=") + plan.count(">=(_position")
+        assert found == min(count, MOST_CONDITIONS)
         assert spark.table(str(landing)).where(offset_bound("flights", ranges)).count() == 0
         held = ranges | {"4999": (0, 8)}
         assert spark.table(str(landing)).where(offset_bound("flights", held)).count() == 1

@@ -132,7 +132,7 @@ class NotesTasks:
     def decode(self, rows: DataFrame) -> DataFrame:
         folder = self.folder
 
-        @F.udf("binary")
+        @F.udf("binary", useArrow=False)
         def noted(key: bytearray) -> bytearray:
             context = TaskContext.get()
             assert context is not None

@@ -125,7 +125,7 @@ def test_of_two_merges_of_results_one_commits_and_the_other_fails(
     for first in (0, 10):
         begun, go = tmp_path / f"begun-{first}", tmp_path / f"go-{first}"
 
-        @F.udf("bigint")
+        @F.udf("bigint", useArrow=False)
         def waits(value: int, begun: Path = begun, go: Path = go) -> int:
             begun.touch()
             while not go.exists():
