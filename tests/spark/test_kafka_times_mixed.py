@@ -17,7 +17,6 @@ from millrace.etl.job.supervise import Supervisor
 from millrace.sandbox import kafka, kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
-from millrace.sandbox.toolchain import spark_line
 from tests.faults import jobs
 from tests.spark.test_kafka_times import LARGEST, NANOS, Routed, now
 
@@ -37,8 +36,6 @@ def broker() -> Iterator[Kafka]:
 
 @pytest.fixture(scope="module")
 def server(spark: SparkSession) -> Iterator[Kinesalite]:
-    if not spark_line().default:
-        pytest.skip("no Kinesis source is built for Scala 2.13")
     with pytest.MonkeyPatch.context() as patch, kinesalite.running() as running:
         for name, value in {**CREDENTIALS, "AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION}.items():
             patch.setenv(name, value)
