@@ -293,7 +293,8 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
         ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
         ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
         ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share of
-        the records that were committed in time, of those that were or can no longer be), and ``batches`` (``start``, ``end``, ``records``, ``waiting``, ``oldest``, as lists).
+        the records that were committed in time, of those that were or can no longer be), and ``batches`` (``start``,
+        ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
     queries = {}
     for name, query in result.queries.items():

@@ -17,8 +17,8 @@ from millrace.sizing.simulation.planned import scenario, streams_of
 from millrace.sizing.simulation.run import simulate
 
 PEAK_TRIGGERS = 40.0
-"""Of the slowest query, for which the peak is played. Records of the first half are not judged: a job that has only
-started is not at a steady peak."""
+"""Of the slowest query, for which the peak is played. What is committed in the first half is not judged: a job that has
+only started is not at a steady peak."""
 
 WITHIN = 0.999
 """Share of records within the SLA from which a plan is kept."""
