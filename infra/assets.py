@@ -22,7 +22,7 @@ from millrace.config.model import Environment, Job
 from .errors import InfrastructureError
 from .jars import locked_jars
 from .launch import AssetUrls
-from .settings import kafka_clusters, sources
+from .launch_settings import kafka_clusters, sources
 from .sinks import written_clusters
 
 _TOOL = Path(millrace.__file__).parent

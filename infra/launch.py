@@ -13,7 +13,7 @@ from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
 from . import engines
-from .settings import job_settings
+from .launch_settings import job_settings
 from .spark import spark_settings
 
 VERSION = 1

@@ -13,12 +13,12 @@ from millrace.config.names import Names
 from millrace.config.platform import ExistingTable
 from millrace.config.queries import DeriveQuery, StreamQuery, written
 from millrace.config.regions import domain
-from millrace.config.tables import kept_by, readers
+from millrace.config.table_writers import kept_by, readers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.model import JobPlan
 
 from .launch import event_log_prefix
-from .settings import sources
+from .launch_settings import sources
 from .sinks import sink_grants
 from .source_permissions import kafka_secrets, source_grants
 from .spark import database_location

@@ -10,7 +10,7 @@ from millrace.config.queries import SourceQuery
 from millrace.config.sources import KINDS
 from millrace.config.sources.base import JobReading
 
-from .settings import kafka_clusters, sources
+from .launch_settings import kafka_clusters, sources
 from .sinks import written_clusters
 
 

@@ -8,7 +8,7 @@ from millrace.config.queries import DeriveQuery
 from millrace.sizing.model import JobPlan
 
 from . import engines
-from .settings import CATALOG, sources
+from .launch_settings import CATALOG, sources
 
 _ICEBERG = "org.apache.iceberg"
 

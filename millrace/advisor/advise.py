@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from millrace.advisor.application import History
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
 from millrace.advisor.findings.disturbed import disturbed
 from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.view import LEAST, View
-from millrace.advisor.history import History
 from millrace.advisor.job_context import Subject
 
 _BY_COUNTING: frozenset[Kind] = frozenset(

@@ -16,13 +16,13 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor import events
+from millrace.advisor.event_logs import EventLog, Lines
 from millrace.advisor.job_context import Subject
-from millrace.advisor.logs import EventLog, Lines
 from millrace.config import ConfigurationError
 from millrace.config.engines.glue import glue_workers
 from millrace.config.problems import Problem
 from millrace.sizing.cost import HOURS
-from millrace.sizing.tables import dpu_price, price_regions, prices
+from millrace.sizing.prices_and_limits import dpu_price, price_regions, prices
 
 _GIB = 1024**3
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from millrace.advisor.application import History, Query
 from millrace.advisor.findings.model import Change, Value
-from millrace.advisor.history import History, Query
 from millrace.config import Environment
 from millrace.config.problems import dotted
 from millrace.config.queries import SourceQuery, StreamQuery

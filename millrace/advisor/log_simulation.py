@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from millrace.advisor import observed
-from millrace.advisor.history import Batch, Floats, History, Query
+from millrace.advisor.application import Batch, Floats, History, Query
 from millrace.advisor.observed import INSTANT, seconds_of, stages
 from millrace.advisor.statistics import scheduled, settled, union_seconds
 from millrace.sizing.simulation import Arrivals

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.advisor.history import (
+from millrace.advisor.application import (
     TASK,
     Batch,
     Query,
@@ -65,7 +65,7 @@ class PendingRun:
 
 
 def task_table(rows: bytes | bytearray) -> Any:
-    """Tasks of a stage out of their packed rows, as an array of :data:`millrace.advisor.history.TASK`."""
+    """Tasks of a stage out of their packed rows, as an array of :data:`millrace.advisor.application.TASK`."""
     return np.frombuffer(bytes(rows), TASK)
 
 

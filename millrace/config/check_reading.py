@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.config.kafka_reading import KafkaReading
 from millrace.config.model import Environment, Job, Stream
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import LandQuery, StreamQuery
-from millrace.config.reading import KafkaReading
 from millrace.config.units import format_duration
 
 

@@ -15,6 +15,7 @@ from millrace.config.base import Model, Slug, TableName
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.engines.glue import GlueJob
+from millrace.config.kafka_clusters import ExternalCluster, KafkaCluster, MskCluster
 from millrace.config.locations import Places
 from millrace.config.platform import (
     ExistingTable,
@@ -31,7 +32,6 @@ from millrace.config.sources import Stream
 from millrace.config.sources.base import Basis, Traffic
 from millrace.config.sources.kafka import KafkaTopic
 from millrace.config.sources.kinesis import KinesisStream
-from millrace.config.streams import ExternalCluster, KafkaCluster, MskCluster
 
 __all__ = [
     "Basis",

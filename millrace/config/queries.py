@@ -11,8 +11,8 @@ from pydantic import Field, StringConstraints
 
 from millrace.config.base import Model, Slug, TableName
 from millrace.config.formats import DEFAULT, PayloadFormat
+from millrace.config.kafka_reading import KafkaReading
 from millrace.config.rate import Rate
-from millrace.config.reading import KafkaReading
 from millrace.config.sinks import Sink
 from millrace.config.sinks.base import Column
 from millrace.config.units import Duration, Size, Start

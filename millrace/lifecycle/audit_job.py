@@ -12,6 +12,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog, load_catalog
 
 from millrace.config.base import arn_parts
+from millrace.config.kafka_reading import KafkaReading
 from millrace.config.model import Environment, Stream
 from millrace.config.names import Names
 from millrace.config.queries import (
@@ -22,7 +23,6 @@ from millrace.config.queries import (
     RouteQuery,
     SourceQuery,
 )
-from millrace.config.reading import KafkaReading
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
 from millrace.lifecycle.audit import Audit, Hole, Hour, Unaudited, hours_of
 from millrace.lifecycle.audit_direct import Kept, Sunk, claims

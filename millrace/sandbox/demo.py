@@ -21,11 +21,11 @@ from rich.table import Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, Line
-from millrace.sandbox import flights, live
+from millrace.sandbox import flights, query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, Feed, Outcome
 from millrace.sandbox.drill import Progress as DrillProgress
-from millrace.sandbox.history import history_server
+from millrace.sandbox.history_server import history_server
 from millrace.sandbox.kept import keep as keep_record
 from millrace.sandbox.process import RUN
 from millrace.sandbox.spark import EVENT_LOGS
@@ -78,7 +78,7 @@ class Phases:
                 def report(progress: DrillProgress) -> None:
                     text = f"{name}: {progress.phase} (sent {progress.sent}, derived {progress.derived})"
                     bar.update(task, completed=progress.landed, total=progress.total, description=text)
-                    screen.update(Group(bar, live.of_job(RUN / "jobs", job)))
+                    screen.update(Group(bar, query_states.of_job(RUN / "jobs", job)))
 
                 yield report
         self._done(name, started)
@@ -105,7 +105,7 @@ def _plain_reporter(console: Console, job: str) -> Any:
             console.print(
                 f"  {progress.phase}: sent {progress.sent}, landed {progress.landed} of {progress.total}, derived {progress.derived}"
             )
-            shown = live.of_job(RUN / "jobs", job)
+            shown = query_states.of_job(RUN / "jobs", job)
             if shown.row_count:
                 console.print(Padding(shown, (0, 0, 0, 4), expand=False))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,12 @@ class Ledger:
         pq.write_table(self.table(), path)
 
     @classmethod
+    def merged(cls, ledgers: Iterable[Ledger]) -> Ledger:
+        """Join ledgers of different streams."""
+        columns = ((each.ids, each.hashes, each.dirt, each.payloads) for each in ledgers)
+        return cls(*map(list, map(chain.from_iterable, zip(*columns, strict=True))))
+
+    @classmethod
     def read(cls, path: Path) -> Ledger:
         """Read a ledger that :meth:`write` kept."""
         table = pq.read_table(path, schema=_SCHEMA)
@@ -111,6 +118,11 @@ class Account:
         """Whether every record is accounted for once, in both tables, bad ones byte for byte."""
         faults = (self.lost, self.duplicated, self.unknown, self.misjudged, self.altered)
         return not any((*faults, self.derived_lost, self.derived_duplicated))
+
+    @property
+    def inexact(self) -> bool:
+        """Whether a record is lost or doubled, or a row is nobody's; whatever was made of the payloads."""
+        return bool(self.lost or self.duplicated or self.unknown)
 
     def landing(self, table: str) -> Difference:
         """Of the landing table alone."""

@@ -24,9 +24,9 @@ from millrace.config.engines.versions import line_of
 from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.sandbox import driver, jars
 from millrace.sandbox.engine_settings import engine_settings
-from millrace.sandbox.live import METRICS_FILE
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.process import RUN, Process
+from millrace.sandbox.query_states import METRICS_FILE
 from millrace.sandbox.toolchain import java_home
 
 _CATALOG_DATABASE = RUN / "catalog.db"

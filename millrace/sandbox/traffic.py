@@ -43,7 +43,7 @@ class Records(Protocol):
 
 
 @dataclass(frozen=True)
-class InOrder:
+class FileRecords:
     """The records of a file as they are, from the beginning again after the last."""
 
     records: list[Values]

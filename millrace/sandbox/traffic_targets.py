@@ -10,7 +10,7 @@ from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.stream_servers import Target as Target
 from millrace.sandbox.stream_servers import server_of
-from millrace.sizing.tables import prices
+from millrace.sizing.prices_and_limits import prices
 
 
 def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesis: str | None) -> Target:

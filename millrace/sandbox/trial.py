@@ -1,20 +1,25 @@
-"""Runs an environment on this machine: deployed to LocalStack, its jobs on local Spark, made-up records in its streams."""
+"""Runs an environment on this machine: deployed to LocalStack, its jobs on local Spark, made-up records in its streams.
+
+Each job is killed once with SIGKILL and started again; then every landing table is held against the ledger of what was sent.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from millrace.config.model import Environment
+from millrace.config.queries import Landing, SourceQuery
 from millrace.sandbox import lake, traffic, traffic_targets
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+from millrace.sandbox.ledger import Account, Ledger
 from millrace.sandbox.process import SandboxError
-from millrace.sandbox.producer import Background
+from millrace.sandbox.producer import Background, Producer
 from millrace.sandbox.spark import Job
 
 _LOOK_SECONDS = 1.0
@@ -37,17 +42,20 @@ class Landed:
         From the command's begin to the first row that was seen.
     example
         One row, by column; the core's own columns are left out.
+    account
+        Of a landing table that is read from the beginning of its streams, against the ledger of what was sent to them.
     """
 
     rows: int
     first_seconds: float
     example: Mapping[str, Any]
+    account: Account | None
 
 
 def run(
     name: str, environment: Environment, feeds: Mapping[str, traffic.Feed], *, seconds: float, say: Say
 ) -> dict[str, Landed]:
-    """Deploy an environment, run its jobs, feed its streams, and watch its tables.
+    """Deploy an environment, run its jobs, feed its streams, kill and restart the jobs, and account for every record.
 
     Parameters
     ----------
@@ -58,7 +66,7 @@ def run(
     feeds
         By stream, what is sent.
     seconds
-        So long records are sent after each table has its first.
+        So long records are sent after the jobs were started again.
     say
         Told what is being done.
 
@@ -70,7 +78,7 @@ def run(
     Raises
     ------
     SandboxError
-        A server or a job did not start, or nothing landed in five minutes.
+        A server or a job did not start, a job ended by itself, or nothing landed in five minutes.
     """
     began = time.monotonic()
     with ExitStack() as stack:
@@ -78,71 +86,142 @@ def run(
         local, broker = stack.enter_context(servers())
         say("deploying to LocalStack")
         sandbox = open_sandbox(name, local, broker)
-        jobs = {job: stack.enter_context(_running(sandbox, job)) for job in environment.jobs}
-        say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
-        sending = []
-        for stream, feed in feeds.items():
-            target = traffic_targets.in_sandbox(
-                environment, stream, kafka=broker.bootstrap, kinesis=local.endpoint
-            )
-            sending.append(stack.enter_context(Background(partial(_send, feed, target), stream)))
-        return _watch(sandbox, jobs, sending, began=began, seconds=seconds, say=say)
+        trial = _Trial(sandbox, feeds, say)
+        stack.callback(trial.stop)
+        trial.start_jobs()
+        say(f"running {', '.join(environment.jobs)} on local Spark; sending to {', '.join(feeds)}")
+        sending = [
+            stack.enter_context(Background(partial(_send, feed, trial.producers[stream]), stream))
+            for stream, feed in feeds.items()
+        ]
+        first = trial.first_rows(sending, began)
+        say(f"killing {', '.join(environment.jobs)} with SIGKILL, and starting again")
+        trial.kill_jobs()
+        trial.start_jobs()
+        trial.go_on(sending, seconds)
+        for each in sending:
+            each.stop()
+        say("waiting until everything that was sent has landed")
+        trial.settle()
+        return {table: trial.landed(table, at) for table, at in first.items()}
 
 
-@contextmanager
-def _running(sandbox: Sandbox, job: str) -> Iterator[Job]:
-    run = sandbox.spark.submit(sandbox.launch_document(job), f"{job}-1")
-    try:
-        yield run
-    finally:
-        run.process.stop()
-
-
-def _send(feed: traffic.Feed, target: traffic_targets.Target, stop: threading.Event) -> None:
-    producer = target.producer(max(1, min(500, round(feed.shape.per_second / 5))))
+def _send(feed: traffic.Feed, producer: Producer, stop: threading.Event) -> None:
     traffic.send(feed, producer, most=None, seconds=None, stop=stop, sent=lambda _: None)
 
 
-def _watch(
-    sandbox: Sandbox,
-    jobs: Mapping[str, Job],
-    sending: Sequence[Background],
-    *,
-    began: float,
-    seconds: float,
-    say: Say,
-) -> dict[str, Landed]:
-    catalog = sandbox.spark.catalog(sandbox.warehouse)
-    queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]
-    written = [(place, table) for query in queries for place, table in query.writes.items()]
-    tables = list(dict.fromkeys(table for place, table in written if place[-1] != "dead_letters"))
-    found: dict[str, Landed] = {}
-    started = time.monotonic()
-    until = started + _START_SECONDS
-    while time.monotonic() < until:
-        for each in sending:
-            each.check()
-        for name, job in jobs.items():
+class _Trial:
+    """Jobs of a sandbox, producers of its streams, and its tables."""
+
+    def __init__(self, sandbox: Sandbox, feeds: Mapping[str, traffic.Feed], say: Say) -> None:
+        self._sandbox, self._say = sandbox, say
+        self._catalog = sandbox.spark.catalog(sandbox.warehouse)
+        self._starts = 0
+        self._jobs: dict[str, Job] = {}
+        self.producers = {stream: self._producer(stream, feed) for stream, feed in feeds.items()}
+
+    def _producer(self, stream: str, feed: traffic.Feed) -> Producer:
+        sandbox = self._sandbox
+        target = traffic_targets.in_sandbox(
+            sandbox.environment, stream, kafka=sandbox.kafka.bootstrap, kinesis=sandbox.stack.endpoint
+        )
+        return target.producer(max(1, min(500, round(feed.shape.per_second / 5))))
+
+    def start_jobs(self) -> None:
+        self._starts += 1
+        for job in self._sandbox.environment.jobs:
+            document = self._sandbox.launch_document(job)
+            self._jobs[job] = self._sandbox.spark.submit(document, f"{job}-{self._starts}")
+
+    def kill_jobs(self) -> None:
+        for job in self._jobs.values():
+            job.process.kill()
+
+    def stop(self) -> None:
+        for job in self._jobs.values():
+            job.process.stop()
+
+    def _check(self) -> None:
+        for name, job in self._jobs.items():
             if not job.process.alive:
                 raise SandboxError(f"job {name} ended by itself:\n{job.process.tail(25)}")
-        for name in tables:
-            full = sandbox.names.table(name)
-            if not (rows := lake.rows(catalog, full)):
-                continue
-            if name in found:
-                found[name] = Landed(rows, found[name].first_seconds, found[name].example)
-                continue
-            found[name] = Landed(rows, time.monotonic() - began, _example(catalog.load_table(full)))
-            say(f"{full}: first rows after {found[name].first_seconds:.0f} s")
-            # Others may wait for a watermark, for longer than anybody looks.
-            until = time.monotonic() + (seconds if len(found) == len(tables) else _OTHERS_SECONDS)
-        time.sleep(_LOOK_SECONDS)
-    if not found:
-        logs = ", ".join(str(job.process.log) for job in jobs.values())
-        raise SandboxError(
-            f"nothing came into {', '.join(tables)} within {_START_SECONDS:.0f} s; the jobs' logs: {logs}"
-        )
-    return found
+
+    def first_rows(self, sending: list[Background], began: float) -> dict[str, float]:
+        """Wait for the first row of each table; by table, when it came, in seconds."""
+        written = [
+            table
+            for job in self._sandbox.environment.jobs.values()
+            for query in job.queries.values()
+            for place, table in query.writes.items()
+            if place[-1] != "dead_letters"
+        ]
+        missing = list(dict.fromkeys(written))
+        first: dict[str, float] = {}
+        until = time.monotonic() + _START_SECONDS
+        while missing and time.monotonic() < until:
+            self._check()
+            for each in sending:
+                each.check()
+            for table in [table for table in missing if self._rows(table)]:
+                missing.remove(table)
+                first[table] = time.monotonic() - began
+                self._say(f"{self._sandbox.names.table(table)}: first rows after {first[table]:.0f} s")
+                # Others may wait for a watermark, for longer than anybody looks.
+                until = time.monotonic() + _OTHERS_SECONDS
+            time.sleep(_LOOK_SECONDS)
+        if not first:
+            logs = ", ".join(str(job.process.log) for job in self._jobs.values())
+            raise SandboxError(
+                f"nothing came into {', '.join(missing)} within {_START_SECONDS:.0f} s; the jobs' logs: {logs}"
+            )
+        return first
+
+    def go_on(self, sending: list[Background], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._check()
+            for each in sending:
+                each.check()
+            time.sleep(_LOOK_SECONDS)
+
+    def settle(self) -> None:
+        """Wait until each landing table has as many rows as were sent; what is missing after a long wait is lost."""
+        sent = self._ledgers()
+        until = time.monotonic() + _START_SECONDS
+        while any(self._rows(table) < len(ledger) for table, ledger in sent.items()):
+            self._check()
+            if time.monotonic() > until:
+                return
+            time.sleep(_LOOK_SECONDS)
+
+    def landed(self, table: str, first_seconds: float) -> Landed:
+        full = self._sandbox.names.table(table)
+        ledger = self._ledgers().get(table)
+        account = None if ledger is None else lake.account(self._catalog, ledger, full)
+        return Landed(self._rows(table), first_seconds, _example(self._catalog.load_table(full)), account)
+
+    def _rows(self, table: str) -> int:
+        return lake.rows(self._catalog, self._sandbox.names.table(table))
+
+    def _ledgers(self) -> dict[str, Ledger]:
+        """By landing table, what was sent to all streams that land in it; left out are those that skip what came before them."""
+        found: dict[str, set[str]] = {}
+        skipping = set()
+        for query in self._queries():
+            found.setdefault(query.table, set()).update(query.streams)
+            if query.start != "earliest":
+                skipping.add(query.table)
+        return {
+            table: Ledger.merged(self.producers[stream].ledger for stream in sorted(streams))
+            for table, streams in found.items()
+            if table not in skipping
+        }
+
+    def _queries(self) -> Iterator[Any]:
+        for job in self._sandbox.environment.jobs.values():
+            for query in job.queries.values():
+                if isinstance(query, Landing) and isinstance(query, SourceQuery):
+                    yield query
 
 
 def _example(table: Any) -> Mapping[str, Any]:

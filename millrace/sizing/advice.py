@@ -12,8 +12,8 @@ from millrace.sizing.cost import HOURS
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Choice, JobPlan
 from millrace.sizing.plurals import count
+from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.query import Source
-from millrace.sizing.tables import limits
 
 _FIREHOSE_SECONDS = 60.0
 """Buffering of Firehose into Iceberg tables that nobody need tune (Firehose developer guide: 0 to 900 s)."""

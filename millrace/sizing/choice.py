@@ -11,7 +11,7 @@ from millrace.config.engines.base import Bill, Worker
 from millrace.sizing.cost import HOURS, price_name
 from millrace.sizing.memory import GIB, Memory
 from millrace.sizing.model import Choice
-from millrace.sizing.tables import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, limits
 
 
 def worker_hour(bills: Sequence[Bill], prices: PriceTable) -> float:

@@ -9,7 +9,7 @@ from millrace.config.sources.base import HOURS as HOURS
 from millrace.config.sources.base import SECONDS as SECONDS
 from millrace.config.sources.base import Usage
 from millrace.sizing.model import CostItem, Figure
-from millrace.sizing.tables import PriceTable, known_prices
+from millrace.sizing.prices_and_limits import PriceTable, known_prices
 
 
 def item(name: str, quantity: float, price: str, prices: PriceTable, why: str, *, assumed: bool) -> CostItem:

@@ -14,7 +14,7 @@ from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
 from millrace.sizing.measured import ScalingCurve, Speed, speed
 from millrace.sizing.measured import problems as result_problems
-from millrace.sizing.tables import a_second, limits
+from millrace.sizing.prices_and_limits import a_second, limits
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from millrace.sizing.demand import QueryDemand, query_demands
 from millrace.sizing.measured import rate_path
 from millrace.sizing.model import CostItem, Figure, JobPlan, Plan
 from millrace.sizing.planning import total
-from millrace.sizing.tables import a_second, limits, prices
+from millrace.sizing.prices_and_limits import a_second, limits, prices
 
 
 @dataclass(frozen=True)

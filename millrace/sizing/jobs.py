@@ -17,8 +17,8 @@ from millrace.sizing.demand import QueryDemand
 from millrace.sizing.memory import Memory, of_job, records_held
 from millrace.sizing.model import Choice, Figure, JobPlan, QueryPlan, ScalingPlan
 from millrace.sizing.plurals import count
+from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
-from millrace.sizing.tables import PriceTable, limits
 from millrace.sizing.usage import usage_cost
 
 

@@ -10,7 +10,7 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.model import ClusterPlan, CostItem, Figure
-from millrace.sizing.tables import LimitTable, PriceTable, limits
+from millrace.sizing.prices_and_limits import LimitTable, PriceTable, limits
 
 MIB, GIB = 1024**2, 1024**3
 

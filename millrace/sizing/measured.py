@@ -17,7 +17,7 @@ from millrace.config.model import Basis, Environment
 from millrace.config.problems import Finding
 from millrace.config.queries import Query, SourceQuery
 from millrace.config.rate import Rate
-from millrace.sizing.tables import limits
+from millrace.sizing.prices_and_limits import limits
 
 VERSION = 1
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from millrace.config.model import Environment, Job
 from millrace.config.queries import DeriveQuery, DirectQuery, Payload, SourceQuery
 from millrace.sizing.demand import QueryDemand
-from millrace.sizing.tables import limits
+from millrace.sizing.prices_and_limits import limits
 
 MIB, GIB = 1024**2, 1024**3
 

@@ -11,7 +11,7 @@ from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
 from millrace.sizing.plurals import count
-from millrace.sizing.tables import PriceTable
+from millrace.sizing.prices_and_limits import PriceTable
 
 Egress = Literal["endpoints", "nat"]
 

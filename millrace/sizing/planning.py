@@ -19,13 +19,13 @@ from millrace.sizing.jobs import plan_job, shares
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import plan_network
+from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
 from millrace.sizing.query import Source
 from millrace.sizing.remedies import mended
 from millrace.sizing.risks import risks
 from millrace.sizing.shared import shared_cost
 from millrace.sizing.storage import left_out
 from millrace.sizing.streams import partitions
-from millrace.sizing.tables import PRICES, PriceTable, prices
 
 
 def plan(environment: Environment) -> Plan:

@@ -14,8 +14,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
+from millrace.sizing.prices_and_limits import Price, PriceTable
 from millrace.sizing.products import PRODUCTS, Product
-from millrace.sizing.tables import Price, PriceTable
 
 SOURCE = "AWS Price List API"
 
@@ -71,7 +71,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
     region
         Such as ``eu-west-1``.
     known
-        Prices as they are now, each with its date and source: :func:`millrace.sizing.tables.known`.
+        Prices as they are now, each with its date and source: :func:`millrace.sizing.prices_and_limits.known`.
     today
         The date of what is answered.
 
@@ -102,7 +102,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
 
 
 def to_yaml(table: PriceTable) -> str:
-    """Return a table as the text of a file that :func:`millrace.sizing.tables.prices` reads."""
+    """Return a table as the text of a file that :func:`millrace.sizing.prices_and_limits.prices` reads."""
     document = table.model_dump(exclude_defaults=True)
     rows = CommentedMap()
     for name, price in document["prices"].items():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from millrace.config.kafka_clusters import MskCluster
 from millrace.config.model import Environment, Stream
-from millrace.config.streams import MskCluster
 from millrace.config.units import format_duration
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import JobPlan, StreamPlan

@@ -9,7 +9,7 @@ from millrace.sizing.cost import HOURS, item
 from millrace.sizing.metrics import reported
 from millrace.sizing.model import Alarm, CostItem, StreamPlan
 from millrace.sizing.network import key_classes
-from millrace.sizing.tables import PriceTable, limits
+from millrace.sizing.prices_and_limits import PriceTable, limits
 
 _TIERS = ((1_000_000, "after_1000000."), (250_000, "after_250000."), (10_000, "after_10000."), (0, ""))
 """Metrics of an account and region before each tier, and what its price is called (AWS' price page of CloudWatch)."""

@@ -8,7 +8,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, Written, written
 from millrace.sizing.cost import GB
 from millrace.sizing.demand import QueryDemand
-from millrace.sizing.tables import limits
+from millrace.sizing.prices_and_limits import limits
 
 
 def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False) -> float:

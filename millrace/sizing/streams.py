@@ -12,7 +12,7 @@ from millrace.sizing.capacity import partitions_for, whole_cores
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Figure
 from millrace.sizing.plurals import count
-from millrace.sizing.tables import a_second, limits
+from millrace.sizing.prices_and_limits import a_second, limits
 
 MIB = 1024**2
 

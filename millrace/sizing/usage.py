@@ -10,8 +10,8 @@ from millrace.sizing.capacity import Spread
 from millrace.sizing.cost import GB, SECONDS, item
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import CostItem, QueryPlan
+from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.storage import kept_days, stored_gb
-from millrace.sizing.tables import PriceTable, limits
 
 
 def usage_cost(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, item, price_name
 from millrace.sizing.model import CostItem, Plan
-from millrace.sizing.tables import PriceTable, prices
+from millrace.sizing.prices_and_limits import PriceTable, prices
 
 PUT_UNIT_BYTES = 25_000
 """Of a record, rounded up (Kinesis pricing, "PUT payload unit")."""

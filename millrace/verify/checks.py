@@ -10,7 +10,7 @@ from typing import Any
 from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.kafka_versions import STANDARD
 from millrace.lifecycle.history_image import public
-from millrace.sizing.tables import ELSEWHERE
+from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.question import Answer, Check, Question
 
 RESOURCE_TYPES = {
@@ -132,7 +132,7 @@ def resource_types(question: Question) -> Answer:
     return Answer(not wrong, listed(wrong) or f"{len(RESOURCE_TYPES)} types")
 
 
-def topic_changes(question: Question) -> Answer:
+def topic_properties_that_replace(question: Question) -> Answer:
     """Ask CloudFormation for which properties of a topic it makes another one."""
     schema = _schema(question, "AWS::MSK::Topic")
     if schema is None:
@@ -150,5 +150,5 @@ def history_image_tag(question: Question) -> Answer:
 
 ALL: tuple[Check, ...] = (
     *(people_policies, price_products, price_figures, msk_versions),
-    *(endpoint_services, resource_types, topic_changes, history_image_tag),
+    *(endpoint_services, resource_types, topic_properties_that_replace, history_image_tag),
 )

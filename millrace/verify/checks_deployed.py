@@ -14,7 +14,7 @@ from millrace.config.model import MskCluster
 from millrace.config.zones import MSK_REFUSES
 from millrace.lifecycle.kafka_client import servers
 from millrace.sizing.metrics import namespace
-from millrace.sizing.tables import limits
+from millrace.sizing.prices_and_limits import limits
 from millrace.verify.checks import listed, mistakes
 from millrace.verify.question import Answer, Check, Question
 

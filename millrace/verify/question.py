@@ -14,7 +14,7 @@ from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.history_image import Open, open_url
 from millrace.lifecycle.state_machine import Aws
 from millrace.sizing.pricelist import Renewal, renew
-from millrace.sizing.tables import Price, known
+from millrace.sizing.prices_and_limits import Price, known
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
 """States of a run, of either engine, that an engine does not give to one that could not begin."""

@@ -24,8 +24,8 @@ from millrace.sandbox.producer import Background, KafkaProducer, KinesisProducer
 from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key
 from millrace.sandbox.traffic_values import Generator
 from millrace.verify.bill import put_units
-from millrace.verify.comparison import compared
 from millrace.verify.environment import PARTITIONS, SHARDS, Copy, Leg, Source, Wanted
+from millrace.verify.ledger_check import check_against_ledgers
 from millrace.verify.outcome import Compared, Kill
 from millrace.verify.removal import make_topic
 from millrace.verify.target import Place, VerifyError, reading, wait_for
@@ -326,7 +326,7 @@ class Story:
     def compared(self) -> tuple[Compared, ...]:
         """Hold every leg's tables against what was sent."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
-        return compared(self._catalog, self._copy, ledgers)
+        return check_against_ledgers(self._catalog, self._copy, ledgers)
 
     def close(self) -> None:
         """End the traffic, whatever it came to."""

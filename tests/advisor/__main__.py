@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.advisor.advise import advise
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import find
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.findings.view import LEAST, View
 from millrace.advisor.job_context import Subject
-from millrace.advisor.logs import find
-from millrace.advisor.reading import read
 from millrace.sandbox import kafka
 from millrace.sandbox.toolchain import ROOT
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play, possible

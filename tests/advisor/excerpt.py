@@ -14,7 +14,7 @@ from typing import Any
 
 import zstandard
 
-from millrace.advisor.logs import Lines, find
+from millrace.advisor.event_logs import Lines, find
 
 KEPT = (
     *("spark.master", "spark.app.id", "spark.app.name", "spark.sql.shuffle.partitions"),

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.advisor.advise import advise
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import find
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.job_context import ours
-from millrace.advisor.logs import find
-from millrace.advisor.reading import read
 from millrace.config import load
 from millrace.sandbox import lake
 from millrace.sandbox.deployment import Sandbox, servers

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millrace.sandbox import history, kafka, kinesalite, localstack
+from millrace.sandbox import history_server, kafka, kinesalite, localstack
 from millrace.sandbox.toolchain import program_environment
 from tests import opensearch, postgres
 from tests.listening import listeners, tree
@@ -41,7 +41,7 @@ def until(holds: Callable[[], bool], seconds: float = 240) -> None:
 
 def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
     # Another sandbox may be at work in the usual folder.
-    for module in (history, kafka, kinesalite, localstack, opensearch):
+    for module in (history_server, kafka, kinesalite, localstack, opensearch):
         monkeypatch.setattr(module, "RUN", tmp_path)
     with ExitStack() as stack:
         cloud = stack.enter_context(localstack.running())
@@ -53,7 +53,7 @@ def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
         stack.enter_context(opensearch.running())
         logs = tmp_path / "event-logs"
         logs.mkdir()
-        server = history.start({"spark.history.fs.logDirectory": logs.as_uri()}, {})
+        server = history_server.start({"spark.history.fs.logDirectory": logs.as_uri()}, {})
         stack.callback(server.process.stop)
         log = (tmp_path / "pages.log").open("wb")
         stack.callback(log.close)

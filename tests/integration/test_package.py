@@ -25,13 +25,25 @@ LOG = ROOT / "tests" / "unit" / "advisor" / "data"
 ACCOUNT = "111122223333"
 
 
-def run(command: list[str | Path], cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+SETUP_SECONDS = 900
+"""For programs that fetch a gigabyte, and for Spark behind them."""
+
+
+def run(
+    command: list[str | Path], cwd: Path, seconds: int = 280, **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run a program that finds nothing of the clone by its environment."""
     own = {
         name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_", "PYTHON"))
     }
     return subprocess.run(
-        command, cwd=cwd, env={**own, **variables}, capture_output=True, text=True, check=False, timeout=280
+        command,
+        cwd=cwd,
+        env={**own, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
     )
 
 
@@ -70,7 +82,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def install(wheel: Path, extra: str) -> Installed:
+def install(wheel: Path, extra: str, *others: str) -> Installed:
     """Install the wheel in the lock's versions into an environment of its own."""
     home, uv = wheel.parent / (extra or "base"), state() / "uv" / "bin" / "uv"
     locked = re.findall(r"^([\w.-]+==\S+)", (ROOT / "requirements.txt").read_text(), re.M)
@@ -79,7 +91,7 @@ def install(wheel: Path, extra: str) -> Installed:
     asked = f"millrace[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
     for command in (
         ["venv", "--quiet", "--python", "3.11", home],
-        ["pip", "install", "--quiet", "--python", home / "bin" / "python", "-c", constraints, asked],
+        ["pip", "install", "--quiet", "--python", home / "bin" / "python", "-c", constraints, asked, *others],
     ):
         done = run([uv, *command], wheel.parent)
         assert done.returncode == 0, done.stderr
@@ -139,6 +151,26 @@ def test_the_base_is_small_and_decides(base: Installed, project: Path) -> None:
     advice = base.millrace("advise", LOG, cwd=project)
     assert advice.returncode == 0, advice.stderr
     assert "batches" in advice.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * SETUP_SECONDS)
+def test_a_project_is_tested_and_run_on_this_machine(wheel: Path, project: Path, tmp_path: Path) -> None:
+    here = tmp_path / "my-streams"
+    shutil.copytree(project, here)
+    installed = install(wheel, "sandbox", "pytest")
+    for program, *arguments in (
+        ("millrace", "setup"),
+        ("pytest", "-q"),  # as people type it: the project's own settings find its modules
+    ):
+        done = run([installed.home / "bin" / program, *arguments], here, SETUP_SECONDS)
+        assert done.returncode == 0, done.stdout + done.stderr
+    arguments = ["sandbox", "run", "--env", "dev", "--seconds", "1"]
+    done = run([installed.home / "bin" / "millrace", *arguments], here, SETUP_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "orders_landed: " in done.stdout
+    assert "over a kill -9 0 lost, 0 doubled, 0 others" in done.stdout
+    assert "orders_priced: " in done.stdout
 
 
 def test_a_verb_whose_part_is_left_out_says_which(base: Installed, project: Path) -> None:

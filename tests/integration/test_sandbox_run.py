@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,7 +56,14 @@ def test_jobs_of_another_region_that_share_a_table_start_together(tmp_path: Path
         timeout=280,
     )
     assert done.returncode == 0, done.stderr
-    assert "clicks_landed: " in done.stdout
+    told = re.search(
+        r"clicks_landed: ([\d,]+) records sent, ([\d,]+) rows, .*kill -9 0 lost, 0 doubled, 0 others",
+        done.stdout,
+    )
+    assert told, done.stdout
+    assert told[1] == told[2] != "0"
     assert "clicks_copied: " in done.stdout
+    for run in ("clicks-1", "clicks-2"):
+        assert '"landed"' in (sandbox / f"jobs/{run}/driver.log").read_text()
     assert "eu-central-1" in (sandbox / "cdk-bootstrap.log").read_text()
     assert '"waiting_for_table"' in (sandbox / "jobs/pages-1/driver.log").read_text()

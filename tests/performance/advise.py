@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.advisor.logs import Lines, find
-from millrace.advisor.reading import read
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import Lines, find
 
 _NUMBERS = re.compile(
     rb'("(?:Stage ID|Job ID|batchId)":|"(?:streaming\.sql\.batchId|spark\.sql\.execution\.id)":"|\\nbatch = )(\d+)'

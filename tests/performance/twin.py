@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import find
 from millrace.advisor.forecast import FIGURES, figures, for_the_next, forecast
-from millrace.advisor.logs import find
-from millrace.advisor.reading import read
 from millrace.advisor.what_if import Twin, application, parse
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import java_home

@@ -16,7 +16,7 @@ from millrace.etl.formats.text import TextFormat
 from millrace.etl.launch.settings import parse
 from millrace.infra.assets import missing_jars
 from millrace.infra.errors import InfrastructureError
-from millrace.infra.settings import job_settings
+from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis

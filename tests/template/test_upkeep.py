@@ -8,8 +8,8 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.names import Names
+from millrace.infra.launch_settings import job_settings
 from millrace.infra.permissions import JobPermissions, Keys
-from millrace.infra.settings import job_settings
 from millrace.sizing import plan
 
 FILE = """

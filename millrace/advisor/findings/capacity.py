@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from millrace.advisor.application import Batch, Flags, Floats
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.view import BOUND, View, figure
-from millrace.advisor.history import Batch, Flags, Floats
 from millrace.advisor.statistics import Estimate, median, slope
 
 HIT = 0.8

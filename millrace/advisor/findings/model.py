@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from millrace.advisor.history import History
+from millrace.advisor.application import History
 
 Kind = Literal[
     "at-capacity",

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from millrace.advisor.application import Batch, Floats, SparkJob, Stage
 from millrace.advisor.findings.model import Evidence, Finding
 from millrace.advisor.findings.view import View, figure
-from millrace.advisor.history import Batch, Floats, SparkJob, Stage
 from millrace.advisor.statistics import median
 
 USUAL = 0.8

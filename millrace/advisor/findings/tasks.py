@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from millrace.advisor.application import Batch, Flags, Floats, Stage
 from millrace.advisor.findings import ranges
 from millrace.advisor.findings.model import Change, Evidence, Finding
 from millrace.advisor.findings.view import LEAST, View, figure, stages
-from millrace.advisor.history import Batch, Flags, Floats, Stage
 from millrace.advisor.job_context import SHUFFLE
 from millrace.advisor.statistics import Estimate, median, scheduled
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from millrace.advisor.application import Batch, Floats, History, Query, Stage
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
-from millrace.advisor.history import Batch, Floats, History, Query, Stage
 from millrace.advisor.job_context import Setting, Subject
 from millrace.advisor.statistics import Estimate, median, settled, union_seconds
 

@@ -20,7 +20,7 @@ from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.units import parse_start
 
 if TYPE_CHECKING:
-    from millrace.advisor.history import History, Query
+    from millrace.advisor.application import History, Query
     from millrace.advisor.job_import import Running
     from millrace.advisor.log_simulation import QueryTwin
     from millrace.sizing import Plan
@@ -254,8 +254,8 @@ def _running(source: str) -> Running:
 
 
 def _history(place: str) -> History:
-    from millrace.advisor.logs import find
-    from millrace.advisor.reading import read
+    from millrace.advisor.event_log_reader import read
+    from millrace.advisor.event_logs import find
 
     return read(find(place)[0])
 

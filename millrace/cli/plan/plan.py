@@ -134,7 +134,7 @@ def old_prices(environment: Environment, today: date | None = None) -> str | Non
     today
         Left out, the day in UTC.
     """
-    from millrace.sizing.tables import prices
+    from millrace.sizing.prices_and_limits import prices
 
     table = prices(environment.region, environment.places.root)
     return table.old(datetime.now(UTC).date() if today is None else today)

@@ -78,7 +78,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     from millrace.infra.command_permissions import ROLES
     from millrace.infra.command_permissions import policies as of_role
     from millrace.infra.command_scope import Scope
-    from millrace.infra.settings import job_settings
+    from millrace.infra.launch_settings import job_settings
     from millrace.lifecycle import catalog
     from millrace.sizing import plan
 

@@ -53,7 +53,7 @@ def update(
     """
     from millrace.lifecycle.problems import told
     from millrace.sizing.pricelist import renew, to_yaml
-    from millrace.sizing.tables import PRICES, known
+    from millrace.sizing.prices_and_limits import PRICES, known
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
         raise _wrong(region, "the code of a region, such as eu-west-1")

@@ -98,7 +98,7 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
         JSON: magics, a source cell for each land query with the very options that the core
         passes to the connector, and a cell that shows a sample.
     """
-    from millrace.infra.settings import job_settings
+    from millrace.infra.launch_settings import job_settings
     from millrace.sizing import plan
 
     numbers = plan(environment).jobs[job]

@@ -238,7 +238,7 @@ def _feed(
 ) -> tuple[Feed, int | None]:
     """The feed, and how many records a file has."""
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.traffic import Feed, InOrder, default_key
+    from millrace.sandbox.traffic import Feed, FileRecords, default_key
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
     choose = random.Random(seed)
@@ -247,7 +247,7 @@ def _feed(
         shape = dataclasses.replace(shape, key=default_key(payloads))
     if source is not None:
         held = from_file(source, payloads.schema)
-        return Feed(InOrder(held), payloads, shape, choose), len(held)
+        return Feed(FileRecords(held), payloads, shape, choose), len(held)
     if sample is not None:
         return Feed(
             Sample(from_file(sample, payloads.schema), payloads.schema, choose), payloads, shape, choose

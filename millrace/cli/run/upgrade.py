@@ -23,7 +23,8 @@ from millrace.config import load
 Patience = Annotated[
     int,
     typer.Option(
-        "--patience",
+        "--timeout",
+        "--patience",  # the option's earlier name
         metavar="SECONDS",
         min=60,
         help="How long to wait until the started version is healthy.",

@@ -26,10 +26,10 @@ from millrace.config import Environment, load
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from millrace.advisor.application import History
+    from millrace.advisor.event_logs import EventLog
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.history import History
     from millrace.advisor.job_context import Subject
-    from millrace.advisor.logs import EventLog
 
 _BATCHES = 6
 """Batch numbers shown of a finding; the rest are counted."""
@@ -106,7 +106,7 @@ def advise_command(
       millrace advise logs/jr_2c3d --score advice.json
     """
     from millrace.advisor.advise import advise
-    from millrace.advisor.reading import read
+    from millrace.advisor.event_log_reader import read
 
     if html is not None:
         check_page(html)
@@ -192,8 +192,8 @@ def _subject_and_place(
 
 def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """The log of a run, or the newest where none is named; and what is doubtful about it."""
+    from millrace.advisor.event_logs import find
     from millrace.advisor.foreign import log_of
-    from millrace.advisor.logs import find
 
     logs = find(place)
     found = log_of(logs, run) if run else logs[0]

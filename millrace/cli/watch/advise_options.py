@@ -14,9 +14,9 @@ from millrace.cli.shared.console import show
 from millrace.cli.shared.options import wrong_option
 
 if TYPE_CHECKING:
+    from millrace.advisor.application import History
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast, QueryForecast, Scored
-    from millrace.advisor.history import History
     from millrace.advisor.job_context import Subject
     from millrace.advisor.what_if import Twin
 

@@ -15,9 +15,9 @@ from millrace.cli.watch.advise_options import backlog_of, cells_of
 from millrace.cli.watch.advise_verdict import severity
 
 if TYPE_CHECKING:
+    from millrace.advisor.application import Batch, History, Query
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast
-    from millrace.advisor.history import Batch, History, Query
     from millrace.advisor.what_if import Changed, Key, Twin
     from millrace.cli.shared.verdict import Verdict
 

@@ -14,7 +14,7 @@ from millrace.config import load
 from millrace.config.names import Names
 
 if TYPE_CHECKING:
-    from millrace.sandbox.history import HistoryServer
+    from millrace.sandbox.history_server import HistoryServer
 
 _EMR_FOLDER = "/sparklogs/"
 """What stands before a log's own name in the keys that EMR Serverless writes."""
@@ -73,7 +73,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
         AWS refused a call.
     """
     from millrace.lifecycle.problems import told
-    from millrace.sandbox.history import EventLogBucket, bucket_history_server, start
+    from millrace.sandbox.history_server import EventLogBucket, bucket_history_server, start
     from millrace.sandbox.process import RUN
 
     names: Names = aws.names

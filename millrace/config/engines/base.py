@@ -79,7 +79,7 @@ class CatchUp(Model):
     )
 
 
-class MemoryNeeds(Model):
+class MemoryRequirements(Model):
     """What a job keeps in memory beside its batches, where somebody knows it."""
 
     tables: Size | None = Field(
@@ -169,8 +169,8 @@ class JobBase(Model, ABC):
         default=None,
         description="Cores for catching up after an outage; left out, the plan shows how long it takes.",
     )
-    memory: MemoryNeeds = Field(
-        default=MemoryNeeds(),
+    memory: MemoryRequirements = Field(
+        default=MemoryRequirements(),
         description="What executors hold beside their batches, where it is known; otherwise it is worked out.",
     )
     cores: int | None = Field(

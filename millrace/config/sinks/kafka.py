@@ -9,12 +9,12 @@ from pydantic import Field
 
 from millrace.config.base import Slug
 from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
+from millrace.config.kafka_clusters import MskCluster
 from millrace.config.problems import Finding
 from millrace.config.sinks.base import Promise, SinkContext, SinkUse
-from millrace.config.sinks.streams import StreamSink
+from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
-from millrace.config.streams import MskCluster
 
 _PRODUCERS_BUFFER = 31 * 1024**2
 """Bytes of the largest message of any topic: the producer's buffer holds 32 MiB (the same, ``buffer.memory``)."""

@@ -11,7 +11,7 @@ from millrace.config.base import Slug
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import Finding
 from millrace.config.sinks.base import Promise, SinkContext, SinkUse
-from millrace.config.sinks.streams import StreamSink
+from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources.kinesis import KinesisStream
 
 LARGEST_RECORD = 1024**2

@@ -189,7 +189,7 @@ class StreamConfig(Model, ABC):
     counted
         Whether it is known how many records wait unread.
     read_in_ways
-        Whether a query may say more of how it reads it (:class:`millrace.config.reading.KafkaReading`).
+        Whether a query may say more of how it reads it (:class:`millrace.config.kafka_reading.KafkaReading`).
     metrics
         What CloudWatch tells of it by itself.
     servers

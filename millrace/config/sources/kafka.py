@@ -12,8 +12,9 @@ from pydantic import Field
 from millrace.config.base import Slug
 from millrace.config.explain import nearest
 from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
+from millrace.config.kafka_clusters import ExternalCluster, MskCluster
+from millrace.config.kafka_reading import KafkaReading
 from millrace.config.problems import MISSING, Finding
-from millrace.config.reading import KafkaReading
 from millrace.config.sources.base import (
     JobReading,
     PartitionLimit,
@@ -22,12 +23,11 @@ from millrace.config.sources.base import (
     StreamUse,
     Traffic,
 )
-from millrace.config.streams import ExternalCluster, MskCluster
 from millrace.config.units import Duration
 
 if TYPE_CHECKING:
+    from millrace.config.kafka_clusters import KafkaCluster
     from millrace.config.names import Names
-    from millrace.config.streams import KafkaCluster
 
 LARGEST_MESSAGE = 1023 * 1024
 """Bytes of the largest message of a topic that is made here: 1,048,588 by default with all that is around key, value and

@@ -8,11 +8,11 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
 from millrace.sizing.demand import query_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
+from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling, Scaling
 from millrace.sizing.simulation.tasks import Part, parts
-from millrace.sizing.tables import limits
 
 
 def streams_of(environment: Environment, job: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from millrace.cli.watch.history import copy_logs
-from millrace.sandbox.history import EventLogBucket, HistoryServer, bucket_history_server, start
+from millrace.sandbox.history_server import EventLogBucket, HistoryServer, bucket_history_server, start
 from millrace.sandbox.toolchain import program_environment
 from tests.integration.lifecycle.conftest import Machines
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor.advise import advise
-from millrace.advisor.findings.model import Finding
-from millrace.advisor.history import (
+from millrace.advisor.application import (
     Batch,
     Executor,
     Failure,
@@ -23,6 +22,7 @@ from millrace.advisor.history import (
     StateOperator,
     Tasks,
 )
+from millrace.advisor.findings.model import Finding
 from millrace.advisor.job_context import Subject
 
 START = 1_800_000_000.0

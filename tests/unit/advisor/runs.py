@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace.advisor.history import Batch, Executor, History, Query, Source, SparkJob, Stage, Tasks
+from millrace.advisor.application import Batch, Executor, History, Query, Source, SparkJob, Stage, Tasks
 
 BEGIN = 1_700_000_000.0
 

@@ -137,7 +137,7 @@ def test_findings_in_json_are_whole():
 
 
 def test_findings_are_told_in_words(tmp_path, monkeypatch):
-    monkeypatch.setattr("millrace.advisor.reading.read", lambda *_: history(limited))
+    monkeypatch.setattr("millrace.advisor.event_log_reader.read", lambda *_: history(limited))
     text = run(REAL)
     assert "1. silent-backlog" in text
     assert "change: query orders: maxOffsetsPerTrigger from 1000 to" in text

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.history import Executor, History
+from millrace.advisor.application import Executor, History
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import find
 from millrace.advisor.job_context import Subject, ours
-from millrace.advisor.logs import find
-from millrace.advisor.reading import read
 from millrace.advisor.what_if import application
 from millrace.config import load
 from millrace.sizing import plan

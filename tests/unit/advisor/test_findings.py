@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.history import Batch, Failure, Query, Source
+from millrace.advisor.application import Batch, Failure, Query, Source
 from millrace.advisor.job_context import Subject
 from tests.unit.advisor.made import (
     START,

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from millrace.advisor.advise import NOBODY, advise
+from millrace.advisor.application import Source
 from millrace.advisor.apply import edits
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import find
 from millrace.advisor.findings.ranges import least_for, tasks
 from millrace.advisor.forecast import playable
-from millrace.advisor.history import Source
 from millrace.advisor.job_context import SHUFFLE, Subject, ours
-from millrace.advisor.logs import find
-from millrace.advisor.reading import read
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.made import KAFKA, batch, even, found, history, job, stage

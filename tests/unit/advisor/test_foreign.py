@@ -12,12 +12,12 @@ import pytest
 import zstandard
 from typer.testing import CliRunner
 
-from millrace.advisor import logs
+from millrace.advisor import event_logs
 from millrace.advisor.advise import advise
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import find
 from millrace.advisor.foreign import Foreign, _emr_month, emr_application, glue_job, log_of, settings_of, size
 from millrace.advisor.job_context import Subject
-from millrace.advisor.logs import find
-from millrace.advisor.reading import read
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import batch, history, job, stage, tiny_tasks
@@ -37,8 +37,8 @@ def bucket(client):
 
 
 def test_a_log_in_s3_is_read_range_by_range(client, bucket, monkeypatch):
-    monkeypatch.setattr(logs, "S3_RANGE", 3000)
-    monkeypatch.setattr(logs, "PIECE", 1000)
+    monkeypatch.setattr(event_logs, "S3_RANGE", 3000)
+    monkeypatch.setattr(event_logs, "PIECE", 1000)
     s3 = client("s3")
     s3.put_object(Bucket=bucket, Key="glue/orders/jr_0a1b", Body=REAL.read_bytes())
     s3.put_object(Bucket=bucket, Key="glue/orders-2/jr_0c", Body=b"another job")
@@ -306,7 +306,7 @@ def test_sizes_as_spark_writes_them(text, wanted):
     ],
 )
 def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
-    from millrace.advisor.history import Source
+    from millrace.advisor.application import Source
 
     def from_source(number, begun):
         read_from = Source(source, None, None, None, 100)

@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from typer.testing import CliRunner
 
+from millrace.advisor import event_log_reader, event_logs
 from millrace.advisor import log_simulation as twins
-from millrace.advisor import logs, reading
 from millrace.advisor.advise import advise
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import EventLog, File, Lines, find
 from millrace.advisor.findings import tasks, view
 from millrace.advisor.job_context import Subject
-from millrace.advisor.logs import EventLog, File, Lines, find
-from millrace.advisor.reading import read
 from millrace.advisor.statistics import median, settled, slope
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _show, to_json
@@ -81,8 +81,8 @@ BOMBS = {"zstd": _zstd, "gzip": _gzip, "lz4": _lz4, "snappy": _snappy}
 def test_what_a_log_unpacks_to_has_a_ceiling_and_the_report_says_that_it_was_met(
     codec, unit, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(logs, "AT_LEAST", 8 << 20)
-    monkeypatch.setattr(logs, "MOST_TIMES", 1)
+    monkeypatch.setattr(event_logs, "AT_LEAST", 8 << 20)
+    monkeypatch.setattr(event_logs, "MOST_TIMES", 1)
     file = tmp_path / "local-1"
     file.write_bytes(BOMBS[codec](unit, 64 << 20))
     given_out = 0
@@ -139,7 +139,7 @@ def _report(text: bytes, *, twin: bool = False) -> None:
 
 
 def test_millions_of_tiny_stages_end_reading_where_memory_has_its_ceiling(monkeypatch):
-    monkeypatch.setattr(reading, "HELD", 50 << 20)
+    monkeypatch.setattr(event_log_reader, "HELD", 50 << 20)
     begin = START + b'{"Event":"SparkListenerApplicationStart","App Name":"x","Timestamp":1700000000000}\n'
     tiny = (
         b'{"Event":"SparkListenerJobStart","Job ID":%d,"Submission Time":1700000000000,"Stage Infos":'
@@ -169,7 +169,7 @@ def test_what_is_held_is_no_more_than_is_counted():
     text = START + b"".join(
         tiny % (n, n) + json.dumps(task | {"Stage ID": n}).encode() + b"\n" for n in range(count)
     )
-    reader = reading._Reader()
+    reader = event_log_reader._Reader()
     tracemalloc.start()
     for line in Lines(_log(text)):
         reader.take(line)

@@ -264,9 +264,9 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
 
 
 def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
+    from millrace.advisor.event_log_reader import read as read_log
+    from millrace.advisor.event_logs import find
     from millrace.advisor.log_simulation import twin
-    from millrace.advisor.logs import find
-    from millrace.advisor.reading import read as read_log
     from millrace.cli.plan.import_job import _ended
 
     truth = Truth(swing=0.4, seconds=400.0)

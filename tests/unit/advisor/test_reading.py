@@ -18,12 +18,12 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from millrace.advisor import codecs, logs
+from millrace.advisor import codecs, event_logs
 from millrace.advisor.advise import advise
+from millrace.advisor.event_log_reader import read
+from millrace.advisor.event_logs import Lines, find
 from millrace.advisor.events import parse, without_accumulables
 from millrace.advisor.findings import tasks, view
-from millrace.advisor.logs import Lines, find
-from millrace.advisor.reading import read
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import even, history, kinds
@@ -200,7 +200,10 @@ def test_no_damage_crashes_the_reading(at, damage, tmp_path_factory):
     begin = TEXT.rfind(b"\n", 0, at) + 1
     # The lines around the damage only: the whole log a hundred times over takes too long.
     file.write_bytes(TEXT[:9000] + TEXT[begin:at] + damage + TEXT[at + len(damage) : at + 20_000])
-    assert read(logs.EventLog("x", (logs.File("x", 0, 0, lambda: file.open("rb")),), False)).unread >= 0
+    assert (
+        read(event_logs.EventLog("x", (event_logs.File("x", 0, 0, lambda: file.open("rb")),), False)).unread
+        >= 0
+    )
 
 
 def test_a_damaged_line_costs_itself(tmp_path):
@@ -344,7 +347,7 @@ def test_a_place_without_a_log_is_told(place, tmp_path):
 
 
 def test_a_line_beyond_all_bounds_is_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(logs, "LONGEST_LINE", 200_000)
+    monkeypatch.setattr(event_logs, "LONGEST_LINE", 200_000)
     long = b'{"Event":"SparkListenerJobStart","x":"' + b"y" * 300_000 + b'"}\n'
     (tmp_path / "local-1").write_bytes(TEXT[: TEXT.find(b"\n") + 1] + long + TEXT[TEXT.find(b"\n") + 1 :])
     found = history_of(tmp_path / "local-1")
@@ -374,6 +377,8 @@ def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
     lines, chance = TEXT.splitlines(keepends=True), random.Random(1)
     for share in (0.5, 0.8, 0.9, 0.95, 0.99) * 4:
         text = b"".join(line for line in lines if chance.random() < share)
-        log = logs.EventLog("x", (logs.File("x", 0, 0, lambda text=text: io.BytesIO(text)),), False)
+        log = event_logs.EventLog(
+            "x", (event_logs.File("x", 0, 0, lambda text=text: io.BytesIO(text)),), False
+        )
         found = advise(read(log))
         assert all(each.effect.low <= each.effect.likely <= each.effect.high for each in found.findings)

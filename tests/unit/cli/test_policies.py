@@ -23,13 +23,13 @@ from millrace.config import ConfigurationError, Names, load
 from millrace.infra.command_permissions import ROLES, grants, policies
 from millrace.infra.command_scope import Scope
 from millrace.infra.deployment import build
+from millrace.infra.launch_settings import job_settings
 from millrace.infra.policies import MANAGED
-from millrace.infra.settings import job_settings
 from millrace.lifecycle import audit_kafka, catalog
 from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.upgrade import Version
-from millrace.sandbox import history, rehearsal, toolchain
+from millrace.sandbox import history_server, rehearsal, toolchain
 from millrace.sandbox.process import SandboxError
 from millrace.sizing import plan
 from tests.unit.cli.account import Account, Asked
@@ -138,7 +138,7 @@ def account(
     )
     monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
     monkeypatch.setattr(rehearsal, "rehearse", lambda *_: rehearsal.Rehearsal({}, ()))
-    monkeypatch.setattr(history, "start", _refuse)
+    monkeypatch.setattr(history_server, "start", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr(audit_kafka.Topic, "boundaries", functools.partialmethod(_boundaries, made))
 

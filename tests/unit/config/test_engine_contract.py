@@ -11,7 +11,7 @@ from millrace.config.engines.base import JobBase
 from millrace.etl.launch import engine_kinds as run
 from millrace.infra import engines as deployed
 from millrace.infra.stacks.job import JobStack
-from millrace.sizing.tables import known_prices, limits
+from millrace.sizing.prices_and_limits import known_prices, limits
 
 
 def job(kind: str) -> JobBase:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from millrace.config import Names, load
 from millrace.etl.launch.document import deployed_name, parse_arguments, read_document, region
 from millrace.etl.record.errors import StartError
-from millrace.infra.settings import job_settings
+from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 from tests.unit.etl.test_launch import LAND, SETTINGS
 

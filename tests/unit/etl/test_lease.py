@@ -21,7 +21,7 @@ from moto.server import ThreadedMotoServer
 
 from millrace.etl.job import lease
 from millrace.etl.record.errors import StartError
-from millrace.sizing.tables import limits
+from millrace.sizing.prices_and_limits import limits
 
 pytestmark = pytest.mark.faults
 

@@ -12,8 +12,8 @@ from millrace.config import Environment, Names, load
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
 from millrace.etl.sources.kafka.source import KafkaSource
 from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.infra.launch_settings import job_settings
 from millrace.infra.permissions import JobPermissions, Keys
-from millrace.infra.settings import job_settings
 from millrace.infra.source_permissions import source_grants
 from millrace.sizing import Plan, plan
 from millrace.sizing.model import JobPlan

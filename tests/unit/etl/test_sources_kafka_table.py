@@ -12,7 +12,7 @@ from millrace.config import Names, load
 from millrace.etl.launch.settings import DeriveSettings, parse
 from millrace.etl.sources.kafka import topics
 from millrace.etl.sources.kafka.source import KafkaSource
-from millrace.infra.settings import job_settings
+from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 
 ROOT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from millrace.config.kafka_login import PasswordLogin
 from millrace.etl.engines.glue import Glue
 from millrace.etl.sources.kafka import login as kafka_login
 from millrace.etl.sources.kinesis.source import KinesisSource
-from millrace.infra.settings import job_settings
+from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ from millrace.advisor.job_import import Running, environment
 from millrace.advisor.script import read
 from millrace.config import Names, load
 from millrace.etl.launch.settings import parse
-from millrace.infra.settings import job_settings
+from millrace.infra.launch_settings import job_settings
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sizing import plan
 from tests.advisor.loop import ENVIRONMENT, LIMIT

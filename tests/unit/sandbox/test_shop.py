@@ -10,7 +10,7 @@ from pathlib import Path
 
 from millrace.config import Names
 from millrace.etl.launch.settings import parse
-from millrace.infra.settings import job_settings
+from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 from tests.faults.project import write
 from tests.faults.shop import records

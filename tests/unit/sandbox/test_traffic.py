@@ -20,7 +20,7 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.payloads import Payloads, payloads
 from millrace.sandbox.process import SandboxError
-from millrace.sandbox.traffic import Feed, InOrder, Shape, TokenBucket, default_key, send
+from millrace.sandbox.traffic import Feed, FileRecords, Shape, TokenBucket, default_key, send
 from millrace.sandbox.traffic_values import Generator, Sample, SampleError, from_file
 
 DDL = (
@@ -144,7 +144,7 @@ def test_a_file_is_sent_in_order_and_from_the_beginning_again(written: Payloads,
     ]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     held = from_file(tmp_path / "s.jsonl", written.schema)
-    made = Feed(InOrder(held), written, Shape(per_second=1), CHANCE)
+    made = Feed(FileRecords(held), written, Shape(per_second=1), CHANCE)
     payload = [json.loads(e.payload) for e in made.events(most=4)]
     assert [p["id"] for p in payload] == [0, 1, 2, 0]
     assert payload[0] | {"at": ""} == rows[0] | {"at": ""}

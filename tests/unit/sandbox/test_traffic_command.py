@@ -21,7 +21,7 @@ from millrace.sandbox import traffic_targets
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger, payload_hash
 from millrace.sandbox.producer import KinesisProducer
-from millrace.sizing.tables import prices
+from millrace.sizing.prices_and_limits import prices
 
 STREAM = "shop-traffic-clicks"
 ENVIRONMENT = """

@@ -11,8 +11,8 @@ from millrace.infra.stacks import storage
 from millrace.sizing import plan
 from millrace.sizing import shared as shared_module
 from millrace.sizing.model import Figure, StreamPlan
+from millrace.sizing.prices_and_limits import limits, prices
 from millrace.sizing.shared import metric_cost
-from millrace.sizing.tables import limits, prices
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 

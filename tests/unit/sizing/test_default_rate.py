@@ -13,7 +13,7 @@ from millrace.sizing import plan
 from millrace.sizing.demand import query_demands
 from millrace.sizing.derivation import explain
 from millrace.sizing.measured import Speed, speed
-from millrace.sizing.tables import limits
+from millrace.sizing.prices_and_limits import limits
 
 ENVIRONMENT = """\
 project: shop

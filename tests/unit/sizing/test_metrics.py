@@ -10,7 +10,7 @@ from millrace.config import ConfigurationError, environments, load
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import alarms, plan
 from millrace.sizing.metrics import BY_NAME, METRICS, reported, reporters
-from millrace.sizing.tables import limits
+from millrace.sizing.prices_and_limits import limits
 from tests.unit.sizing.conftest import Loader, text
 
 ROOT = Path(__file__).parents[3]

@@ -19,8 +19,8 @@ from botocore.stub import ANY, Stubber
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.pricelist import SOURCE, endpoint, renew, to_yaml
+from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, known, prices
 from millrace.sizing.products import PRODUCTS, Product
-from millrace.sizing.tables import ELSEWHERE, PRICES, known, prices
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
 
@@ -143,7 +143,7 @@ def test_the_file_round_trips() -> None:
     found = renew(Catalogue(everything()), REGION, known(REGION), DAY).table
     from ruamel.yaml import YAML
 
-    from millrace.sizing.tables import PriceTable
+    from millrace.sizing.prices_and_limits import PriceTable
 
     assert PriceTable.model_validate(YAML(typ="safe", pure=True).load(to_yaml(found))) == found
 

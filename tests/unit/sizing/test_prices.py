@@ -11,7 +11,7 @@ import pytest
 from millrace.cli.plan.plan import old_prices
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
-from millrace.sizing.tables import PRICES, prices
+from millrace.sizing.prices_and_limits import PRICES, prices
 from tests.unit.cli.test_commands import millrace
 
 TEXT = """\

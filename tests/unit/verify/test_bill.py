@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.sizing import plan
-from millrace.sizing.tables import prices
+from millrace.sizing.prices_and_limits import prices
 from millrace.verify import in_sandbox, on_aws
 from millrace.verify.bill import Run, Usage, bill, put_units, quantities, total
 from millrace.verify.environment import Wanted

@@ -83,9 +83,9 @@ def services(*names: str) -> Answers:
         (checks.endpoint_services, services("logs", "kafkaconnect"), False, "not there: kafka"),
         (checks.resource_types, types(), True, "4 types"),
         (checks.resource_types, types(lacking="AWS::MSK::Topic"), False, "AWS::MSK::Topic is not there"),  # type: ignore[arg-type]
-        (checks.topic_changes, types(only=["ClusterArn", "TopicName", "ReplicationFactor"]), True, ""),
-        (checks.topic_changes, types(only=["ClusterArn", "TopicName", "PartitionCount"]), False, "PartitionCount"),
-        (checks.topic_changes, types(lacking="AWS::MSK::Topic"), None, "is not there"),  # type: ignore[arg-type]
+        (checks.topic_properties_that_replace, types(only=["ClusterArn", "TopicName", "ReplicationFactor"]), True, ""),
+        (checks.topic_properties_that_replace, types(only=["ClusterArn", "TopicName", "PartitionCount"]), False, "PartitionCount"),
+        (checks.topic_properties_that_replace, types(lacking="AWS::MSK::Topic"), None, "is not there"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_an_account_is_asked(check: Any, answers: Answers, holds: bool | None, seen: str) -> None:

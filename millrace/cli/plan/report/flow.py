@@ -9,7 +9,7 @@ from millrace.cli.shared.flow_picture import Arrow, Box
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
 from millrace.config.queries import DeriveQuery, Landing, Query, written
-from millrace.config.sinks.streams import StreamSink
+from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
 from millrace.sizing.plurals import count, dollars, large, size

@@ -269,8 +269,8 @@ def _full(found: Doubted) -> Iterator[Risk]:
 
 
 def _drivers(found: Doubted) -> Iterator[Risk]:
+    from millrace.sizing.prices_and_limits import limits
     from millrace.sizing.risks import FULL
-    from millrace.sizing.tables import limits
 
     most = limits()["spark.driver.most_cores"]
     large_ones = [job for job in found.plan.jobs.values() if job.cores.value > FULL * most]
@@ -289,7 +289,7 @@ def _drivers(found: Doubted) -> Iterator[Risk]:
 
 def _brokers(found: Doubted) -> Iterator[Risk]:
     """Clusters whose brokers cannot do the work of one of them, which AWS restarts for each patch."""
-    from millrace.sizing.tables import limits
+    from millrace.sizing.prices_and_limits import limits
 
     known = limits().brokers
     for name, cluster in found.plan.clusters.items():

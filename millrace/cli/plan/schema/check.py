@@ -56,7 +56,7 @@ def check(
 
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     """Compare with what a sandbox that was left running holds, or with what is deployed on AWS."""
-    from millrace.infra.settings import job_settings
+    from millrace.infra.launch_settings import job_settings
     from millrace.lifecycle import catalog
     from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept, rehearsal

@@ -13,7 +13,9 @@ from millrace.verify.outcome import Compared
 from millrace.verify.target import reading
 
 
-def compared(catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]) -> tuple[Compared, ...]:
+def check_against_ledgers(
+    catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]
+) -> tuple[Compared, ...]:
     """Hold every leg's landing table and derived table against the ledger of its stream, multiset against multiset.
 
     Parameters

@@ -34,7 +34,7 @@ from millrace.config.queries import (
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
-from millrace.config.tables import kept_by, readers
+from millrace.config.table_writers import kept_by, readers
 from millrace.sizing.files import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor import events
-from millrace.advisor.history import (
+from millrace.advisor.application import (
     NO_TASKS,
     Executor,
     Failure,
@@ -21,7 +21,7 @@ from millrace.advisor.history import (
     Stage,
     Tasks,
 )
-from millrace.advisor.logs import EventLog, Lines
+from millrace.advisor.event_logs import EventLog, Lines
 from millrace.advisor.pending import (
     JOB_PROPERTIES,
     MOST_CORES,

@@ -12,8 +12,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.ledger import Ledger, payload_hash
-from millrace.verify.comparison import compared
 from millrace.verify.environment import Copy
+from millrace.verify.ledger_check import check_against_ledgers
 from millrace.verify.outcome import Outcome
 from tests.unit.verify.conftest import NAME, Make
 
@@ -67,7 +67,7 @@ def derived(ledger: Ledger) -> list[dict[str, object]]:
 
 def outcome(catalog: Catalog, copy: Copy, ledger: Ledger) -> Outcome:
     """As a verification that ends well but for what its tables hold."""
-    found = compared(catalog, copy, {"kinesis": ledger})
+    found = check_against_ledgers(catalog, copy, {"kinesis": ledger})
     return Outcome(
         environment="minimal", name=NAME, where="here", steps=(), kills=(), reshards=(), compared=found,
         cost=(), prices="2026-11-16", billed=False, paid=False, remains=(), kept=False, trouble=(),

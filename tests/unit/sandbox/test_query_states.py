@@ -14,7 +14,7 @@ from millrace.etl.metrics.progress import Sample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.sandbox import demo
 from millrace.sandbox.drill import Progress
-from millrace.sandbox.live import newest, states, table
+from millrace.sandbox.query_states import newest, states, table
 
 AGES = Sketch(tuple((float(n), 1.0) for n in range(101)), 100.0)
 
