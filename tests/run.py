@@ -81,7 +81,6 @@ class Part:
 
 _OWN_SERVERS = (
     "integration/lifecycle",
-    "integration/test_crash_points.py",
     "integration/test_dev_stacks.py",
     "integration/test_faults.py",
     "integration/test_listening.py",
@@ -89,6 +88,9 @@ _OWN_SERVERS = (
     "integration/test_spark_moves.py",
 )
 """Need nothing of the one deployment that the other integration tests share."""
+
+_CRASH_POINT = ("integration/test_crash_points.py",)
+"""Another one each day, by itself."""
 
 _PROGRAMS = ("unit/cli", "unit/lifecycle", "unit/sandbox")
 """Wait for processes and for moto's server."""
@@ -183,16 +185,17 @@ LANES = (
     (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
         Part("integration", "integration-own", _OWN_SERVERS),
+        Part("integration", "crash-point", _CRASH_POINT, daily=True),
         Part("spark", "spark-hostile", _HOSTILE),
         Part("spark", "spark-large", _LARGE, options=("--profile", LARGE_PROFILE), daily=True),
     ),
     (
-        Part("template", "template", ("template",)),
         Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE, *_HOSTILE)),
         Part("spark", "spark-late", _LATE),
     ),
     (
-        Part("integration", "integration-shared", ("integration",), without=_OWN_SERVERS),
+        Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
+        Part("template", "template", ("template",)),
         Part("spark", "spark-edges", _EDGES),
         Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
         Part("unit", "unit-programs", _PROGRAMS),

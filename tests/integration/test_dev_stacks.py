@@ -26,6 +26,8 @@ from millrace.sandbox.process import RUN
 from millrace.sizing import Plan, plan
 from tests.integration.test_deployment import PRETENDED
 
+pytestmark = pytest.mark.slow
+
 PRETENDED_HERE = PRETENDED | {
     "AWS::APS::Workspace",
     "AWS::CloudWatch::Dashboard",

@@ -39,6 +39,7 @@ def until(holds: Callable[[], bool], seconds: float = 240) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_every_server_listens_on_this_machine_only(tmp_path, monkeypatch):
     # Another sandbox may be at work in the usual folder.
     for module in (history_server, kafka, kinesalite, localstack, opensearch):
@@ -80,6 +81,7 @@ with process.only_one(), localstack.running() as cloud, kafka.running(), postgre
 """
 
 
+@pytest.mark.slow
 def test_servers_end_with_a_program_that_is_killed(tmp_path):
     log = (tmp_path / "log").open("wb")
     with log:

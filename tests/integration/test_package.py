@@ -208,6 +208,7 @@ def templates(python: Path, folder: Path, environment: str, out: Path) -> Mappin
     return {file.name: file.read_bytes() for file in out.iterdir() if file.name.endswith(".template.json")}
 
 
+@pytest.mark.slow
 def test_templates_are_those_of_the_clone(deploying: Installed, project: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     for name in ("environments", "pipelines"):

@@ -27,6 +27,7 @@ def letter(outcomes: dict[str, Outcome]) -> tuple[str, bytes]:
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.slow
 def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
     identity, payload = letter
     mended = json.loads(payload)

@@ -87,6 +87,7 @@ def test_a_reader_begins_though_a_chore_wrote_last(spark: SparkSession, table: N
     assert read(pipe) == ([6, 7], 0)
 
 
+@pytest.mark.slow
 def test_no_deleted_file_is_read_and_none_of_the_others_left_out(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -144,6 +144,7 @@ def test_killed_after_the_commit_the_batch_comes_again(
     assert first.timestamp() == pytest.approx(committed[0].timestamp() - 1, abs=0.002)
 
 
+@pytest.mark.slow
 def test_a_replayed_dead_letter_is_derived_once(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     pipe = Pipeline(spark, table, tmp_path / "checkpoint")
     pipe.land(frame(spark, kafka_rows(0, 0, [good(1), b"broken"])), 0)

@@ -37,6 +37,7 @@ def others(count: int) -> list[int]:
     return [n for n in range(count) if n % 5]
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     spark: SparkSession, table: Names, warehouse: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

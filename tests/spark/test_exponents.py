@@ -221,6 +221,7 @@ def wanted(payload: str) -> Decimal | None:
 
 @hypothesis.settings(max_examples=5, suppress_health_check=list(hypothesis.HealthCheck), deadline=None)
 @hypothesis.given(st.lists(objects, min_size=200, max_size=200))
+@pytest.mark.slow
 def test_whatever_the_numbers_are(spark: SparkSession, payloads: list[str]) -> None:
     decoder = JsonDecoder(parse_schema(spark, "price DECIMAL(9,2), id STRING, ratio DOUBLE", "test.ddl"))
     rows: list[Row] = []
@@ -263,6 +264,7 @@ HARMLESS_CSV: dict[bytes, tuple[Any, ...]] = {
 NO_NUMBERS_CSV = [b" 1,,,", b"1 ,,,", b"e5,,,", b".,,,", b"1e,,,", b"12345678.5,,,", b"0x1,,,", b"NaN,,,"]
 
 
+@pytest.mark.slow
 def test_csv(spark: SparkSession) -> None:
     decoder = CsvDecoder(parse_schema(spark, CSV, "test.ddl"), CsvFormat("csv", ",", '"', ""))
     decode(spark, decoder, [b"1,x,1,1", b"x"])
@@ -315,6 +317,7 @@ def priced(price: bytes, item: bytes = b"\x01", rest: bytes = b"") -> bytes:
     return b"".join(parts)
 
 
+@pytest.mark.slow
 def test_avro(spark: SparkSession) -> None:
     decoder = avro.decoder(spark, AvroFormat("avro", "none", None, None, None), json.dumps(AVSC), "test.avsc")
     long = b"\x7f" * 1_000_000

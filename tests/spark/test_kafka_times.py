@@ -98,7 +98,7 @@ class Routed(Timed):
         return [{**query, table: self._table("landed")}]
 
 
-@pytest.fixture(params=["land", "direct"])
+@pytest.fixture(params=["land", pytest.param("direct", marks=pytest.mark.slow)])
 def job(
     request: pytest.FixtureRequest, spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> Iterator[Timed]:
@@ -152,6 +152,7 @@ def test_a_time_that_overflows_is_a_dead_letter_and_stops_nothing(
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_times_far_off_do_not_open_a_writer_for_each_day(
     spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> None:
@@ -206,7 +207,7 @@ def test_times_before_1970_and_none_are_those_of_the_batch_and_one_that_overflow
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", ["route", "direct-route"])
+@pytest.mark.parametrize("kind", ["route", pytest.param("direct-route", marks=pytest.mark.slow)])
 def test_routes_are_read_around_times_that_overflow(
     spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_query_on_topics_and_a_stream_goes_on_at_a_time_that_overflows(mixed: 
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_batches_behind_one_that_was_read_around_are_read_by_spark(mixed: Mixed) -> None:
     poisoned(mixed)
     mixed.put(3)

@@ -333,6 +333,7 @@ class Looks(IcebergSink):
 
 
 @pytest.mark.parametrize("hours", [1, 12])
+@pytest.mark.slow
 def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
     spark: SparkSession, table: Names, tmp_path: Path, hours: int
 ) -> None:

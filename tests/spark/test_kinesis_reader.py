@@ -175,7 +175,7 @@ def _offset(path: Path) -> Any:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_batch_that_was_not_committed_comes_again_with_the_same_records(
     first: bool, stream: Callable[..., Reading]
 ) -> None:

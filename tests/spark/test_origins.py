@@ -86,7 +86,7 @@ class Shop(Job):
         return dict(json.loads(text))
 
 
-@pytest.fixture(params=["land", "direct"])
+@pytest.fixture(params=["land", pytest.param("direct", marks=pytest.mark.slow)])
 def shop(
     request: pytest.FixtureRequest, spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> Iterator[Shop]:

@@ -82,6 +82,7 @@ def test_so_are_results_that_take_the_place_of_others(
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_a_thousand_days_in_a_batch_fit_a_small_heap(
     spark: SparkSession, table: Callable[[str], Table], tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def of_size(size: int) -> str:
     return f"CAST(repeat(CAST(id % 10 AS STRING), {size}) AS BINARY)"
 
 
+@pytest.mark.slow
 def test_payloads_of_a_mib_come_in_portions(spark: SparkSession, handed: Callable[[], list[int]]) -> None:
     """2,000 of them are 2 GB, and the heap here is 1 GB."""
     schema = spark.createDataFrame([], "size LONG").schema
@@ -135,6 +136,7 @@ def test_compressed_messages_come_in_portions_and_each_is_opened_once(
         assert sum(handed()) == 600 * size
 
 
+@pytest.mark.slow
 def test_rows_without_arrow_are_as_many(spark: SparkSession) -> None:
     schema = spark.createDataFrame([], "size LONG").schema
     rows = records(spark, 300, of_size(MIB))

@@ -68,6 +68,7 @@ def broker() -> Iterator[kafka.Kafka]:
         yield running
 
 
+@pytest.mark.slow
 def test_a_topics_range_lands_where_it_is_lacking(
     spark: SparkSession, table: Names, broker: kafka.Kafka, tmp_path: Path
 ) -> None:

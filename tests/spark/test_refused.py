@@ -109,6 +109,7 @@ def letter(n: int, more: str = "") -> str:
 GOOD = {letter(1), letter(2), letter(5), letter(7, "/0"), letter(8)}
 
 
+@pytest.mark.slow
 def test_a_mended_transform_makes_them_good_and_nothing_else_is_written(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
 ) -> None:

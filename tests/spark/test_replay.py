@@ -122,6 +122,7 @@ def test_corrected_letters_land_with_the_envelope_of_the_original(
     )
 
 
+@pytest.mark.slow
 def test_a_second_replay_doubles_nothing_and_goes_on_with_what_is_bad(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
@@ -233,6 +234,7 @@ def test_an_empty_table_and_one_without_letters(spark: SparkSession, table: Name
     assert clean.events.last()["unknown_ids"] == ["x"]
 
 
+@pytest.mark.slow
 def test_replay_while_the_job_lands(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     landed = Landed(spark, table, payloads=[b"bad %d" % n for n in range(20)])
     fixed = corrections(tmp_path / "fixed", **{f"_{n}": good(n) for n in range(20)})

@@ -110,6 +110,7 @@ END: Click = ("clock", "/", EPOCH + timedelta(days=2))
 """A click so much later that all visits before have ended; its own has not."""
 
 
+@pytest.mark.slow
 def test_each_visit_is_written_once_over_kills_between_and_inside_batches(shop: Visits) -> None:
     ledger = shop_hours(7, 6)
     for hour, clicks in enumerate(ledger):

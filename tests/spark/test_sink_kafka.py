@@ -74,6 +74,7 @@ def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kaf
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
     spark: SparkSession, broker: Kafka, tmp_path: Path
 ) -> None:

@@ -213,6 +213,7 @@ def records(kinesis: Kinesalite, stream: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     spark: SparkSession, kinesis: Kinesalite, tmp_path: Path
 ) -> None:
@@ -272,6 +273,7 @@ def test_a_task_that_comes_again_puts_nothing_twice(
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) -> None:
     make_stream(kinesis, "answers", 2)
     with faulty.before(kinesis.endpoint) as faults:

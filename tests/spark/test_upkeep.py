@@ -124,6 +124,7 @@ def test_orphans_of_some_age_go_and_nothing_else(
     assert spark.table(str(pipe.landing)).count() == 4
 
 
+@pytest.mark.slow
 def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -128,6 +128,7 @@ def test_every_control_is_there_to_be_removed(removed: dict[str, list[Removed]])
     assert removed["stack: protected from termination"]
 
 
+@pytest.mark.slow
 def test_every_removal_is_noticed_wherever_it_happens(removed: dict[str, list[Removed]]) -> None:
     shown = Table(title=f"{len(removed)} controls, removed in turn", title_justify="left")
     for heading in ("control", "places", "caught by"):

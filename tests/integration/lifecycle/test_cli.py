@@ -70,6 +70,7 @@ def test_status_for_people_and_for_scripts(machines: Machines, case: object) -> 
     assert ":execution:departures-asked-running:" in answer["execution"]
 
 
+@pytest.mark.slow
 def test_a_second_start_says_that_it_runs_already(machines: Machines, case: object) -> None:
     case("start-when-running")  # type: ignore[operator]
     done = millrace(machines, "start")

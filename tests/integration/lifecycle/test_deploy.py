@@ -59,6 +59,7 @@ def test_a_first_deployment_shows_deploys_starts_and_watches(shop: Shop, engines
     assert {on for job in (GLUE, EMR) for on in shop.alarms(job).values()} == {True}
 
 
+@pytest.mark.slow
 def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_number(
     shop: Shop, engines: Engines
 ) -> None:
@@ -101,6 +102,7 @@ def assembly_of(shop: Shop) -> Path:
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
     shop: Shop, engines: Engines
 ) -> None:
@@ -282,6 +284,7 @@ def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Sh
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_an_upgrade_that_fails_is_taken_back(
     shop: Shop, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     assert "--launch-document" in given
 
 
+@pytest.mark.slow
 def test_a_replay_runs_once_in_place_of_its_job_and_tells_what_came_of_it(
     shop: Shop, engines: Engines, tmp_path: Path
 ) -> None:
