@@ -22,7 +22,7 @@ _Part = Callable[[Scope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.state_machines,)
 _ONCE: tuple[_Part, ...] = (*_ASK, run.runs, run.log_lines)
 _DEPLOY: tuple[_Part, ...] = (
-    *(run.bootstrap, run.stacks, *_ASK, run.applications, run.health, run.log_lines),
+    *(run.bootstrap, run.stacks, *_ASK, run.application_updates, run.health, run.log_lines),
     *(read.catalog, read.read_checkpoints, run.versions),
 )
 _PARTS: dict[str, tuple[_Part, ...]] = {

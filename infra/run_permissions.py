@@ -56,7 +56,7 @@ def versions(scope: Scope) -> list[Grant]:
     ]
 
 
-def applications(scope: Scope) -> list[Grant]:
+def application_updates(scope: Scope) -> list[Grant]:
     """Make engines take changes, such as an application of EMR Serverless, which takes them when it is stopped only."""
     return [grant for kind in scope.by_engine for grant in engines.of(KINDS[kind]).changes(scope)]
 

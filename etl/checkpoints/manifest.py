@@ -25,7 +25,7 @@ from ..launch.settings import (
     LandSettings,
     QuerySettings,
 )
-from ..launch.source_kinds import in_order
+from ..launch.source_kinds import group_sources
 
 FORMAT = 1
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -341,7 +341,7 @@ def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]
             leg[0].place(job),
             tuple(each.member for each in leg if each.member is not None),
         )
-        for leg in in_order(query.sources)
+        for leg in group_sources(query.sources)
     )
 
 

@@ -177,7 +177,7 @@ class Source(ABC):
         return None
 
 
-def in_order(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
+def group_sources(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
     """Put the sources of a query together into legs, in an order that does not depend on the file's.
 
     Parameters

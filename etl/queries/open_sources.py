@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder
 from ..launch.settings import JobSettings
-from ..launch.source_kinds import Source, in_order
+from ..launch.source_kinds import Source, group_sources
 from ..record import tables
 from ..record.accounts import Reporter
 from ..record.tables import Table
@@ -74,7 +74,7 @@ def opened(
     guards: list[LegGuard] = []
     openers: list[Callable[[], DataFrame]] = []
     watch: Callable[[], None] | None = None
-    for place, sources_of_leg in enumerate(in_order(sources)):
+    for place, sources_of_leg in enumerate(group_sources(sources)):
         # Of one log, and of one memory of it: an entry is read once for all legs.
         checkpoint = replace(whole, place=place)
         context = SourceContext(spark, job, name, binds, checkpoint, table, partitions)

@@ -82,7 +82,7 @@ class ReplayedLeg:
     Parameters
     ----------
     sources
-        As :func:`etl.launch.source_kinds.in_order` has them.
+        As :func:`etl.launch.source_kinds.group_sources` has them.
     checkpoint
         The leg's place in the query's.
     """

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ..checkpoints import manifest
 from ..launch import typed_json
 from ..launch.settings import JobSettings, QuerySettings
-from ..launch.source_kinds import in_order
+from ..launch.source_kinds import group_sources
 from ..record import hadoop
 from ..record.accounts import Reporter
 from ..record.errors import LossError, StartError, UnansweredError
@@ -255,7 +255,7 @@ def of(
     """
     if not query.sources:
         return None
-    asked = (leg[0].identity(leg, spark, job, query, binds) for leg in in_order(query.sources))
+    asked = (leg[0].identity(leg, spark, job, query, binds) for leg in group_sources(query.sources))
     legs = tuple(each for each in asked if each is not None)
 
     def load() -> str | None:

@@ -294,7 +294,7 @@ def _range(value: float, drawn: Sequence[float]) -> Range:
     return Range(value, min([value, *drawn]), max([value, *drawn]))
 
 
-def application(history: History, worker_usd_hour: float | None = None) -> Twin:
+def twin_of_application(history: History, worker_usd_hour: float | None = None) -> Twin:
     """Return the twin of an application; queries that cannot be foretold are noted."""
     found: dict[str, QueryTwin] = {}
     notes = []

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 
-from millrace.lifecycle.audit_table import Landed, reading, where
+from millrace.lifecycle.audit_table import Landed, aws_errors, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
 """Properties of a direct query's commits (``docs/adr/0250-direct-queries.md``)."""
@@ -94,7 +94,7 @@ def claims(
         By partition, in order and without overlap.
     """
     found: dict[Place, list[Range]] = {}
-    with reading(".".join(table.name())):
+    with aws_errors(".".join(table.name())):
         snapshots = table.refresh().metadata.snapshots
     for snapshot in snapshots:
         summary = snapshot.summary

@@ -278,7 +278,7 @@ def _claims(
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
-    """Which line of the query's offset log a stream has: the order is that of ``etl.launch.source_kinds.in_order``.
+    """Which line of the query's offset log a stream has: the order is that of ``etl.launch.source_kinds.group_sources``.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ _AT_ONCE = timedelta(hours=1)
 
 
 @contextmanager
-def reading(table: str) -> Iterator[None]:
+def aws_errors(table: str) -> Iterator[None]:
     """Raise what the catalog or the store of its files refuses as an :class:`AwsError`; the store's come as the system's."""
     doing = f"reading table {table}"
     with told(doing):
@@ -69,7 +69,7 @@ class Landed:
             The catalog or its files are refused; so with every question.
         """
         try:
-            with reading(name):
+            with aws_errors(name):
                 return cls(catalog.load_table(name), source)
         except NoSuchTableError:
             raise NotDeployedError(f"there is no table {name}: nothing was landed yet") from None
@@ -134,19 +134,19 @@ class Landed:
         rows = where.And(
             where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
         )
-        with reading(self._name):
+        with aws_errors(self._name):
             found = self.table.refresh().scan(row_filter=rows, selected_fields=("_arrived_at",), limit=1)
             return bool(found.to_arrow().num_rows)
 
     def rows(self, begin: datetime, end: datetime) -> int:
         """Good records of every stream in the table that arrived in a window."""
         good = where.And(_window(begin, end), where.IsNull("_error"))
-        with reading(self._name):
+        with aws_errors(self._name):
             return int(self.table.refresh().scan(row_filter=good).count())
 
     def _scan(self, rows: expressions.BooleanExpression, *columns: str) -> Iterator[Any]:
         condition = where.And(where.EqualTo("_source", self.source), rows)
-        with reading(self._name):
+        with aws_errors(self._name):
             scan = self.table.refresh().scan(row_filter=condition, selected_fields=columns)
             yield from scan.to_arrow_batch_reader()
 

@@ -184,7 +184,7 @@ class Drill:
     def _wait(self, job: Job, reached: Callable[[int, int], bool]) -> None:
         def look() -> bool:
             tables = (self._landed_table, self._derived_table)
-            landed, derived = (lake.rows(self._catalog, table) for table in tables)
+            landed, derived = (lake.row_count(self._catalog, table) for table in tables)
             self._last_counts = landed, derived
             self._tell()
             return reached(landed, derived)

@@ -24,7 +24,7 @@ def find(catalog: Catalog, name: str) -> Table | None:
         return None
 
 
-def rows(catalog: Catalog, name: str) -> int:
+def row_count(catalog: Catalog, name: str) -> int:
     """Return how many rows a table has; 0 where it is not there yet, or nothing was committed to it.
 
     Parameters

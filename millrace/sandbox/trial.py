@@ -201,7 +201,7 @@ class _Trial:
         return Landed(self._rows(table), first_seconds, _example(self._catalog.load_table(full)), account)
 
     def _rows(self, table: str) -> int:
-        return lake.rows(self._catalog, self._sandbox.names.table(table))
+        return lake.row_count(self._catalog, self._sandbox.names.table(table))
 
     def _ledgers(self) -> dict[str, Ledger]:
         """By landing table, what was sent to all streams that land in it; left out are those that skip what came before them."""

@@ -10,7 +10,7 @@ from millrace.sandbox import lake
 from millrace.sandbox.ledger import Account, Ledger
 from millrace.verify.environment import Copy, Leg
 from millrace.verify.outcome import Compared
-from millrace.verify.target import reading
+from millrace.verify.target import aws_errors
 
 
 def check_against_ledgers(
@@ -34,5 +34,5 @@ def check_against_ledgers(
 
 
 def _account(catalog: Catalog, copy: Copy, leg: Leg, ledger: Ledger) -> Account:
-    with reading(f"{copy.names.table(leg.landed)} and {copy.names.table(leg.derived)}"):
+    with aws_errors(f"{copy.names.table(leg.landed)} and {copy.names.table(leg.derived)}"):
         return lake.account(catalog, ledger, copy.names.table(leg.landed), copy.names.table(leg.derived))

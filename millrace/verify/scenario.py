@@ -28,7 +28,7 @@ from millrace.verify.environment import PARTITIONS, SHARDS, Copy, Leg, Source, W
 from millrace.verify.ledger_check import check_against_ledgers
 from millrace.verify.outcome import Compared, Kill
 from millrace.verify.removal import make_topic
-from millrace.verify.target import Place, VerifyError, reading, wait_for
+from millrace.verify.target import Place, VerifyError, aws_errors, wait_for
 
 _MOMENT_SECONDS = 3.0
 """Before a kill at most: longer than a trigger, so that a kill falls anywhere in a batch or between two."""
@@ -337,12 +337,12 @@ class Story:
 
     def _rows(self, name: str) -> int:
         table = self._copy.names.table(name)
-        with reading(table):
-            return lake.rows(self._catalog, table)
+        with aws_errors(table):
+            return lake.row_count(self._catalog, table)
 
     def _commit(self, name: str, after_ms: float) -> float | None:
         """When a table was first committed to after a moment, in ms; by the clock of whoever committed."""
-        with reading(self._copy.names.table(name)):
+        with aws_errors(self._copy.names.table(name)):
             table = lake.find(self._catalog, self._copy.names.table(name))
         times = [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)

@@ -158,7 +158,7 @@ def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_sec
 
 
 @contextmanager
-def reading(what: str) -> Iterator[None]:
+def aws_errors(what: str) -> Iterator[None]:
     """Raise what goes wrong while tables are read, in the catalog and in their files, as one message.
 
     Raises

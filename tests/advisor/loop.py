@@ -151,7 +151,7 @@ class Loop:
     def caught_up(self, sandbox: Sandbox) -> bool:
         """Whether what was sent is in the table."""
         catalog = sandbox.spark.catalog(sandbox.warehouse)
-        return lake.rows(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
+        return lake.row_count(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
 
     def judged(self) -> Advice:
         """What the advisor says of the last log, with the environment as it is."""

@@ -99,7 +99,7 @@ class Shop:
 
     def count(self, table: str) -> int:
         """Rows of an append-only table, by its last snapshot."""
-        return lake.rows(self.catalog, self.sandbox.names.table(table))
+        return lake.row_count(self.catalog, self.sandbox.names.table(table))
 
     def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""

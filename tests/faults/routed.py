@@ -128,7 +128,7 @@ class RoutedStage(Stage):
             self.until(lambda t=table, c=count: self._count(t) >= c, 120, f"{count} rows in {table}")  # type: ignore[misc]  # of this turn
 
     def _count(self, table: str) -> int:
-        return lake.rows(self.catalog, f"faults.{table}")
+        return lake.row_count(self.catalog, f"faults.{table}")
 
     def account(self) -> Account:
         """Of the routed table; the others are counted in where they are not exact."""

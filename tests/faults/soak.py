@@ -143,7 +143,7 @@ def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
 
 def rows_of(sandbox: Sandbox, table: str) -> int:
     """Rows by the table's last state."""
-    return lake.rows(sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table(table))
+    return lake.row_count(sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table(table))
 
 
 def parser() -> argparse.ArgumentParser:

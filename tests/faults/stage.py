@@ -229,7 +229,7 @@ class Stage:
 
     def landed(self) -> int:
         """Rows of the table, by its last snapshot."""
-        return lake.rows(self.catalog, TABLE)
+        return lake.row_count(self.catalog, TABLE)
 
     def until(self, reached: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for something.

@@ -20,7 +20,7 @@ from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
-from millrace.etl.launch.source_kinds import in_order
+from millrace.etl.launch.source_kinds import group_sources
 from millrace.etl.queries import derive, land
 from millrace.etl.record import accounts, tables
 from millrace.etl.record.errors import LossError, StartError
@@ -165,9 +165,9 @@ def test_routes_that_cannot_be_told_apart_are_refused(router: Router) -> None:
 
 def test_legs_are_put_together_in_an_order_of_their_own() -> None:
     other = KafkaSource("kafka", "bags", "bags", "other", "earliest", 100, 3600)
-    found = in_order([SHOP, WEB, other, CLICKS, FLIGHTS])
+    found = group_sources([SHOP, WEB, other, CLICKS, FLIGHTS])
     assert found == ((FLIGHTS, CLICKS), (WEB,), (other,), (SHOP,))
-    assert in_order([FLIGHTS, CLICKS, other, WEB, SHOP]) == found
+    assert group_sources([FLIGHTS, CLICKS, other, WEB, SHOP]) == found
 
 
 class Landing:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from millrace.config import load
@@ -166,10 +167,10 @@ def drained(said: Callable[[str], None]) -> list[Drained]:
 
 
 def _once(server: Kinesalite, setting: Setting) -> Drained:
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        file.write(_ENVIRONMENT.format(**{**vars(setting), "size": f"{setting.size}B"}))
-        file.flush()
-        environment = load(file.name)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "shard.yaml"
+        file.write_text(_ENVIRONMENT.format(**{**vars(setting), "size": f"{setting.size}B"}))
+        environment = load(str(file))
     planned = plan(environment).jobs["land"]
     query = planned.queries["land"]
     assert query.catch_up_seconds is not None

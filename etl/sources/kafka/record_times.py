@@ -18,7 +18,7 @@ from ...formats.base import Around
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ...launch.source_kinds import in_order
+from ...launch.source_kinds import group_sources
 from ...record import accounts, envelope, hadoop
 from ...record.accounts import Reporter
 from ...record.query import Query
@@ -212,7 +212,7 @@ def timed(
     """
     assert not isinstance(settings, DeriveSettings), f"{query.name} reads a table"
     legs, mixed = [], False
-    for place, leg in enumerate(in_order(settings.sources)):
+    for place, leg in enumerate(group_sources(settings.sources)):
         topics = tuple(each for each in leg if isinstance(each, kind))
         if not topics:
             mixed = True

@@ -90,10 +90,10 @@ def foresee(
         Whether changes of findings are played too.
     """
     from millrace.advisor.forecast import forecast, playable, read, score
-    from millrace.advisor.what_if import application, parse
+    from millrace.advisor.what_if import parse, twin_of_application
 
     earlier = read(score_file) if score_file is not None else ()
-    twin = application(advice.history, _price(advice.history, subject))
+    twin = twin_of_application(advice.history, _price(advice.history, subject))
     names = list(twin.queries)
     changes = [parse(text, names) for text in asked]
     if not twin.queries:

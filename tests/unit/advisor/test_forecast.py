@@ -10,7 +10,7 @@ import pytest
 
 from millrace.advisor.findings import Change, Effect, Finding
 from millrace.advisor.forecast import Forecast, figures, forecast, playable, read, score
-from millrace.advisor.what_if import application, parse
+from millrace.advisor.what_if import parse, twin_of_application
 from millrace.cli.watch.advise_options import backlog_of, cells_of
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
@@ -20,7 +20,7 @@ TRUTH = Truth(swing=0.4, seed=1, seconds=600.0)
 
 @pytest.fixture(scope="module")
 def forecasts() -> tuple[Forecast, ...]:
-    twin = application(history([TRUTH]), 0.44)
+    twin = twin_of_application(history([TRUTH]), 0.44)
     return tuple(
         forecast(twin, twin.what_if(parse(text, ["land"]) if text else ()))
         for text in ("", "cores=4", "trigger=20s")
@@ -28,7 +28,7 @@ def forecasts() -> tuple[Forecast, ...]:
 
 
 def test_the_one_that_was_tried_is_scored_and_the_others_say_why_not(forecasts):
-    then = application(history([replace(TRUTH, cores=4, seed=9)]))
+    then = twin_of_application(history([replace(TRUTH, cores=4, seed=9)]))
     as_it_ran, wider, slower = score(forecasts, then)
     assert as_it_ran.why_not == "it ran with 4 cores, not with 2"
     assert slower.why_not == "it ran with 4 cores, not with 2"
@@ -43,16 +43,16 @@ def test_the_one_that_was_tried_is_scored_and_the_others_say_why_not(forecasts):
 
 
 def test_a_machine_that_became_slower_is_outside(forecasts):
-    slower = application(history([replace(TRUTH, cores=4, per_record=2e-4, overhead=1.2, seed=9)]))
+    slower = twin_of_application(history([replace(TRUTH, cores=4, per_record=2e-4, overhead=1.2, seed=9)]))
     assert [each.inside for each in score(forecasts, slower)[1].scores][:2] == [False, False]
 
 
 def test_a_limit_that_is_gone_is_another_condition():
     limited = replace(TRUTH, rate=800.0, swing=0.0, limit=7000)
-    twin = application(history([limited]))
+    twin = twin_of_application(history([limited]))
     assert twin.queries["land"].limit == 7000
     told = forecast(twin, twin.as_it_ran())
-    [found] = score([told], application(history([replace(limited, limit=None, rate=1000.0)])))
+    [found] = score([told], twin_of_application(history([replace(limited, limit=None, rate=1000.0)])))
     assert "records a batch, not 7,000 at most" in str(found.why_not)
 
 
@@ -67,7 +67,7 @@ def test_a_limit_that_is_gone_is_another_condition():
     ],
 )
 def test_other_conditions_are_no_score(forecasts, then, why):
-    found = score(forecasts, application(history([replace(TRUTH, seed=4, **then)])))[0]
+    found = score(forecasts, twin_of_application(history([replace(TRUTH, seed=4, **then)])))[0]
     assert found.scores == ()
     assert why in str(found.why_not)
 
@@ -75,7 +75,7 @@ def test_other_conditions_are_no_score(forecasts, then, why):
 @pytest.fixture(scope="module")
 def doubled() -> tuple[Forecast, ...]:
     """Of a query whose batches read their records twice."""
-    twin = application(history([replace(TRUTH, reads=2)]))
+    twin = twin_of_application(history([replace(TRUTH, reads=2)]))
     return tuple(
         forecast(twin, twin.what_if(parse(text, ["land"]), draws=3))
         for text in ("cache=on", "land.cache=on", "merge=2", "land.merge=2")
@@ -83,8 +83,8 @@ def doubled() -> tuple[Forecast, ...]:
 
 
 def test_rows_that_are_held_are_scored_by_a_log_that_reads_them_once(doubled):
-    still = application(history([replace(TRUTH, reads=2, seed=9)]))
-    once = application(history([replace(TRUTH, seed=9)]))
+    still = twin_of_application(history([replace(TRUTH, reads=2, seed=9)]))
+    once = twin_of_application(history([replace(TRUTH, seed=9)]))
     for held in doubled[:2]:
         [missed], [scored] = score([held], still), score([held], once)
         assert missed.why_not == "land read its records 2 times in a batch: nothing held them"
@@ -94,7 +94,7 @@ def test_rows_that_are_held_are_scored_by_a_log_that_reads_them_once(doubled):
 
 def test_jobs_in_one_are_not_scored_by_the_log_of_one_job(doubled):
     for seed in (9, 10):
-        then = application(history([replace(TRUTH, reads=2, seed=seed)]))
+        then = twin_of_application(history([replace(TRUTH, reads=2, seed=seed)]))
         assert [(each.scores, each.why_not) for each in score(doubled[2:], then)] == [
             ((), "no log shows which jobs were brought into one")
         ] * 2
@@ -102,7 +102,7 @@ def test_jobs_in_one_are_not_scored_by_the_log_of_one_job(doubled):
 
 def test_ages_are_those_of_the_records():
     query, oldest = run(TRUTH)
-    found = figures(application(history([TRUTH])).queries["land"])
+    found = figures(twin_of_application(history([TRUTH])).queries["land"])
     # Records arrive evenly over a trigger and wait for its batch.
     assert found["age"] == pytest.approx(TRUTH.trigger / 2 + found["duration"], rel=0.1)
     assert found["oldest"] == pytest.approx(sorted(oldest)[len(oldest) // 2], rel=0.1)
@@ -152,7 +152,7 @@ def test_changes_of_findings_that_can_be_played():
 
 @pytest.fixture(scope="module")
 def busy():
-    return application(history([replace(TRUTH, swing=0.0, rate=1000.0)]), 0.44)
+    return twin_of_application(history([replace(TRUTH, swing=0.0, rate=1000.0)]), 0.44)
 
 
 def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
@@ -182,22 +182,24 @@ def test_no_more_jobs_than_cores(busy, text, allowed):
 
 
 def test_what_is_printed_is_the_models_interval_and_what_is_scored_is_wider():
-    twin = application(history([TRUTH]), 0.44)
+    twin = twin_of_application(history([TRUTH]), 0.44)
     played = twin.as_it_ran()
     told = forecast(twin, played)
     duration = told.queries["land"].figures["duration"]
     own = played.queries["land"].duration
     assert (duration.low, duration.high) == (own.low, own.high)
     assert duration.low >= TRUTH.overhead * 0.9, "a batch takes its fixed cost"
-    [scored] = score([told], application(history([replace(TRUTH, seed=9)])))
+    [scored] = score([told], twin_of_application(history([replace(TRUTH, seed=9)])))
     wide = scored.scores[0].foretold
     assert wide.high - wide.low > 1.3 * (duration.high - duration.low)
 
 
 def test_a_query_whose_traffic_changed_stops_no_others_score():
     pair = [TRUTH, replace(TRUTH, name="other", seed=2)]
-    told = forecast(twin := application(history(pair)), twin.as_it_ran())
-    [scored] = score([told], application(history([TRUTH, replace(TRUTH, name="other", rate=1300.0, seed=3)])))
+    told = forecast(twin := twin_of_application(history(pair)), twin.as_it_ran())
+    [scored] = score(
+        [told], twin_of_application(history([TRUTH, replace(TRUTH, name="other", rate=1300.0, seed=3)]))
+    )
     assert {each.query for each in scored.scores} == {"land"}
     assert scored.why_not is None
     assert [each.split(" got")[0] for each in scored.left_out] == ["other"]

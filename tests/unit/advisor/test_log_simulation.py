@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from millrace.advisor.observed import limit
-from millrace.advisor.what_if import Twin, application, parse
+from millrace.advisor.what_if import Twin, parse, twin_of_application
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
 
@@ -21,7 +21,7 @@ FALLS_BEHIND = {(CALM, "limit=2000"), (FULL, "cores=4")}
 
 @pytest.fixture(scope="module")
 def twins() -> dict[Truth, Twin]:
-    return {truth: application(history([truth]), 0.44) for truth in (CALM, SKEWED, FULL)}
+    return {truth: twin_of_application(history([truth]), 0.44) for truth in (CALM, SKEWED, FULL)}
 
 
 def test_costs_come_out_as_they_are(twins):
@@ -99,7 +99,7 @@ def test_two_jobs_in_one_share_its_cores(twins):
 
 
 def test_rows_that_are_held_are_read_once():
-    twice = application(history([replace(CALM, reads=2)]))
+    twice = twin_of_application(history([replace(CALM, reads=2)]))
     assert twice.queries["land"].reads == 2
     once = twice.what_if(parse("cache=on", []), draws=1).queries["land"]
     before = twice.as_it_ran(1).queries["land"]
@@ -109,13 +109,13 @@ def test_rows_that_are_held_are_read_once():
 
 
 def test_a_source_that_does_not_count_is_noted():
-    found = application(history([replace(CALM, offsets=False, counted=False)]))
+    found = twin_of_application(history([replace(CALM, offsets=False, counted=False)]))
     assert any("does not tell what waits" in note for note in found.notes)
     assert found.missed(found.as_it_ran(1))["land"] < 0.05
 
 
 def test_attempts_that_failed_are_time_lost():
-    found = application(history([replace(CALM, fails=0.7)]))
+    found = twin_of_application(history([replace(CALM, fails=0.7)]))
     costs = found.queries["land"].costs(2)
     assert costs.overhead == pytest.approx(CALM.overhead + 0.7, rel=0.03)
     assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
@@ -136,7 +136,7 @@ def test_sources_that_make_records_by_the_clock_have_no_limit(description, most)
 
 
 def test_queries_with_too_few_batches_are_left_out_and_noted():
-    found = application(history([CALM, replace(CALM, name="late", seconds=60.0)]))
+    found = twin_of_application(history([CALM, replace(CALM, name="late", seconds=60.0)]))
     assert list(found.queries) == ["land"]
     assert "late: too few settled batches" in found.notes[-1]
 

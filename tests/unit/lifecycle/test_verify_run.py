@@ -270,7 +270,7 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
 
 def rows(catalog: Any) -> int:
     with reading("t"):
-        return lake.rows(catalog, "t")
+        return lake.row_count(catalog, "t")
 
 
 @pytest.fixture
