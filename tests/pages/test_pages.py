@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, Route
 
 from millrace.advisor.advise import advise
 from millrace.advisor.forecast import forecast
-from millrace.advisor.what_if import application, parse
+from millrace.advisor.what_if import parse, twin_of_application
 from millrace.benchmark.result import outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
 from millrace.cli.plan.plan import doubt
@@ -54,7 +54,7 @@ def advice(file: Path) -> None:
     )
     found = advise(history([short, replace(short, name="well", limit=None, rate=500.0, hot=0.0, seed=2)]))
     assert found.findings
-    twin = application(found.history, 0.44)
+    twin = twin_of_application(found.history, 0.44)
     asked = [
         forecast(twin, twin.what_if(parse(text, ["short"]), draws=3)) for text in ("cores=4", "limit=6000")
     ]

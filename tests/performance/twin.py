@@ -18,7 +18,7 @@ from statistics import median
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
 from millrace.advisor.forecast import FIGURES, figures, for_the_next, forecast
-from millrace.advisor.what_if import Twin, application, parse
+from millrace.advisor.what_if import Twin, parse, twin_of_application
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import java_home
 from tests.unit.advisor.runs import Truth, history
@@ -115,7 +115,7 @@ def played(conditions: Conditions, seconds: int) -> Twin:
         check=True,
     )
     log = next(each for each in find(str(logs)) if "local-" in each.name)
-    found = application(read(log))
+    found = twin_of_application(read(log))
     assert QUERY in found.queries, found.notes
     return found
 
@@ -134,11 +134,11 @@ def covered(number: int) -> None:
         inside: dict[str, list[bool]] = {key: [] for key in FIGURES}
         for seed in range(number):
             truth = Truth(swing=0.4, seconds=600.0, seed=seed)
-            twin = application(history([truth]))
+            twin = twin_of_application(history([truth]))
             changes = parse(text, [truth.name]) if text else ()
             told = forecast(twin, twin.what_if(changes)).queries[truth.name].figures
             real = figures(
-                application(history([replace(truth, **then, seed=seed + 10_000)])).queries[truth.name]
+                twin_of_application(history([replace(truth, **then, seed=seed + 10_000)])).queries[truth.name]
             )
             for key in FIGURES:
                 missed[key].append(abs(told[key].value - real[key]) / real[key])

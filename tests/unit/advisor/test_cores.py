@@ -12,7 +12,7 @@ from millrace.advisor.application import Executor, History
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
 from millrace.advisor.job_context import Subject, ours
-from millrace.advisor.what_if import application
+from millrace.advisor.what_if import twin_of_application
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.made import START, batch, history, job, stage
@@ -126,7 +126,7 @@ def test_of_a_log_whose_begin_is_gone_tasks_tell_the_cores(tmp_path):
     assert (finding.kind, finding.changes[0].key) == ("at-capacity", "--number-of-workers")
     assert (finding.changes[0].old, finding.changes[0].new) == (2, 3)
     assert "the log does not tell the cores of 1 of 1 executors" in " ".join(advice.notes)
-    assert list(application(made).queries) == ["orders"]
+    assert list(twin_of_application(made).queries) == ["orders"]
 
 
 def test_without_any_task_nothing_is_said_of_cores(tmp_path):

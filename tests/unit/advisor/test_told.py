@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.what_if import application
+from millrace.advisor.what_if import twin_of_application
 from millrace.cli.app import app
 from millrace.cli.shared.pages import write_page
 from millrace.cli.watch import advise_page
@@ -84,7 +84,9 @@ def again(tmp_path: Path) -> str:
         ("silent-backlog", "orders", "first"),
         ("missing-cache", "orders", "second"),
     ]
-    write_page(tmp_path / "page.html", advice_page(found, advice_verdict(found), application(found.history)))
+    write_page(
+        tmp_path / "page.html", advice_page(found, advice_verdict(found), twin_of_application(found.history))
+    )
     return (tmp_path / "page.html").read_text().split("<script", 1)[0]
 
 

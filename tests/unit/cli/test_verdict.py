@@ -15,7 +15,7 @@ from hypothesis import strategies as some
 from millrace.advisor.advise import advise
 from millrace.advisor.forecast import forecast
 from millrace.advisor.job_context import Subject
-from millrace.advisor.what_if import application
+from millrace.advisor.what_if import twin_of_application
 from millrace.cli.plan.plan import doubt
 from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
 from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_verdict, waiting_for
@@ -214,7 +214,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     factor: float, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
-    twin = application(advice.history, 0.44)
+    twin = twin_of_application(advice.history, 0.44)
     ran = forecast(twin, twin.as_it_ran())
     assert ran.queries["well"].keeps_up
     oldest = ran.queries["well"].figures["oldest"]
@@ -222,7 +222,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     monkeypatch.setattr(Promised, "seconds", bound * factor)
     assert advice_verdict(advice, Promised(), ran).sla.state == state
     short = advise(history([Truth(name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)]))
-    behind = application(short.history, 0.44)
+    behind = twin_of_application(short.history, 0.44)
     said = advice_verdict(short, Promised(), forecast(behind, behind.as_it_ran())).sla
     assert (said.state, said.words) == (
         "missed",

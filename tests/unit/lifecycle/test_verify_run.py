@@ -25,7 +25,7 @@ from millrace.verify.environment import Copy, Wanted, derive
 from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.outcome import Outcome
 from millrace.verify.run import Verification
-from millrace.verify.target import VerifyError, reading, wait_for
+from millrace.verify.target import VerifyError, aws_errors, wait_for
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
@@ -269,7 +269,7 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
 
 
 def rows(catalog: Any) -> int:
-    with reading("t"):
+    with aws_errors("t"):
         return lake.row_count(catalog, "t")
 
 
