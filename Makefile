@@ -20,12 +20,13 @@ LINE_PYTHON := $(if $(LINE),$(STATE)/spark-$(LINE),.venv)/bin/python
 LINE_STAMP := $(LINE:%=$(STAMPS)/spark-%)
 # What differs on it, tests of the default line run, too.
 NEWEST_SPARK := 4.1
+PYTHONS ?= 3.12 3.13
 PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 # Programs of ours find Java and Node by themselves; CDK's own libraries want Node on the path.
 WITH_NODE := PATH="$$($(BIN)/python -c 'from millrace.sandbox.toolchain import node_bin; print(node_bin())'):$$PWD/$(BIN):$$PWD/node_modules/.bin:$$PATH"
 NPM = $$($(BIN)/python -c 'from millrace.sandbox.toolchain import npm; print(*npm())')
 
-.PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-pages mutants check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
+.PHONY: help setup setup-dev spark jars demo plan synth test test-all test-unit test-template test-spark test-integration test-python test-pages mutants check docs lint secrets bill audit policy policy-regions soak faults bench-core bench-formats bench-growth bench-synth bench-plan advisor restart golden release validate format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -87,6 +88,15 @@ ifndef LOCALSTACK_ENDPOINT
 	@touch $@
 endif
 
+# Glue 6.0 runs the core on Python 3.13: the same packages on another Python, with the newest Spark, as Spark 3.5 ends with 3.11.
+$(STAMPS)/python-3.%: requirements.txt requirements-dev.txt toolchain/spark-$(NEWEST_SPARK).txt $(STAMPS)/spark-$(NEWEST_SPARK)
+	@echo 'set-up: Python 3.$*, in an environment of its own'
+	@$(UV) venv --quiet --allow-existing --python $(INTERPRETER) $(STATE)/python-3.$*
+	@$(PIP) $(STATE)/python-3.$*/bin/python --require-hashes -r requirements.txt -r requirements-dev.txt
+	@$(PIP) $(STATE)/python-3.$*/bin/python --require-hashes -r toolchain/spark-$(NEWEST_SPARK).txt
+	@$(PIP) $(STATE)/python-3.$*/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
 setup: $(STAMPS)/python $(STAMPS)/java $(STAMPS)/node $(STAMPS)/jars $(STAMPS)/localstack ## Install everything that a user needs
 setup-dev: setup $(STAMPS)/python-dev ## ... and what developers need
 spark: $(LINE_STAMP) ## Install the Spark line SPARK (4.0, 4.1) beside the default one
@@ -122,6 +132,15 @@ test-spark: setup-dev $(STAMPS)/spark-$(or $(LINE),$(NEWEST_SPARK)) ## The core 
 
 test-integration: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## LocalStack, Kafka, deployed jobs, kill -9
 	@$(BIN)/python -m tests.run integration --slow $(or $(SLOW),all)
+
+test-python: setup-dev ## The same on the other Pythons that this machine has: unit tests, and the core on the newest Spark
+	@for version in $(PYTHONS); do \
+	  found=; for each in $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$$version.*/bin/python python$$version; do \
+	    if [ -z "$$found" ] && "$$each" -c '' 2>/dev/null; then found=$$each; fi; done; \
+	  if [ -z "$$found" ]; then echo "Python $$version is not on this machine (pyenv install $$version): nothing ran on it"; continue; fi; \
+	  $(MAKE) $(STAMPS)/python-$$version INTERPRETER=$$found; \
+	  $(STATE)/python-$$version/bin/python -m tests.run $(or $(KINDS),unit spark) --slow $(or $(SLOW),none); \
+	done
 
 test-pages: setup-dev ## Pages in a headless Chromium: drawn, silent, narrow, dark, by keyboard, axe's rules
 	@$(BIN)/python -m tests.pages --fetch
