@@ -139,7 +139,7 @@ test-python: setup-dev ## The same on the other Pythons that this machine has: u
 	    if [ -z "$$found" ] && "$$each" -c '' 2>/dev/null; then found=$$each; fi; done; \
 	  if [ -z "$$found" ]; then echo "Python $$version is not on this machine (pyenv install $$version): nothing ran on it"; continue; fi; \
 	  $(MAKE) $(STAMPS)/python-$$version INTERPRETER=$$found; \
-	  $(STATE)/python-$$version/bin/python -m tests.run $(or $(KINDS),unit spark) --slow $(or $(SLOW),none); \
+	  $(WITH_NODE) $(STATE)/python-$$version/bin/python -m tests.run $(or $(KINDS),unit spark) --slow $(or $(SLOW),none); \
 	done
 
 test-pages: setup-dev ## Pages in a headless Chromium: drawn, silent, narrow, dark, by keyboard, axe's rules

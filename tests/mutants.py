@@ -90,7 +90,12 @@ AREAS = {
     ),
     "retention": Area(
         ("etl/maintenance/table_services.py", "etl/job/maintenance_schedule.py"),
-        ("spark/test_retention.py", "spark/test_upkeep.py", "spark/test_operations.py"),
+        (
+            "unit/etl/test_maintenance_schedule.py",
+            "spark/test_retention.py",
+            "spark/test_upkeep.py",
+            "spark/test_operations.py",
+        ),
     ),
     "permissions": Area(
         (

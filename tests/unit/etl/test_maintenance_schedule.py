@@ -1,0 +1,64 @@
+"""Each chore waits for its time: the first a while after the start, then as often as it wants."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from millrace.etl.job import maintenance_schedule
+from millrace.etl.job.maintenance_schedule import Maintenance
+from millrace.etl.record.accounts import Reporter
+
+
+@dataclass
+class Clock:
+    """Goes on by what is waited, and ends the schedule after an hour."""
+
+    now: float = 5_000.0
+    until: float = 5_000.0 + 3_600
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, seconds: float) -> bool:
+        assert seconds >= 0
+        self.now += seconds
+        return self.now > self.until
+
+    def is_set(self) -> bool:
+        return self.now > self.until
+
+
+@dataclass
+class Chore:
+    name: str
+    every: timedelta
+    clock: Clock
+    done_at: list[float] = field(default_factory=list)
+    takes: float = 0.0
+
+    def __call__(self, spark: Any) -> None:
+        self.done_at.append(self.clock.now - 5_000)
+        self.clock.now += self.takes
+        if self.name == "fails":
+            raise OSError("away")
+
+
+def test_each_chore_is_done_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(maintenance_schedule, "time", clock)
+    often, seldom = (
+        Chore("often", timedelta(minutes=15), clock, takes=60.0),
+        Chore("fails", timedelta(hours=1), clock),
+    )
+    told = io.StringIO()
+    schedule = Maintenance(None, [often, seldom], Reporter("job", told), first=timedelta(minutes=20))  # type: ignore[arg-type]
+    schedule._stop = clock  # type: ignore[assignment]
+    schedule._run()
+    assert often.done_at == [900.0, 1860.0, 2820.0]  # a quarter of an hour after the end of the one before
+    assert seldom.done_at == [1200.0]  # the first time as soon as all, then an hour later
+    assert '"chore_failed"' in told.getvalue()
