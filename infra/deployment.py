@@ -19,7 +19,7 @@ from .constructs.state_machine import JobStateMachine
 from .governance import govern
 from .stacks.history import HistoryStack
 from .stacks.history_image import HistoryImageStack
-from .stacks.job import Foundation, JobStack
+from .stacks.job_base import Foundation, JobStack
 from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from .stacks.lifecycle import LifecycleStack
 from .stacks.network import NetworkStack

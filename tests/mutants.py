@@ -85,7 +85,7 @@ AREAS = {
         ),
     ),
     "accounts": Area(
-        ("etl/record/accounts.py",),
+        ("etl/record/batch_accounts.py",),
         ("spark/test_land.py", "spark/test_derive.py", "spark/test_direct.py", "spark/test_route.py"),
     ),
     "retention": Area(

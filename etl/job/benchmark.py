@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, RouteSettings
 from ..launch.sink_kinds import SinkSettings
-from ..record import accounts, hadoop
-from ..record.accounts import Reporter
+from ..record import batch_accounts, hadoop
+from ..record.batch_accounts import Reporter
 from ..record.errors import StartError, describe
 from ..record.query import Query
 from ..record.tables import Table
@@ -141,7 +141,7 @@ class Benchmark:
             A query that cannot be measured this way.
         """
         chain = self._chain(schedule)
-        begun = accounts.now()
+        begun = batch_accounts.now()
         measured: list[dict[str, Any]] = []
         for run in schedule.runs:
             measured.extend(self._run(chain, run, schedule.topic_partitions))
@@ -156,8 +156,8 @@ class Benchmark:
             "version": VERSION,
             "job": self.job.job,
             "engine": self.job.engine.kind,
-            "begun_at": accounts.text(begun),
-            "ended_at": accounts.text(accounts.now()),
+            "begun_at": batch_accounts.text(begun),
+            "ended_at": batch_accounts.text(batch_accounts.now()),
             **machine(self.spark),
             "runs": measured,
         }

@@ -20,7 +20,7 @@ from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import moment_of
 from ..record import hadoop
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..record.query import Query
 from ..sources import identity_check

@@ -19,7 +19,7 @@ from ..launch.settings import JobSettings
 from ..metrics.outputs import Console, open_monitor
 from ..metrics.spark import SparkMetrics
 from ..record import hadoop
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.errors import AccountsError, SinkError, StartError, UnansweredError
 from ..repair import backfill_landing, commands
 from . import benchmark, fence, lease, log_redaction, maintenance_schedule, run

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from ..services import jvm_names
+from ..services import jvm_name_cache
 
 OURS = {
     # Names of settings and options, and texts; Spark's own default is secret, password, token and access key.
@@ -41,4 +41,4 @@ def session() -> SparkSession:
     builder = SparkSession.builder
     for name, pattern in joined(asked).items():
         builder = builder.config(name, pattern)
-    return jvm_names.keep(builder.getOrCreate())
+    return jvm_name_cache.keep(builder.getOrCreate())

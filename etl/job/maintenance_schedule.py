@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ..launch.settings import JobSettings, LandSettings
 from ..maintenance.table_services import Compaction, Expiry, Orphans, Retention, TableTask
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.errors import describe
 from ..record.tables import Table
 from ..repair.erase import Erasure

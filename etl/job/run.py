@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import begin_with_everything, kept_whole
-from ..formats.decoding import routes, rules
+from ..formats.decoding import data_rules, routes
 from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
 from ..queries import derive
@@ -17,8 +17,8 @@ from ..queries.components import await_landing, composition, derived, lanes, pre
 from ..queries.derive import Deriver
 from ..queries.direct import Director
 from ..queries.land import Lander
-from ..record import accounts
-from ..record.accounts import Reporter
+from ..record import batch_accounts
+from ..record.batch_accounts import Reporter
 from ..record.query import Query
 from ..record.tables import Table
 from ..sinks.dead_letters import Letters
@@ -88,7 +88,7 @@ def _read(
     binds: Mapping[str, str],
     report: Reporter,
 ) -> Query:
-    decoder = routes.decoder(spark, query.routes)
+    decoder = routes.query_decoder(spark, query.routes)
     table = Table.of(job.catalog, query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
     sources.landing_table(spark, table, decoder, report)
@@ -105,7 +105,7 @@ def _read(
             read.guard.replayed,
             read.checkpoint,
             report,
-            rules.counts(query.routes),
+            data_rules.counts(query.routes),
         )
     location = read.checkpoint.location
     return Query(
@@ -129,7 +129,12 @@ def _derive(
     rows = derived(spark, job, query, compose, landing, most)
     begun = begin_with_everything(spark, rows, checkpoint, query.name)
     for name in begun:
-        report.emit("begun_with_everything", query=query.name, table=name, at=accounts.text(accounts.now()))
+        report.emit(
+            "begun_with_everything",
+            query=query.name,
+            table=name,
+            at=batch_accounts.text(batch_accounts.now()),
+        )
     if (query.state is not None or query.latest_by) and begun:
         # Files come in no order: of two batches the second might hold the earlier record of a key, and rows that a
         # watermark, which the first one moved on, leaves out.

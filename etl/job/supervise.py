@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..metrics import ages
 from ..metrics.monitor import Monitor, SparkFeed
-from ..record.accounts import Reporter, in_background
+from ..record.batch_accounts import Reporter, in_background
 from ..record.errors import (
     LeaseLostError,
     LossError,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .connections import Connection
 
 if TYPE_CHECKING:
-    from ..record.accounts import Reporter
+    from ..record.batch_accounts import Reporter
     from ..sinks.base import Sink
 
 SINKS = {

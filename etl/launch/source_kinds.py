@@ -11,7 +11,7 @@ from ..record.errors import StartError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ..record.accounts import Reporter
+    from ..record.batch_accounts import Reporter
     from ..record.query import Query
     from ..sources.base import Follower, Identity, Leg, Parts, SourceContext
     from .engine import Engine

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import beginning
-from ..record import accounts
-from ..record.accounts import Reporter
+from ..record import batch_accounts
+from ..record.batch_accounts import Reporter
 from ..record.envelope import ERASED
 from ..record.tables import Table
 
@@ -98,7 +98,7 @@ class TableTask(ABC):
     def __call__(self, spark: SparkSession) -> None:
         """Do it now, to a table that is there."""
         if self.table.exists(spark):
-            self.work(spark, accounts.now())
+            self.work(spark, batch_accounts.now())
 
     @abstractmethod
     def work(self, spark: SparkSession, begun: datetime) -> None:
@@ -106,7 +106,7 @@ class TableTask(ABC):
 
     def tell(self, event: str, begun: datetime, **fields: Any) -> None:
         """Report what was done."""
-        times = accounts.times(begun, accounts.now())
+        times = batch_accounts.times(begun, batch_accounts.now())
         self.report.emit(event, table=str(self.table), **fields, **times)
 
 
@@ -196,15 +196,15 @@ class Expiry(TableTask):
                 "expiry_held",
                 table=str(self.table),
                 reader=reader,
-                since=accounts.text(at),
-                at=accounts.text(begun),
+                since=batch_accounts.text(at),
+                at=batch_accounts.text(begun),
             )
         before = min([before, *behind.values(), self._beginning(spark) or before])
         limits = {"older_than": moment(before), "retain_last": str(FEWEST_SNAPSHOTS)}
         found = first_row(call(spark, self.table, "expire_snapshots", **limits, stream_results="true"))
         files = sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
         if files:
-            self.tell("snapshots_expired", begun, older_than=accounts.text(before), files=files)
+            self.tell("snapshots_expired", begun, older_than=batch_accounts.text(before), files=files)
 
     def _wanted(self, spark: SparkSession, now: datetime) -> datetime | None:
         """Before when states may go if nobody reads them; None where there is none to go."""
@@ -316,4 +316,4 @@ class Retention(TableTask):
         if count := spark.table(str(self.table)).where(condition).count():
             # A table's name is checked (``Table.of``), and the rest holds one number of ours.
             spark.sql(f"DELETE FROM {self.table} WHERE {condition}")  # noqa: S608
-            self.tell("expired", begun, dead_letters=count, arrived_before=accounts.text(before))
+            self.tell("expired", begun, dead_letters=count, arrived_before=batch_accounts.text(before))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..services import bundled
 from ..services.aws import as_start_error

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ..record.accounts import Reporter, Stream
+from ..record.batch_accounts import Reporter, Stream
 from ..record.errors import StartError
 from . import cloudwatch
 from .jsonlines import JsonLines

@@ -12,13 +12,13 @@ from ..formats.decoding.routes import along
 from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, JobSettings
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..metrics import ages
-from ..record import accounts, envelope
-from ..record.accounts import Reporter
+from ..record import batch_accounts, envelope
+from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..record.tables import Table
 from ..sinks.base import Sink
 from . import derive
-from .derive import Composition
+from .derive import EnrichThenTransform
 from .direct import Lane
 from .enrich import ReferenceTable
 from .stateful import Stateful
@@ -76,7 +76,7 @@ def composition(
     name: str,
     written: DeriveSettings | DirectRouteSettings,
     report: Reporter,
-) -> Composition:
+) -> EnrichThenTransform:
     """Make what takes good records to rows of a sink.
 
     Parameters
@@ -93,14 +93,16 @@ def composition(
     """
 
     def ambiguous(table: Table, keys: int) -> None:
-        report.emit("ambiguous", query=name, table=str(table), keys=keys, at=accounts.text(accounts.now()))
+        report.emit(
+            "ambiguous", query=name, table=str(table), keys=keys, at=batch_accounts.text(batch_accounts.now())
+        )
 
     references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in written.enrich)
     for reference in references:
         reference.check(spark)
     latest_by = written.latest_by if isinstance(written, DeriveSettings) else ()
     transform = derive.load_transform(written.transform)
-    return Composition(references, transform, written.transform or "(none)", latest_by=latest_by)
+    return EnrichThenTransform(references, transform, written.transform or "(none)", latest_by=latest_by)
 
 
 def prepared(
@@ -152,7 +154,7 @@ def derived(
     spark: SparkSession,
     job: JobSettings,
     query: DeriveSettings,
-    compose: Composition,
+    compose: EnrichThenTransform,
     landing: Table,
     most: int | None,
 ) -> DataFrame:
@@ -189,8 +191,8 @@ def derived(
 
 
 def written(
-    spark: SparkSession, query: DeriveSettings, compose: Composition, rows: DataFrame, landing: Table
-) -> tuple[Composition, StructType]:
+    spark: SparkSession, query: DeriveSettings, compose: EnrichThenTransform, rows: DataFrame, landing: Table
+) -> tuple[EnrichThenTransform, StructType]:
     """What is done with a derive query's batches, and the columns that its sink then gets.
 
     Parameters
@@ -210,5 +212,5 @@ def written(
     if query.state is None:
         return compose, compose.schema(spark, landing, query.route)
     carries = ("_id",) if query.state.key else envelope.CARRIED
-    after = Composition(compose.references, lambda out: out, compose.name, carries)
+    after = EnrichThenTransform(compose.references, lambda out: out, compose.name, carries)
     return after, after(spark.createDataFrame([], rows.schema)).schema

@@ -19,8 +19,8 @@ from ..formats.decoding.routes import along
 from ..formats.decoding.tombstones import STAGE as DELETE
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
-from ..record import accounts
-from ..record.accounts import Accounts, Reporter, count
+from ..record import batch_accounts
+from ..record.batch_accounts import Accounts, Reporter, count
 from ..record.commits import History, Others
 from ..record.envelope import CARRIED, moment
 from ..record.errors import StartError, describe
@@ -142,7 +142,7 @@ def told(name: str, rows: DataFrame) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Composition:
+class EnrichThenTransform:
     """Enrichment and transform as one function from good records to rows of the sink.
 
     It takes a static or a streaming DataFrame, so that what keeps state can be
@@ -185,7 +185,7 @@ class Composition:
         if self.latest_by:
             out = newest(out, self.latest_by, self.name)
         # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
-        written = F.current_timestamp() if out.isStreaming else moment(accounts.now(), "_id = ''")
+        written = F.current_timestamp() if out.isStreaming else moment(batch_accounts.now(), "_id = ''")
         return out.withColumn("_written_at", written)
 
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
@@ -250,7 +250,7 @@ class Deriver:
 
     settings: DeriveSettings
     landing: Table
-    compose: Composition
+    compose: EnrichThenTransform
     sink: Sink
     letters: Letters | None
     checkpoint: Checkpoint
@@ -265,7 +265,7 @@ class Deriver:
         batch
             Good records of the landing table, or rows of what keeps state.
         """
-        begun = accounts.now()
+        begun = batch_accounts.now()
         read = Counted(self.sink, count("read"))
         looks = partial(self._looks, batch_id)
         place = place_of(batch.sparkSession, self.checkpoint, batch_id, lookup=looks)
@@ -281,7 +281,7 @@ class Deriver:
             query=self.settings.name,
             batch=batch_id,
             **balance.fields(),
-            **accounts.times(begun, accounts.now()),
+            **batch_accounts.times(begun, batch_accounts.now()),
         )
 
     def _looks(

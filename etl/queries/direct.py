@@ -23,10 +23,10 @@ from pyspark.sql import functions as F
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_observed
 from ..formats.decoding import redact
+from ..formats.decoding.data_rules import of_figures
 from ..formats.decoding.routes import COLUMN, along
-from ..formats.decoding.rules import of_figures
-from ..record import accounts, envelope
-from ..record.accounts import Accounts, Reporter, count
+from ..record import batch_accounts, envelope
+from ..record.batch_accounts import Accounts, Reporter, count
 from ..record.envelope import stamped
 from ..record.errors import AccountsError
 from ..sinks.base import STAGE, Again, Place, Sink, Written, place_of, refuses_none
@@ -35,7 +35,7 @@ from ..sources.base import ReplayedLeg
 from ..sources.offsets import OffsetRange
 from ..sources.union import offsets_of
 from . import offset_overlap
-from .derive import DEAD_LETTER, Composition
+from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import Overlap
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
@@ -77,7 +77,7 @@ class Lane:
 
     name: str | None
     source: str
-    compose: Composition
+    compose: EnrichThenTransform
     sink: Sink
 
     @cached_property
@@ -127,7 +127,7 @@ class Director:
     replayed
         What it reads: legs that tell the offsets of a batch.
     rules
-        Aggregates over decoded records: :func:`etl.formats.decoding.rules.counts`.
+        Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.counts`.
     """
 
     query: str
@@ -153,7 +153,7 @@ class Director:
         batch_id
             Spark's; only the offsets that its checkpoint has for it count.
         """
-        begun = accounts.now()
+        begun = batch_accounts.now()
         spark = batch.sparkSession
         offsets = offsets_of(spark, self.replayed, batch_id)
         place = place_of(spark, self.checkpoint, batch_id)
@@ -161,7 +161,7 @@ class Director:
         places = [lane.place(self.query, place, offsets) for lane in self.lanes]
         figures, done = self._passed(places[0], letters) if len(places) == 1 else self._held(places, letters)
         balance = Accounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
-        times = accounts.times(begun, accounts.now(), figures["oldest"])
+        times = batch_accounts.times(begun, batch_accounts.now(), figures["oldest"])
         fields = {**balance.fields(), **of_figures(figures), **times}
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 

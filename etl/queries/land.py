@@ -20,11 +20,11 @@ from pyspark.sql.types import (
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_observed
-from ..formats.decoding import rules
+from ..formats.decoding import data_rules
 from ..formats.schemas import nullable
 from ..launch.settings import LandSettings
-from ..record import accounts, envelope
-from ..record.accounts import Accounts, Observed, Reporter, count
+from ..record import batch_accounts, envelope
+from ..record.batch_accounts import Accounts, Observed, Reporter, count
 from ..record.commits import Added, Commits, Fence, History
 from ..record.errors import LossError
 from ..record.lookup_bounds import Bound, Look, with_first_that_holds
@@ -125,7 +125,7 @@ class Lander:
         which = self.checkpoint.batch(spark, batch_id)
         # An identity that the table holds more than once looks like a second read, unless it is counted once.
         for distinct in (False, *[True] * (MOST_READS - 1)):
-            begun = accounts.now()
+            begun = batch_accounts.now()
 
             def attempt(history: History, begun: datetime = begun, distinct: bool = distinct) -> Landing:
                 held = self._held(spark, history, batch_id)
@@ -153,8 +153,8 @@ class Lander:
         oldest = done.figures["oldest"]
         fields = {
             **done.balance.landed(),
-            **rules.of_figures(done.figures),
-            **accounts.times(begun, accounts.now(), oldest),
+            **data_rules.of_figures(done.figures),
+            **batch_accounts.times(begun, batch_accounts.now(), oldest),
         }
         self.guard.landed(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
@@ -189,7 +189,7 @@ class Lander:
             bound,
             F.expr("count(_error) AS bad"),
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
-            *rules.counts(self.settings.routes),
+            *data_rules.counts(self.settings.routes),
             of_offered=self.guard.figures(),
             held=self.guard.held(positions),
             beside=[read] if read else (),

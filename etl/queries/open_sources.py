@@ -12,7 +12,7 @@ from ..formats.base import Decoder
 from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source, group_sources
 from ..record import tables
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from ..sources.base import LegGuard, ReplayedLeg, SourceContext
 from ..sources.union import SourceUnion, union

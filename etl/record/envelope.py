@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType, TimestampType
 
-from . import accounts
+from . import batch_accounts
 from .projection import Projection
 
 IDENTITY = ("_source", "_id")
@@ -190,7 +190,7 @@ def stamped(records: DataFrame) -> DataFrame:
     records
         In the envelope's shape.
     """
-    return _STAMPED.of(records).withColumn("_landed_at", moment(accounts.now()))
+    return _STAMPED.of(records).withColumn("_landed_at", moment(batch_accounts.now()))
 
 
 def moment(at: datetime, never: str = "_arrived_at IS NULL") -> Column:

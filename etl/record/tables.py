@@ -12,8 +12,8 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
-from . import accounts, schema_evolution
-from .accounts import Reporter
+from . import batch_accounts, schema_evolution
+from .batch_accounts import Reporter
 from .errors import StartError, java_error
 
 _ABSENT = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
@@ -175,7 +175,9 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
     for statement in statements:
         spark.sql(f"ALTER TABLE {table} {statement}")
     if statements and report is not None:
-        report.emit("altered", table=str(table), changes=statements, at=accounts.text(accounts.now()))
+        report.emit(
+            "altered", table=str(table), changes=statements, at=batch_accounts.text(batch_accounts.now())
+        )
 
 
 def check(spark: SparkSession, table: Table, schema: StructType) -> None:

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from ..formats.decoding.routes import along
 from ..launch.document import BackfillRequest
-from ..queries.derive import Composition, good_records
-from ..record import accounts
-from ..record.accounts import Accounts, Observed, Reporter, count
+from ..queries.derive import EnrichThenTransform, good_records
+from ..record import batch_accounts
+from ..record.batch_accounts import Accounts, Observed, Reporter, count
 from ..record.envelope import IDENTITY
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
@@ -59,7 +59,7 @@ class Backfiller:
 
     query: str
     landing: Table
-    compose: Composition
+    compose: EnrichThenTransform
     sink: IcebergSink
     report: Reporter
     route: str | None = None
@@ -77,7 +77,7 @@ class Backfiller:
         int
             Exit status 0.
         """
-        begun = accounts.now()
+        begun = batch_accounts.now()
         # What lands meanwhile belongs to the stream.
         landed = self.landing.as_it_is(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
@@ -91,15 +91,15 @@ class Backfiller:
             "backfilled",
             query=self.query,
             table=str(self.sink.table),
-            since=accounts.text(request.since),
-            until=accounts.text(request.until),
+            since=batch_accounts.text(request.since),
+            until=batch_accounts.text(request.until),
             **totals,
-            **accounts.times(begun, accounts.now()),
+            **batch_accounts.times(begun, batch_accounts.now()),
         )
         return 0
 
     def _step(self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool) -> dict[str, int]:
-        begun = accounts.now()
+        begun = batch_accounts.now()
         within = arrived(since, until)
         rows = along(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
@@ -118,10 +118,10 @@ class Backfiller:
         self.report.emit(
             "step",
             query=self.query,
-            since=accounts.text(since),
-            until=accounts.text(until),
+            since=batch_accounts.text(since),
+            until=batch_accounts.text(until),
             **found,
-            **accounts.times(begun, accounts.now()),
+            **batch_accounts.times(begun, batch_accounts.now()),
         )
         return found
 

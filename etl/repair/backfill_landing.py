@@ -19,8 +19,8 @@ from ..launch import spark_settings
 from ..launch.document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
 from ..queries import land
-from ..record import accounts, tables
-from ..record.accounts import Reporter
+from ..record import batch_accounts, tables
+from ..record.batch_accounts import Reporter
 from ..record.envelope import stamped
 from ..record.errors import StartError
 from ..record.lookup_bounds import Bound
@@ -69,10 +69,10 @@ class Refiller:
         int
             Exit status 0.
         """
-        begun = accounts.now()
+        begun = batch_accounts.now()
         totals = {"read": 0, "written": 0, "bad": 0}
         for part in self.parts(spark, request):
-            at = accounts.now()
+            at = batch_accounts.now()
             appended = self._landed(part)
             found = {
                 "read": appended.offered,
@@ -81,7 +81,11 @@ class Refiller:
             }
             totals = {name: totals[name] + count for name, count in found.items()}
             self.report.emit(
-                "step", query=self.query, part=part.name, **found, **accounts.times(at, accounts.now())
+                "step",
+                query=self.query,
+                part=part.name,
+                **found,
+                **batch_accounts.times(at, batch_accounts.now()),
             )
         self.report.emit(
             "backfilled",
@@ -92,7 +96,7 @@ class Refiller:
             duplicates=totals["read"] - totals["written"],
             filtered=0,
             replaced=0,
-            **accounts.times(begun, accounts.now()),
+            **batch_accounts.times(begun, batch_accounts.now()),
         )
         return 0
 

@@ -13,7 +13,7 @@ from ..queries import land
 from ..queries.components import composition, derived, lanes, prepared, source_table, written
 from ..queries.direct import Onward
 from ..record import tables
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..record.tables import Table
 from ..sinks.base import LETTER
@@ -51,7 +51,7 @@ def replayer(
     query = have[name]
     if isinstance(query, DeriveSettings):
         return _refused(spark, job, query, binds or {}, report)
-    decoder = routes.decoder(spark, query.routes)
+    decoder = routes.query_decoder(spark, query.routes)
     kept = query.table if isinstance(query, LandSettings) else query.dead_letters
     table = Table.of(job.catalog, kept)
     if not table.exists(spark):

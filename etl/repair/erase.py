@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch.settings import JobSettings
-from ..record import accounts, hadoop
-from ..record.accounts import Reporter
+from ..record import batch_accounts, hadoop
+from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .erase_condition import Condition, first_line
 from .erase_history import forget, mark, marked, passed, snapshots
@@ -175,7 +175,7 @@ class Erasure:
         answer["waiting"] = waiting
         answer["state"] = "running" if waiting else "done"
         if waiting and waiting != self._waiting:
-            at = accounts.text(accounts.now())
+            at = batch_accounts.text(batch_accounts.now())
             self.report.emit("erasure_waits", erasure=answer["id"], why=waiting, at=at)
         self._waiting = waiting
 
@@ -185,7 +185,7 @@ class Erasure:
             **{key: answer[key] for key in ("id", "begun_at", "tables")},
             "by": request.by,
             "asked_at": request.asked_at,
-            "done_at": accounts.text(accounts.now()),
+            "done_at": batch_accounts.text(batch_accounts.now()),
             "condition_sha256": hashlib.sha256(request.where.encode()).hexdigest(),
             "not_covered": [*request.left_out, *answer["left_out"]],
         }
@@ -196,7 +196,9 @@ class Erasure:
             hadoop.write_text(spark, url, json.dumps(record, indent=2))
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
         begun = datetime.fromisoformat(answer["begun_at"])
-        self.report.emit("erased", erasure=request.id, rows=rows, **accounts.times(begun, accounts.now()))
+        self.report.emit(
+            "erased", erasure=request.id, rows=rows, **batch_accounts.times(begun, batch_accounts.now())
+        )
 
     def _place(self, spark: SparkSession, name: str) -> str:
         """The folder that a table's own lies in."""
@@ -209,7 +211,7 @@ def _new(request: EraseRequest) -> dict[str, Any]:
     return {
         "id": request.id,
         "state": "new",
-        "begun_at": accounts.text(accounts.now()),
+        "begun_at": batch_accounts.text(batch_accounts.now()),
         "tables": {},
         "left_out": [],
         "waiting": [],

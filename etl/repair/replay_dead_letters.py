@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from ..formats.base import Decoder
 from ..launch.document import ReplayRequest
-from ..record import accounts, envelope, hadoop
-from ..record.accounts import ReplayAccounts, Reporter
+from ..record import batch_accounts, envelope, hadoop
+from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.errors import AccountsError, StartError
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
@@ -173,7 +173,7 @@ class LetterReplay(ABC):
         StartError
             The corrected payloads cannot be read; nothing was written.
         """
-        begun, selection = accounts.now(), None
+        begun, selection = batch_accounts.now(), None
         if request.ids or request.corrected:
             corrected = read_corrected(spark, request.corrected, self.BETWEEN) if request.corrected else None
             selection = Selection.of(request.ids, corrected, self.BETWEEN)
@@ -192,7 +192,7 @@ class LetterReplay(ABC):
             table=str(self.table),
             **balance.fields(),
             unknown_ids=sorted(unknown),
-            **accounts.times(begun, accounts.now()),
+            **batch_accounts.times(begun, batch_accounts.now()),
         )
         return int(bool(unknown))
 

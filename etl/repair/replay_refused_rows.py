@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ..formats.decoding.routes import along
-from ..queries.derive import Composition, good_records
-from ..record.accounts import ReplayAccounts, Reporter
+from ..queries.derive import EnrichThenTransform, good_records
+from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
 from ..record.lookup_bounds import EVERYTHING
 from ..record.tables import Table, nullable_columns
@@ -65,7 +65,7 @@ class RefusedReplayer(LetterReplay):
     query: str
     table: Table
     landing: Table | None
-    compose: Composition
+    compose: EnrichThenTransform
     route: str | None
     schema: StructType
     sink: Sink

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
-from ..record.accounts import Observed
+from ..record.batch_accounts import Observed
 from ..record.envelope import IDENTITY
 from ..record.errors import StartError, describe
 from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record import tables
-from ..record.accounts import Observed, Reporter, count, values_of
+from ..record.batch_accounts import Observed, Reporter, count, values_of
 from ..record.commits import Added, Commits, Fence, History
 from ..record.envelope import IDENTITY
 from ..record.errors import ConflictError, LossError, java_error, whole_text

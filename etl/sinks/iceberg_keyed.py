@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..record import tables
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .base import DELETED, Again, Place, Refuse, Written
 from .delivery.result_keys import time_of

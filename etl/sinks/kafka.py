@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from ..launch.settings import Connection
 from ..launch.sink_kinds import JobContext, SinkSettings
-from ..record.accounts import Observed
+from ..record.batch_accounts import Observed
 from ..record.errors import SinkError, StartError, UnansweredError
 from ..services.backoff import Backoff
 from ..sources.kafka import login

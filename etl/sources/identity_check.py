@@ -19,7 +19,7 @@ from ..launch import typed_json
 from ..launch.settings import JobSettings, QuerySettings
 from ..launch.source_kinds import group_sources
 from ..record import hadoop
-from ..record.accounts import Reporter
+from ..record.batch_accounts import Reporter
 from ..record.errors import LossError, StartError, UnansweredError
 
 FORMAT = 1

@@ -12,7 +12,7 @@ from typing import Any
 from aws_cdk import aws_lakeformation as lake
 
 from ..permissions import JobPermissions
-from ..stacks.job import JobStack
+from ..stacks.job_base import JobStack
 
 _READ = ("DESCRIBE", "SELECT")
 _WRITE = ("ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT")

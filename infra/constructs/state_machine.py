@@ -14,7 +14,7 @@ from millrace.config.grants import allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
 from ..findings import acknowledge
-from ..stacks.job import JobStack, Runs
+from ..stacks.job_base import JobStack, Runs
 from .state_machine_base import RecordedStateMachine
 from .state_machine_definition import definition
 from .state_machine_engines import planned_grace_seconds

@@ -19,10 +19,10 @@ class Engine:
     Attributes
     ----------
     stack
-        ``module:Class`` of its job stacks, a :class:`infra.stacks.job.JobStack`.
+        ``module:Class`` of its job stacks, a :class:`infra.stacks.job_base.JobStack`.
     """
 
-    stack: ClassVar[str] = "millrace.infra.stacks.job:JobStack"
+    stack: ClassVar[str] = "millrace.infra.stacks.job_base:JobStack"
 
     def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
         """Spark settings that it wants."""

@@ -16,7 +16,7 @@ from millrace.sizing.model import JobPlan
 
 from ..constructs.state_machine_engines import emr_engine
 from ..engines.emr import gigabytes
-from .job import Foundation, JobStack, Runs
+from .job_base import Foundation, JobStack, Runs
 from .observability import ObservabilityStack
 
 

@@ -25,7 +25,7 @@ from ..engines.glue import data_lake_formats, glue_conf
 from ..findings import acknowledge
 from ..launch import event_log_prefix
 from ..permissions import Grant, glue_network_grants
-from .job import Foundation, JobStack, Runs
+from .job_base import Foundation, JobStack, Runs
 
 
 class GlueJobStack(JobStack):

@@ -22,7 +22,8 @@ from millrace.advisor.application import (
     Tasks,
 )
 from millrace.advisor.event_logs import EventLog, Lines
-from millrace.advisor.pending import (
+from millrace.advisor.statistics import most_at_once
+from millrace.advisor.unfinished_runs import (
     JOB_PROPERTIES,
     MOST_CORES,
     MOST_TASKS,
@@ -35,7 +36,6 @@ from millrace.advisor.pending import (
     task_table,
     tasks_by_executor,
 )
-from millrace.advisor.statistics import most_at_once
 
 _INSTANT = 1e-3
 """Seconds: Spark tells times in whole milliseconds."""

@@ -274,7 +274,7 @@ def _scored(forecast: Forecast, then: Twin) -> Scored:
         if query is None or other is not None:
             others.append(str(other))
             continue
-        happened = figures(query)
+        happened = observed_figures(query)
         for key, words in FIGURES.items():
             told = for_the_next(was.figures[key])
             inside = told.low <= happened[key] <= told.high
@@ -315,7 +315,7 @@ def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> st
     return None
 
 
-def figures(query: QueryTwin) -> dict[str, float]:
+def observed_figures(query: QueryTwin) -> dict[str, float]:
     """Return what a log shows, by the names of :data:`FIGURES`."""
     cuts = np.concatenate(([0.0], np.cumsum(query.records)))
     edges, first, last = query.arrivals.spans(cuts)

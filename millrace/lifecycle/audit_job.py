@@ -28,7 +28,7 @@ from millrace.lifecycle.audit import Audit, Hole, Hour, Unaudited, hours_of
 from millrace.lifecycle.audit_direct import Kept, Sunk, claims
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.kafka_client import Settings, settings
+from millrace.lifecycle.kafka_access import Settings, settings
 from millrace.lifecycle.problems import AwsError, told
 from millrace.lifecycle.state_machine import Aws
 

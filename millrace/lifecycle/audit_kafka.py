@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from millrace.lifecycle.audit import HOUR, Hole, Hour, gaps
 from millrace.lifecycle.audit_direct import Kept, Place, Range, unclaimed
 from millrace.lifecycle.audit_table import Landed
-from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError
 
 _SECONDS = 30.0

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from millrace.lifecycle.changes import JobChange
-from millrace.lifecycle.comparison import (
+from millrace.lifecycle.deployed import NotDeployedError, outputs
+from millrace.lifecycle.deployed_diff import (
     Changes,
     changes,
     deployed_document,
@@ -16,7 +17,6 @@ from millrace.lifecycle.comparison import (
     settings_of,
     unstarted,
 )
-from millrace.lifecycle.deployed import NotDeployedError, outputs
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
 from millrace.lifecycle.problems import AwsError, told
 from millrace.lifecycle.state_machine import Aws, execute

@@ -23,8 +23,7 @@ from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, Line
 from millrace.sandbox import flights, query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.drill import Drill, Feed, Outcome
-from millrace.sandbox.drill import Progress as DrillProgress
+from millrace.sandbox.drill import Drill, DrillProgress, Feed, Outcome
 from millrace.sandbox.history_server import history_server
 from millrace.sandbox.kept import keep as keep_record
 from millrace.sandbox.process import RUN
@@ -135,11 +134,11 @@ def on_line(environment: str, line: Line) -> Path:
 
 def feeds(records: Records) -> dict[str, Feed]:
     """Choose the records of each job: Kinesis gets ten days (LocalStack's slows with volume), Kafka a month or all."""
-    kinesis = flights.flights(days=2 if records == "few" else 10)
+    kinesis = flights.read_departures(days=2 if records == "few" else 10)
     kafka = (
-        flights.flights(days=5)
+        flights.read_departures(days=5)
         if records == "few"
-        else flights.flights(month=1 if records == "month" else None)
+        else flights.read_departures(month=1 if records == "month" else None)
     )
     return dict(zip(JOBS, (_feed(kinesis), _feed(kafka)), strict=True))
 

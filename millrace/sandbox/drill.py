@@ -52,7 +52,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Progress:
+class DrillProgress:
     """How far a drill is."""
 
     phase: str
@@ -99,7 +99,7 @@ class Drill:
     """Runs one job of a sandbox against a feed."""
 
     def __init__(
-        self, sandbox: Sandbox, job: str, feed: Feed, *, seed: int, report: Callable[[Progress], None]
+        self, sandbox: Sandbox, job: str, feed: Feed, *, seed: int, report: Callable[[DrillProgress], None]
     ) -> None:
         queries = sandbox.environment.jobs[job].queries.values()
         land = next(query for query in queries if isinstance(query, LandQuery))
@@ -200,7 +200,9 @@ class Drill:
 
     def _tell(self) -> None:
         landed, derived = self._last_counts
-        self._report(Progress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total))
+        self._report(
+            DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total)
+        )
 
     def _outcome(self, runs: list[Job], recovery: float, live_from: datetime) -> Outcome:
         landed_table, derived_table = (

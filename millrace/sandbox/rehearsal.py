@@ -28,7 +28,7 @@ from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSett
 from millrace.etl.queries import land
 from millrace.etl.queries.components import composition
 from millrace.etl.record import tables
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.sandbox import jars, session
@@ -69,7 +69,7 @@ class Rehearsal:
     refused: tuple[Refusal, ...]
 
 
-def rehearse(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str]) -> Rehearsal:
+def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str]) -> Rehearsal:
     """Try the starts of some jobs.
 
     Parameters
@@ -142,7 +142,7 @@ def _of_source(
     query: LandSettings | DirectSettings,
     report: Reporter,
 ) -> None:
-    decoder = routes.decoder(spark, query.routes)
+    decoder = routes.query_decoder(spark, query.routes)
     kept = query.table if isinstance(query, LandSettings) else query.dead_letters
     landed = Table.of(job.catalog, kept)
     tables.ensure(spark, landed, land.table_schema(decoder.schema), report=report)

@@ -15,7 +15,7 @@ from urllib.parse import urlparse
 import boto3
 
 from millrace.config.model import Environment, Stream
-from millrace.lifecycle import kafka_client
+from millrace.lifecycle import kafka_access
 from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import samples
 from millrace.sandbox.process import SandboxError
@@ -153,7 +153,7 @@ class KafkaServer(StreamServer):
     def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
         """On its cluster."""
         assert stream.cluster_name is not None, f"{own} lies on no cluster"
-        settings: Mapping[str, Any] = kafka_client.settings(aws.names, stream.cluster_name, aws.client)
+        settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)
         return Target(
             f"topic {own} of cluster {aws.names.cluster(stream.cluster_name)} on AWS",
             lambda _: KafkaProducer(settings["bootstrap.servers"], own, settings=settings),

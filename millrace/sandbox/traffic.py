@@ -221,7 +221,7 @@ class Feed:
         return f"k{self.choose.randrange(self.shape.keys)}".encode()
 
 
-def default_key(payloads: Payloads) -> str | None:
+def default_key_field(payloads: Payloads) -> str | None:
     """The first text field that every record has; None for random keys."""
     required = (
         f.name for f in payloads.schema.fields if not f.nullable and isinstance(f.dataType, StringType)

@@ -12,7 +12,7 @@ from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS
 from millrace.config.model import MskCluster
 from millrace.config.zones import MSK_REFUSES
-from millrace.lifecycle.kafka_client import servers
+from millrace.lifecycle.kafka_access import servers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.prices_and_limits import limits
 from millrace.verify.checks import listed, mistakes
@@ -78,7 +78,7 @@ def glue_timeout(question: Question) -> Answer:
     return Answer(not ends, listed(ends) or f"{len(open_ended)} jobs")
 
 
-def glue_log_groups(question: Question) -> Answer:
+def log_groups_with_streams(question: Question) -> Answer:
     """Look which log groups of a job on Glue hold streams: their names without the parts that are names of the account's."""
     jobs = question.glue_jobs()
     if not jobs:
@@ -344,7 +344,7 @@ def missing_keys(question: Question) -> Answer:
 
 
 ALL: tuple[Check, ...] = (
-    *(role_policies, glue_runs, glue_timeout, glue_log_groups, engine_versions, emr_runs, emr_start),
+    *(role_policies, glue_runs, glue_timeout, log_groups_with_streams, engine_versions, emr_runs, emr_start),
     *(emr_zones, msk_zones, role_names, emr_stop, restarts, msk_brokers, job_metrics),
     *(event_log_copies, history_server, lake_formation, missing_keys),
 )

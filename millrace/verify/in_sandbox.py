@@ -14,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError, launch_document
-from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import check_bootstrapped
 from millrace.sandbox import kafka, localstack
 from millrace.sandbox.process import only_one

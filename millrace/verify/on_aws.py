@@ -19,9 +19,9 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.config.names import Names
-from millrace.lifecycle import audit_job, kafka_client
+from millrace.lifecycle import audit_job, kafka_access
 from millrace.lifecycle.deployed import outputs
-from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, check_bootstrapped, told
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.sandbox.toolchain import program_environment
@@ -148,7 +148,7 @@ class Account:
 
     def kafka(self, names: Names, cluster: str) -> Settings:
         """Its brokers, by the caller's credentials."""
-        return kafka_client.settings(names, cluster, self.client)
+        return kafka_access.settings(names, cluster, self.client)
 
     def start(self, names: Names, job: str) -> None:
         """Let its state machine start it."""

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.lifecycle.deploy import deployed_template
-from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, told
 from millrace.sizing.kafka import TIME_LIMITS
 from millrace.verify.scope import Scope, log_groups, parameters, remains, waves

@@ -21,7 +21,7 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.process import StalledError, wait_until
 from millrace.sandbox.producer import Background, KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key
+from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key_field
 from millrace.sandbox.traffic_values import Generator
 from millrace.verify.bill import put_units
 from millrace.verify.environment import PARTITIONS, SHARDS, Copy, Leg, Source, Wanted
@@ -98,7 +98,10 @@ class Traffic:
         choose = random.Random(self.wanted.seed)
         payloads = self.source.payloads
         shape = Shape(
-            per_second=self.wanted.per_second, dirty=self.wanted.dirty, key=default_key(payloads), keys=1000
+            per_second=self.wanted.per_second,
+            dirty=self.wanted.dirty,
+            key=default_key_field(payloads),
+            keys=1000,
         )
         feed = Feed(Generator(payloads.schema, choose), payloads, shape, choose)
         try:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pyiceberg.catalog import Catalog
 
 from millrace.config.names import Names
-from millrace.lifecycle.kafka_client import Settings
+from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import ThrottledError, told
 from millrace.sandbox.process import StalledError, wait_until
 from millrace.verify.bill import Run

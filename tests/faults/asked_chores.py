@@ -15,7 +15,7 @@ from millrace.etl.job import maintenance_schedule
 from millrace.etl.job.maintenance_schedule import TableTask
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.maintenance import table_services
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 
 ASKS = "MILLRACE_ASKS_FOR_CHORES"
 """Names the file; it goes when all chores are done."""

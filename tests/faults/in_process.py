@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.job import lease, run
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch import settings
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError, describe
 from millrace.etl.record.query import Query
 from millrace.sandbox import kafka

@@ -130,7 +130,7 @@ def slopes(rows: list[dict[str, float]]) -> dict[str, tuple[float, float, float]
 
 def endless() -> Iterator[Event]:
     """The flights of ten days, again and again: the same payload sent twice is two records."""
-    table = flights.flights(days=10)
+    table = flights.read_departures(days=10)
     for seed in itertools.count():
         yield from flights.events(table, dirty_share=DIRTY_SHARE, seed=seed)
 

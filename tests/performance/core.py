@@ -46,9 +46,9 @@ from rich.console import Console
 
 from millrace.etl.job import run
 from millrace.etl.launch import settings, spark_settings
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
-from millrace.etl.services import jvm_names
+from millrace.etl.services import jvm_name_cache
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.toolchain import program_environment
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
@@ -329,7 +329,7 @@ def spark_session(cores: int, java_options: str = "") -> Iterator[SparkSession]:
     builder = SparkSession.builder.master(f"local[{cores}]").appName("bench-core")
     for key, value in conf.items():
         builder = builder.config(key, value)
-    spark = jvm_names.keep(builder.getOrCreate())
+    spark = jvm_name_cache.keep(builder.getOrCreate())
     try:
         yield spark
     finally:

@@ -59,7 +59,7 @@ _PROTOBUF = {"string": pb.STRING, "int": pb.INT32, "double": pb.DOUBLE}
 
 def rows(count: int) -> Iterator[dict[str, object]]:
     """Flights, from the year's beginning and again."""
-    table = flights.flights(month=1).to_pylist()
+    table = flights.read_departures(month=1).to_pylist()
     for row in itertools.islice(itertools.cycle(table), count):
         hour = datetime.fromisoformat(str(row["time_hour"]).replace("Z", "+00:00"))
         yield row | {"time_hour": hour if hour.tzinfo else hour.replace(tzinfo=UTC)}

@@ -18,7 +18,7 @@ from millrace.etl.job.checkpoint_check import AroundFirst
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.kafka.record_times import Timed

@@ -16,7 +16,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding import routes as route
 from millrace.etl.queries.components import composition
 from millrace.etl.record import envelope
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.commits import ALONE, BATCH, RUN
 from millrace.etl.sources.kinesis import stream as kinesis_source
 from tests.performance.growth_bench import PER_FILE, Bench, Built, Step, kafka, kinesis, now

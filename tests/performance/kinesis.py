@@ -28,7 +28,7 @@ from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.job import run
 from millrace.etl.launch import engine_kinds, settings
 from millrace.etl.record import tables
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.sandbox import kinesalite

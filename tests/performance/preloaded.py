@@ -16,7 +16,7 @@ PARTITIONS = 4
 
 def clean(events: int, month: int | None = 1) -> Iterator[Event]:
     """So many flights, all good, of a month or of the whole year, from its beginning and again."""
-    made = list(flights.events(flights.flights(month=month), dirty_share=0, seed=1))
+    made = list(flights.events(flights.read_departures(month=month), dirty_share=0, seed=1))
     return itertools.islice(itertools.cycle(made), events)
 
 

@@ -17,7 +17,7 @@ from statistics import median
 
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.forecast import FIGURES, figures, for_the_next, forecast
+from millrace.advisor.forecast import FIGURES, for_the_next, forecast, observed_figures
 from millrace.advisor.what_if import Twin, parse, twin_of_application
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import java_home
@@ -137,7 +137,7 @@ def covered(number: int) -> None:
             twin = twin_of_application(history([truth]))
             changes = parse(text, [truth.name]) if text else ()
             told = forecast(twin, twin.what_if(changes)).queries[truth.name].figures
-            real = figures(
+            real = observed_figures(
                 twin_of_application(history([replace(truth, **then, seed=seed + 10_000)])).queries[truth.name]
             )
             for key in FIGURES:
@@ -169,7 +169,7 @@ def main() -> int:
     for text in asked.only:
         conditions = OTHERS[text]
         foretold = forecast(twin, before if text == "as it ran" else twin.what_if(parse(text, [QUERY])))
-        happened = figures(played(conditions, asked.seconds).queries[QUERY])
+        happened = observed_figures(played(conditions, asked.seconds).queries[QUERY])
         for key, words in FIGURES.items():
             told, then = for_the_next(foretold.queries[QUERY].figures[key]), happened[key]
             inside = "yes" if told.low <= then <= told.high else "no"

@@ -14,7 +14,7 @@ from millrace.etl.metrics.jsonlines import JsonLines
 from millrace.etl.metrics.monitor import Monitor, SparkFeed
 from millrace.etl.metrics.pipe import Pipe
 from millrace.etl.metrics.progress import Origin, Sample
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 
 if TYPE_CHECKING:
     from tests.performance.core import Bench

@@ -13,13 +13,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.formats.decoding.rules import ruled
+from millrace.etl.formats.decoding.data_rules import ruled
 from millrace.etl.formats.json import JsonDecoder, JsonFormat
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
 from millrace.etl.queries import land
 from millrace.etl.record import tables
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.envelope import HEADERS
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.maintenance import table_services
 from millrace.etl.record.tables import Table
-from millrace.etl.services import jvm_names
+from millrace.etl.services import jvm_name_cache
 from millrace.sandbox import jars, session
 from tests.spark.profiles import profile_named
 
@@ -63,7 +63,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
     named = request.config.getoption("--profile", default=None)
     settings |= profile_named(named).settings() if named else {}
     with session.opened(brought, settings, warehouse=warehouse) as running:
-        yield jvm_names.keep(running)
+        yield jvm_name_cache.keep(running)
 
 
 FILES = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"

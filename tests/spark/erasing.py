@@ -24,7 +24,7 @@ from millrace.etl.launch.settings import (
     UpkeepSettings,
 )
 from millrace.etl.queries import derive
-from millrace.etl.queries.derive import Composition, Deriver
+from millrace.etl.queries.derive import Deriver, EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
@@ -59,7 +59,7 @@ class Shop:
         self.land_log = folder / "land-orders"
         self.next_batch, self.next_offset = 0, 0
         self.lander = self.new_lander()
-        self.compose = Composition((), by_customer, "by_customer")
+        self.compose = EnrichThenTransform((), by_customer, "by_customer")
         tables.ensure(spark, self.sink, self.compose.schema(spark, self.landing))
         self.job = self._job()
 

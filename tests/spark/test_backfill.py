@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.launch.document import BackfillRequest, parse_arguments
-from millrace.etl.queries.derive import Composition
+from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.backfill_derived import STEP, Backfiller
@@ -42,7 +42,7 @@ def pipe(spark: SparkSession, table: Names, tmp_path: Path) -> Pipeline:
 
 def backfill(pipe: Pipeline, since: datetime, until: datetime, *, replaces: bool = False) -> dict[str, Any]:
     events = Events()
-    compose = Composition((), doubled, "doubled")
+    compose = EnrichThenTransform((), doubled, "doubled")
     backfiller = Backfiller("derive-flights", pipe.landing, compose, IcebergSink(pipe.sink), events.reporter)
     assert backfiller(pipe.spark, BackfillRequest("derive-flights", since, until, replaces)) == 0
     return events.last()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from millrace.etl.queries.land import Lander
-from millrace.etl.record import accounts
+from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.kafka.source import KafkaSource
 from millrace.etl.sources.kinesis.source import KinesisSource
@@ -37,7 +37,7 @@ def of_kinesis(number: int, key: str | None, payload: bytes | None) -> Row:
     """Kinesis has neither null keys nor null payloads: its connectors give empty ones."""
     return (
         f"flights-stream/{number}", "flights", None, str(number), bytearray((key or "-").encode()), None,
-        accounts.now(), bytearray(payload or b""),
+        batch_accounts.now(), bytearray(payload or b""),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from millrace.etl.formats.csv import CsvDecoder, CsvFormat
 from millrace.etl.formats.decoding.redact import Redacting
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.record.accounts import Observed, count
+from millrace.etl.record.batch_accounts import Observed, count
 from tests.spark.test_decode import BAD, DDL, GOOD
 
 PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']

@@ -21,7 +21,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings, EnrichmentSettings
 from millrace.etl.queries import derive
-from millrace.etl.queries.derive import Composition, Deriver, load_transform, snapshot_bound
+from millrace.etl.queries.derive import Deriver, EnrichThenTransform, load_transform, snapshot_bound
 from millrace.etl.queries.enrich import ReferenceTable
 from millrace.etl.record import tables
 from millrace.etl.record.commits import BatchId, Commits
@@ -47,7 +47,9 @@ class Pipeline:
         self.spark, self.events = spark, Events()
         self.landing, self.sink = table("landing"), table("sink")
         self.land = lander(spark, self.landing, Events())
-        self.compose = Composition(parts.get("references", ()), parts.get("transform", by_two), "by_two")
+        self.compose = EnrichThenTransform(
+            parts.get("references", ()), parts.get("transform", by_two), "by_two"
+        )
         tables.ensure(spark, self.sink, self.compose.schema(spark, self.landing))
         self.checkpoint = checkpoint
         self.deriver = self.deriver_of()
@@ -348,7 +350,7 @@ def test_a_transform_that_fails_on_the_columns_that_there_are_names_its_line_and
     monkeypatch.delitem(sys.modules, "failing_pipeline", raising=False)
     name = "failing_pipeline:with_total"
     pipe = Pipeline(spark, table, tmp_path)
-    compose = Composition((), load_transform(name), name)
+    compose = EnrichThenTransform((), load_transform(name), name)
     with pytest.raises(StartError, match=message) as told:
         compose.schema(spark, pipe.landing)
     assert str(told.value).startswith(f"transform {name}, failing_pipeline.py:{line}: ")

@@ -16,7 +16,7 @@ from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.maintenance.table_services import call
 from millrace.etl.queries import land
-from millrace.etl.queries.derive import Composition
+from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import Director, Lane, Onward
 from millrace.etl.record import commits, tables
 from millrace.etl.record.envelope import CARRIED
@@ -44,7 +44,7 @@ class Pipeline:
         self.sink, self.letters = table("sink"), table("letters")
         self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
         tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
-        self.compose = Composition((), by_two, "by_two")
+        self.compose = EnrichThenTransform((), by_two, "by_two")
         tables.ensure(spark, self.sink, self.compose.schema(spark, self.letters))
         self.director = self.restarted()
 
@@ -206,7 +206,7 @@ def test_a_table_that_does_not_tell_how_far_it_reaches_is_looked_up(pipe: Pipeli
     def own(rows: DataFrame) -> DataFrame:
         return by_two(rows).withColumn("_id", F.concat(F.lit("flight-"), "flight"))
 
-    pipe.compose = Composition((), own, "own")
+    pipe.compose = EnrichThenTransform((), own, "own")
     pipe.director = pipe.restarted()
     pipe.batch(0, 0, [good(1)])
     pipe.batch(1, 1, [good(2)])

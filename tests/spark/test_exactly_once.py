@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.maintenance.table_services import call
-from millrace.etl.record import accounts
+from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.tables import Table
@@ -94,7 +94,7 @@ def test_an_executor_lost_behind_the_join_loses_nothing(
     spark: SparkSession, table: Names, tmp_path: Path, regime: str
 ) -> None:
     """Both counts stand where the writing does: one before the join doubles with the reading, and tells nothing."""
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)  # tasks that wait for others to end
     write(frame(spark, kinesis_rows(range(10), now)), 0)
@@ -119,7 +119,7 @@ def test_batches_that_come_again_otherwise_land_once_whatever_is_lost(
     """Kinesis: a replay ends elsewhere, an executor is lost, files are compacted, processes start from the beginning."""
     landing, now, folder = (
         table(f"landing_{time.monotonic_ns()}"),
-        accounts.now(),
+        batch_accounts.now(),
         tmp_path_factory.mktemp("runs"),
     )
     wanted: set[int] = set()
@@ -233,7 +233,7 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
     monkeypatch.setattr(dead_letters, "IcebergSink", Noting)
 
     def refused(number: int) -> DataFrame:
-        landed = accounts.now() if number >= 0 else None
+        landed = batch_accounts.now() if number >= 0 else None
         rows = [
             (
                 f"t/0/{abs(number)}",

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.record import hadoop
-from millrace.etl.services import jvm_names
+from millrace.etl.services import jvm_name_cache
 
 
 def test_columns_and_paths_are_made_without_a_look_up(
@@ -31,7 +31,7 @@ def test_columns_and_paths_are_made_without_a_look_up(
 
 def test_every_name_is_a_class(spark: SparkSession) -> None:
     """A misspelt one would be kept as a package, and looked up in vain."""
-    for name in jvm_names.NAMES:
+    for name in jvm_name_cache.NAMES:
         found = spark._jvm
         for part in name.split("."):
             found = getattr(found, part)

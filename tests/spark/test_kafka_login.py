@@ -18,7 +18,7 @@ from millrace.etl.job import run
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import Connection, SecretLogin
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.sinks.base import Written
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from millrace.config import Names, load
 from millrace.config.kafka_login import Login
 from millrace.config.model import ExternalCluster
-from millrace.lifecycle import kafka_client
+from millrace.lifecycle import kafka_access
 from millrace.sandbox import jars
 from millrace.sandbox.driver import events
 from millrace.sandbox.process import Process
@@ -246,5 +246,5 @@ def test_the_command_line_signs_in_by_the_same_secret(kind: str, place: Place) -
     theirs = ExternalCluster(kind="external", bootstrap_servers=servers, authentication=login)
     model = load("minimal", root=ROOT).model_copy(update={"kafka": {"theirs": theirs}})
     names = Names(model, "111122223333")
-    found = AdminClient(dict(kafka_client.settings(names, "theirs", place.client))).list_topics(timeout=60)
+    found = AdminClient(dict(kafka_access.settings(names, "theirs", place.client))).list_topics(timeout=60)
     assert f"seen-{kind}" in found.topics

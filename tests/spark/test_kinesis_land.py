@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
-from millrace.etl.record import accounts
+from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError, ReopenError
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
@@ -44,7 +44,7 @@ def log_positions(checkpoint: Path, batch: int, positions: Mapping[str, int | No
 
 
 def aggregate(number: int, payloads: list[tuple[bytes, bytes]]) -> list[tuple[Any, ...]]:
-    (row,) = kinesis_rows([number], accounts.now())
+    (row,) = kinesis_rows([number], batch_accounts.now())
     return [(*row[:4], bytearray(key), *row[5:7], bytearray(payload)) for key, payload in payloads]
 
 
@@ -68,7 +68,7 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
     (guard,) = write.guard.streams
     assert isinstance(guard, KinesisGuard)
     guard.splits_aggregates = True
-    write(frame(spark, kinesis_rows(range(5), accounts.now())), 0)
+    write(frame(spark, kinesis_rows(range(5), batch_accounts.now())), 0)
     with pytest.raises(
         Exception,
         match=r"switch aggregation off in the producer.*: flights-stream/7, arrived \d{4}-\d\d-\d\dT",
@@ -80,7 +80,7 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
 def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     (guard,) = write.guard.streams
     assert isinstance(guard, KinesisGuard)
@@ -149,7 +149,7 @@ def test_records_are_decoded_by_the_tasks_that_read_them(
     write = lander(spark, landing, Events(), source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
     write.decoder = NotesTasks(write.decoder, tmp_path)
-    write(frame(spark, kinesis_rows(range(40), accounts.now())).coalesce(1), 0)
+    write(frame(spark, kinesis_rows(range(40), batch_accounts.now())).coalesce(1), 0)
     assert len(ids(spark, landing)) == 40
     assert len(list(tmp_path.iterdir())) == 1  # one shard, though four tasks write
 
@@ -162,7 +162,7 @@ def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     """Each read of the shard finds five records more, and the connector continues after the last of them."""
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS)
     write.settings = replace(write.settings, repartition=4)
     write.sink = LosesShuffles(landing, tmp_path / "lost")
@@ -194,7 +194,7 @@ def test_a_batch_of_which_a_part_was_read_twice_is_read_once_more(
 def test_a_batch_begins_where_the_one_before_was_landed(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
     write(frame(spark, kinesis_rows([10, 11, 20, 21], now)), 0)
@@ -219,7 +219,7 @@ def test_a_batch_begins_where_the_one_before_was_landed(
 
 def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     """As the core's own reader writes them, where connectors write where it begins."""
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     (guard,) = write.guard.streams
     guard.ends_planned = True
@@ -242,7 +242,7 @@ def test_a_batch_goes_on_behind_a_record_that_came_again(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     """One shard's last record was landed by a run that was killed, and is older than all that is new."""
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     early = now - timedelta(minutes=10)
     log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": None})
     lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)(
@@ -257,7 +257,7 @@ def test_a_batch_goes_on_behind_a_record_that_came_again(
 
 
 def test_a_run_goes_on_after_an_aggregate(spark: SparkSession, table: Names, tmp_path: Path) -> None:
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     log_positions(tmp_path, 0, {"shardId-0": None})
     write(frame(spark, aggregate(5, [(b"a", good(1)), (b"a", good(1))])), 0)
@@ -338,7 +338,7 @@ def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
     spark: SparkSession, table: Names, tmp_path: Path, hours: int
 ) -> None:
     """Whatever its lag: a shard that is read now, and one that continues at a minute of long ago."""
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     source = replace(KINESIS, retention_seconds=86_400)
     lag = now - timedelta(hours=hours)
     before = lander(spark, landing, events, source=source)
@@ -363,7 +363,7 @@ def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
 def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, now = table("landing"), Events(), accounts.now()
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
     source = replace(KINESIS, retention_seconds=86_400)
     looks, lag = Looks(landing), now - timedelta(hours=6)
     write = lander(spark, landing, events, source=source, checkpoint=tmp_path, sink=looks)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.record import accounts
+from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import KINESIS, Events, frame, kinesis_rows, lander
@@ -25,7 +25,7 @@ def commit(checkpoint: Path, batch: int, *, age: timedelta) -> None:
     folder = checkpoint / "commits"
     folder.mkdir(exist_ok=True)
     (folder / str(batch)).write_text("v1\n{}")
-    at = (accounts.now() - age).timestamp()
+    at = (batch_accounts.now() - age).timestamp()
     os.utime(folder / str(batch), (at, at))
 
 
@@ -44,7 +44,9 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
 ) -> None:
     landing, events = table("landing"), Events()
     assert KINESIS.retention_seconds == 3600
-    lander(spark, landing, events, source=KINESIS)(frame(spark, kinesis_rows([11, 21], accounts.now())), 0)
+    lander(spark, landing, events, source=KINESIS)(
+        frame(spark, kinesis_rows([11, 21], batch_accounts.now())), 0
+    )
     log_positions(tmp_path, 0, {"shardId-0": None, "shardId-1": 21})
     log_positions(tmp_path, 1, {"shardId-0": 11, "shardId-1": 21})
     for oldest, stopped, lost in TRIMMED:
@@ -62,7 +64,7 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
 def test_a_run_that_falls_behind_asks_before_each_batch(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    landing, events, asked, begun = table("landing"), Events(), list[str](), accounts.now()
+    landing, events, asked, begun = table("landing"), Events(), list[str](), batch_accounts.now()
 
     def horizon(shard: str) -> str:
         asked.append(shard)
@@ -75,7 +77,7 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
     log_positions(tmp_path, 1, {"shardId-0": 10})
     write(frame(spark, kinesis_rows([11], begun)), 1)
     assert asked == []
-    monkeypatch.setattr(accounts, "now", lambda: begun + timedelta(minutes=115))
+    monkeypatch.setattr(batch_accounts, "now", lambda: begun + timedelta(minutes=115))
     log_positions(tmp_path, 2, {"shardId-0": 11})
     write(frame(spark, kinesis_rows([12], begun)), 2)
     assert asked == ["shardId-0"]
@@ -88,7 +90,7 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
 def test_only_shards_that_are_as_far_behind_are_asked_and_all_of_them_at_once(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, asked, now = table("landing"), Events(), list[str](), accounts.now()
+    landing, events, asked, now = table("landing"), Events(), list[str](), batch_accounts.now()
     together = threading.Barrier(4, timeout=60)
 
     def horizon(shard: str) -> str:

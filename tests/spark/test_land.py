@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.queries import land
-from millrace.etl.record import accounts, tables
+from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.lookup_bounds import Bound, OutsideBoundError, with_first_that_holds
 from millrace.etl.record.tables import Table
@@ -233,7 +233,7 @@ def test_two_streams_with_equal_positions_do_not_hide_each_other(spark: SparkSes
 @pytest.mark.faults
 def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
-    sink, now = CountingSink(landing), accounts.now()
+    sink, now = CountingSink(landing), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, sink=sink)
     write(frame(spark, kinesis_rows(range(100), now)), 0)
     # The same batch id with half of the records and as many new ones.
@@ -252,7 +252,7 @@ def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table
 
 def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
-    sink, now = CountingSink(landing), accounts.now()
+    sink, now = CountingSink(landing), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, sink=sink)
     old = kinesis_rows(range(10), now - timedelta(minutes=30))
     write(frame(spark, old), 0)

@@ -18,7 +18,7 @@ from millrace.etl.metrics.pipe import Pipe
 from millrace.etl.metrics.progress import Sample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.etl.metrics.spark import SparkMetrics
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from tests.spark.batches import Events
 

@@ -26,10 +26,10 @@ from millrace.etl.job import run
 from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.queries import land
-from millrace.etl.queries.derive import Composition, Transform
+from millrace.etl.queries.derive import EnrichThenTransform, Transform
 from millrace.etl.queries.direct import Director, Lane, Onward
 from millrace.etl.record import tables
-from millrace.etl.record.accounts import Accounts
+from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import AccountsError, StartError
 from millrace.etl.record.tables import Table
@@ -225,7 +225,7 @@ class Direct:
         plain = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
         self.decoder: Decoder = Redacting(Opening(plain, 1024), redact) if redact else plain
         tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
-        self.compose = Composition((), transform or unfit, "unfit")
+        self.compose = EnrichThenTransform((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.schema(spark, self.letters))
         checkpoint.mkdir()
         (checkpoint / "metadata").write_text(f'{{"id":"{checkpoint.name}"}}')

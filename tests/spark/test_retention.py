@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import Maintenance
 from millrace.etl.maintenance.table_services import Retention
-from millrace.etl.record import accounts
+from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
 from tests.spark.batches import EPOCH, Events, added_records, frame, good, kafka_rows, lander
 from tests.spark.test_derive import Pipeline
@@ -33,7 +33,9 @@ def test_only_dead_letters_and_only_old_ones_go(spark: SparkSession, table: Name
     pipe.land(frame(spark, kafka_rows(0, 90, [b"young", good(4)])), 1)
     pipe.derive()
     events = Events()
-    keep = accounts.now() - EPOCH - timedelta(seconds=60)  # the first batch's letters are older, 90 is not
+    keep = (
+        batch_accounts.now() - EPOCH - timedelta(seconds=60)
+    )  # the first batch's letters are older, 90 is not
     expire = Retention(pipe.landing, keep, events.reporter)
     expire(spark)
     assert (events.last()["event"], events.last()["dead_letters"]) == ("expired", 2)

@@ -22,7 +22,7 @@ from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
 from millrace.etl.launch.source_kinds import group_sources
 from millrace.etl.queries import derive, land
-from millrace.etl.record import accounts, tables
+from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import LossError, StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
@@ -286,7 +286,7 @@ def test_a_topic_of_any_age_does_not_widen_the_bound_of_a_stream(landing: Landin
     assert isinstance(legs, SourceUnion)
     assert legs.streams[0].oldest == EPOCH + timedelta(seconds=73)
     # The minutes of the last batch, since the oldest of it, all that the stream keeps, and everything.
-    assert len([*legs.bounds(accounts.now())]) == 4
+    assert len([*legs.bounds(batch_accounts.now())]) == 4
 
 
 def test_a_letter_without_a_route_goes_through_when_there_is_one(

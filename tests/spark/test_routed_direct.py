@@ -17,7 +17,7 @@ from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.queries import land
-from millrace.etl.queries.derive import Composition
+from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import Director, Lane, Onward, as_landed
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
@@ -70,7 +70,7 @@ class Pipeline:
             (Route("gates", "gates", "gates", text), Route("clicks", "web", "web.clicks", text))
         )
         tables.ensure(spark, self.letters, land.table_schema(self.router.schema))
-        self.compose = Composition((), loud, "loud")
+        self.compose = EnrichThenTransform((), loud, "loud")
         schema = self.compose.schema(spark, self.letters, "gates")
         tables.ensure(spark, self.gates, schema)
         self.sink = ParquetSink(ParquetSinkSettings("parquet", str(self.files), 1))

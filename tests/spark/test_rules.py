@@ -13,8 +13,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
+from millrace.etl.formats.decoding.data_rules import STAGE, counts, ruled
 from millrace.etl.formats.decoding.redact import Redacting
-from millrace.etl.formats.decoding.rules import STAGE, counts, ruled
 from millrace.etl.formats.json import JsonDecoder, JsonFormat
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.document import ReplayRequest

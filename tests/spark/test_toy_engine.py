@@ -90,7 +90,7 @@ DEPLOYED = '''
 from aws_cdk import aws_sqs as sqs
 
 from millrace.infra.engines.base import Engine
-from millrace.infra.stacks.job import JobStack
+from millrace.infra.stacks.job_base import JobStack
 
 
 class Toys(Engine):

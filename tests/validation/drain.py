@@ -115,7 +115,9 @@ def _traffic(bootstrap: str, topic: str, payloads: Sequence[bytes], rate: float)
 
 def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
     """Try every setting; capacity is foretold by the fit of the training runs."""
-    payloads = [event.payload for event in flights.events(flights.flights(month=1), dirty_share=0, seed=1)]
+    payloads = [
+        event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
+    ]
     found = []
     shutil.rmtree(core.HOME, ignore_errors=True)
     core.HOME.mkdir(parents=True)

@@ -58,7 +58,9 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     assembly = RUN / "validation-cdk.out"
     synthesise("local", assembly)
     launch = document_in(assembly, JOB)
-    payloads = [event.payload for event in flights.events(flights.flights(month=1), dirty_share=0, seed=1)]
+    payloads = [
+        event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
+    ]
     runs = schedule(repetitions, batches, seed=1)
     subject = benchmark.Subject(launch, (QUERY,), {})
     with only_one(), kafka.running() as broker:

@@ -6,9 +6,9 @@ from pyspark.sql import SparkSession
 
 from ...launch.settings import RouteSettings
 from ..base import Decoder
+from .data_rules import ruled
 from .decompress import Opening
 from .redact import Redacting
-from .rules import ruled
 from .tombstones import Deleting
 
 

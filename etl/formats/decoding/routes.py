@@ -145,7 +145,7 @@ class Router:
         )
 
 
-def decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decoder:
+def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decoder:
     """Make the decoder of a query.
 
     Parameters

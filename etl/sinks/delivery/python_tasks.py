@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ...record.accounts import Observed
+from ...record.batch_accounts import Observed
 from ...services.backoff import Backoff
 from ..base import LETTER, STAGE, Refuse, Sink, Written, carried, deletes, text_of, untimely
 

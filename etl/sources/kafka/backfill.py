@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
 from ...launch.document import BackfillRequest
-from ...record import accounts, envelope
+from ...record import batch_accounts, envelope
 from ...record.lookup_bounds import Bound
 from ..base import Part, Parts, arrived, steps
 from ..offsets import offset_bound
@@ -29,7 +29,7 @@ AHEAD = timedelta(days=1)
 """A Kafka record's time is its own up to so much after now."""
 
 
-def of_topic(source: KafkaSource, connection: Connection) -> Parts:
+def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
     """Read a Kafka stream, a part for each step of a range.
 
     A record whose own time is none that it can have arrived at is taken with the records beside it: its producer chose
@@ -45,7 +45,7 @@ def of_topic(source: KafkaSource, connection: Connection) -> Parts:
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
         sign_in(spark, connection)
         reader = Reader(spark, connecting(connection), reading(source))
-        planned = accounts.now()
+        planned = batch_accounts.now()
         latest = planned + AHEAD
         with reader.consumer() as consumer:
             only = source.read_as.partitions
@@ -73,7 +73,7 @@ def of_topic(source: KafkaSource, connection: Connection) -> Parts:
 
             shards = {f"{t}/{n}" if pattern else str(n): offsets for (t, n), offsets in apart.items()}
             records = enveloped(reader.around(apart, {}), since, until)
-            yield Part(accounts.text(since), records, Bound(offset_bound(source.name, shards)), around)
+            yield Part(batch_accounts.text(since), records, Bound(offset_bound(source.name, shards)), around)
 
     return parts
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
 from ...metrics.pipe import Pipe
-from ...record.accounts import Reporter
+from ...record.batch_accounts import Reporter
 from ...record.errors import StartError, describe
 from . import connection
 

@@ -19,8 +19,8 @@ from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ...launch.source_kinds import group_sources
-from ...record import accounts, envelope, hadoop
-from ...record.accounts import Reporter
+from ...record import batch_accounts, envelope, hadoop
+from ...record.batch_accounts import Reporter
 from ...record.query import Query
 from ..union import union
 from . import connection
@@ -150,7 +150,7 @@ class Timed:
 
     def _bounded(self, batch: DataFrame, batch_id: int) -> DataFrame:
         checkpoint: Checkpoint = self.handle.checkpoint
-        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or accounts.now()
+        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or batch_accounts.now()
         sources = [source for leg in self.legs for source in leg.sources]
         retention = timedelta(seconds=max(source.retention_seconds for source in sources))
         names = [source.name for source in sources] if self.mixed else None

@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from ...checkpoints import manifest
 from ...launch.settings import JobSettings, QuerySettings
 from ...launch.source_kinds import Source
-from ...record.accounts import Reporter
+from ...record.batch_accounts import Reporter
 from ...record.errors import StartError
 from ...record.query import Query
 from ..base import Follower, Leg, Parts, SourceContext
 from ..identity_check import Identity, Ids
 from . import commit_offsets, connection, topic_state, topics
-from .backfill import of_topic
+from .backfill import read_topic_range
 from .connection import Bound
 from .record_times import timed
 
@@ -200,7 +200,7 @@ class KafkaSource(Source):
 
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
         """By the times that its producers wrote."""
-        return of_topic(self, self.bound(job, query, binds))
+        return read_topic_range(self, self.bound(job, query, binds))
 
     def from_start(self, limit: int, partitions: int, of: int) -> KafkaSource:
         """By a list of partitions."""

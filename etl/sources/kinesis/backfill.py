@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.document import BackfillRequest
-from ...record import accounts, envelope
+from ...record import batch_accounts, envelope
 from ...record.lookup_bounds import Bound
 from ..base import Part, Parts, arrived, steps
 from .closed_shards import AGGREGATE, COLUMNS
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .source import KinesisSource
 
 
-def of_stream(source: KinesisSource, endpoint: str | None) -> Parts:
+def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
     """Read a Kinesis stream by its API, a task for each shard and a part for each step of a range.
 
     No connector ends at a time. Shards that are closed are read, too.
@@ -44,7 +44,7 @@ def of_stream(source: KinesisSource, endpoint: str | None) -> Parts:
             read = spark.createDataFrame(rows, COLUMNS)
             within = arrived(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
-            yield Part(accounts.text(since), records, Bound((F.col("_source") == source.name) & within))
+            yield Part(batch_accounts.text(since), records, Bound((F.col("_source") == source.name) & within))
 
     return parts
 

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...record import accounts
+from ...record import batch_accounts
 from ...record.errors import LossError, ReopenError, StartError, UnansweredError
 from ...record.tables import Table
 from .. import arrival_ranges
@@ -190,7 +190,7 @@ class KinesisGuard(LegGuard):
         kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
         if first_of_run:
             committed = self.checkpoint.committed_at(spark, batch_id - 1) if batch_id else None
-            recent = committed is not None and accounts.now() - committed < kept
+            recent = committed is not None and batch_accounts.now() - committed < kept
             # A shard at whose end the last batch stood has lost nothing, if that is not too long ago.
             self._check_horizon(moved if recent else here.read)
             self._check_landed(spark, batch_id, moved)
@@ -199,8 +199,8 @@ class KinesisGuard(LegGuard):
             # They stand at records of the last batch.
             before = self._not_before
             self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
-        if self.oldest is not None and accounts.now() - self.oldest > kept:
-            self._check_horizon(self._near_the_end(spark, here.read, accounts.now() - kept))
+        if self.oldest is not None and batch_accounts.now() - self.oldest > kept:
+            self._check_horizon(self._near_the_end(spark, here.read, batch_accounts.now() - kept))
         return moved
 
     def passed_over(self, spark: SparkSession) -> Iterator[DataFrame]:

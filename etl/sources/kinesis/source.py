@@ -15,7 +15,7 @@ from ...record.errors import StartError
 from ..base import Leg, Parts, SourceContext
 from ..identity_check import Identity
 from . import stream
-from .backfill import of_stream
+from .backfill import read_stream_range
 from .guard import KinesisGuard
 
 ENDPOINT = "kinesis.endpoint"
@@ -121,4 +121,4 @@ class KinesisSource(Source):
                 f"--backfill {query} --from stream: its stream is another account's, and is read by the engine's "
                 "connector only: use a land query of another name with its start in time"
             )
-        return of_stream(self, binds.get(ENDPOINT))
+        return read_stream_range(self, binds.get(ENDPOINT))

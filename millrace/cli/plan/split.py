@@ -14,7 +14,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_
 
 if TYPE_CHECKING:
     from millrace.config import Environment
-    from millrace.lifecycle.kafka_client import Settings
+    from millrace.lifecycle.kafka_access import Settings
     from millrace.lifecycle.split import Split
 
 
@@ -74,7 +74,7 @@ def _reached(environment: Environment, cluster: str) -> Settings:
     from millrace.config.kafka_login import secret_of
     from millrace.config.model import ExternalCluster
     from millrace.config.names import Names
-    from millrace.lifecycle import kafka_client
+    from millrace.lifecycle import kafka_access
     from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
@@ -85,9 +85,9 @@ def _reached(environment: Environment, cluster: str) -> Settings:
     kafka = environment.kafka[cluster]
     login = kafka.authentication
     if isinstance(kafka, ExternalCluster) and login.kind != "iam" and secret_of(login) is None:
-        return kafka_client.settings(names, cluster, lambda service: service)  # no service of AWS is asked
+        return kafka_access.settings(names, cluster, lambda service: service)  # no service of AWS is asked
     aws = connect(names)
-    return kafka_client.settings(aws.names, cluster, aws.client)
+    return kafka_access.settings(aws.names, cluster, aws.client)
 
 
 def _land_query(environment: Environment, job: str, query: str | None) -> tuple[str, str]:

@@ -17,14 +17,14 @@ def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     """What the starts of jobs that were deployed before will do to their tables."""
     from millrace.lifecycle import catalog
     from millrace.lifecycle.deploy import settings_of
-    from millrace.sandbox.rehearsal import Rehearsal, rehearse
+    from millrace.sandbox.rehearsal import Rehearsal, rehearse_starts
 
     jobs = [change.job for change in found.jobs if change.after == "restart"]
     if not jobs:
         return Rehearsal({}, ())
     settings = [settings_of(aws.names, assembly, job) for job in jobs]
     named = sorted(set[str]().union(*(catalog.named(each) for each in settings)))
-    return rehearse(settings, catalog.columns(aws.client("glue"), named))
+    return rehearse_starts(settings, catalog.columns(aws.client("glue"), named))
 
 
 def describe(found: Changes) -> list[str]:

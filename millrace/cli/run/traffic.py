@@ -238,13 +238,13 @@ def _feed(
 ) -> tuple[Feed, int | None]:
     """The feed, and how many records a file has."""
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.traffic import Feed, FileRecords, default_key
+    from millrace.sandbox.traffic import Feed, FileRecords, default_key_field
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
     choose = random.Random(seed)
     payloads = making.of_query(query, environment.places.root)
     if shape.key is None and own_keys:
-        shape = dataclasses.replace(shape, key=default_key(payloads))
+        shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
         held = from_file(source, payloads.schema)
         return Feed(FileRecords(held), payloads, shape, choose), len(held)

@@ -352,7 +352,7 @@ def _unknown(aws: Aws, scope: Scope) -> list[str]:
 
 def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
     """Delete a verification's topics on a cluster that no stack knows; tell of those that stay."""
-    from millrace.lifecycle import kafka_client
+    from millrace.lifecycle import kafka_access
     from millrace.lifecycle.problems import AwsError
     from millrace.verify.removal import drop_topics
     from millrace.verify.target import VerifyError
@@ -361,7 +361,7 @@ def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
         return []
     say(f"deleting {_named(scope)}")
     try:
-        drop_topics(kafka_client.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
+        drop_topics(kafka_access.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
     except (AwsError, VerifyError) as error:
         return [f"{_named(scope)} ({error})"]
     return []

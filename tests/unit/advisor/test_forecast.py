@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.findings import Change, Effect, Finding
-from millrace.advisor.forecast import Forecast, figures, forecast, playable, read, score
+from millrace.advisor.forecast import Forecast, forecast, observed_figures, playable, read, score
 from millrace.advisor.what_if import parse, twin_of_application
 from millrace.cli.watch.advise_options import backlog_of, cells_of
 from millrace.config import ConfigurationError
@@ -102,7 +102,7 @@ def test_jobs_in_one_are_not_scored_by_the_log_of_one_job(doubled):
 
 def test_ages_are_those_of_the_records():
     query, oldest = run(TRUTH)
-    found = figures(twin_of_application(history([TRUTH])).queries["land"])
+    found = observed_figures(twin_of_application(history([TRUTH])).queries["land"])
     # Records arrive evenly over a trigger and wait for its batch.
     assert found["age"] == pytest.approx(TRUTH.trigger / 2 + found["duration"], rel=0.1)
     assert found["oldest"] == pytest.approx(sorted(oldest)[len(oldest) // 2], rel=0.1)

@@ -137,7 +137,7 @@ def account(
         lambda _env, _account, folder: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
-    monkeypatch.setattr(rehearsal, "rehearse", lambda *_: rehearsal.Rehearsal({}, ()))
+    monkeypatch.setattr(rehearsal, "rehearse_starts", lambda *_: rehearsal.Rehearsal({}, ()))
     monkeypatch.setattr(history_server, "start", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr(audit_kafka.Topic, "boundaries", functools.partialmethod(_boundaries, made))

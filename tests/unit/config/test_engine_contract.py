@@ -10,7 +10,7 @@ from millrace.config.engines import KINDS, SPARK
 from millrace.config.engines.base import JobBase
 from millrace.etl.launch import engine_kinds as run
 from millrace.infra import engines as deployed
-from millrace.infra.stacks.job import JobStack
+from millrace.infra.stacks.job_base import JobStack
 from millrace.sizing.prices_and_limits import known_prices, limits
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.job.maintenance_schedule import Maintenance
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 
 
 @dataclass

@@ -26,7 +26,7 @@ from millrace.etl.metrics.outputs import Console, open_monitor
 from millrace.etl.metrics.pipe import ROOM, Pipe
 from millrace.etl.metrics.progress import Sample
 from millrace.etl.metrics.sketch import Sketch
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from tests.unit.etl.test_launch import SETTINGS
 

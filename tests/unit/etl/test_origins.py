@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.etl.record.accounts import Reporter
+from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import LossError, StartError, UnansweredError
 from millrace.etl.sources.identity_check import Identity, Origins
 from millrace.etl.sources.kinesis import stream

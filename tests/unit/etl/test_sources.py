@@ -17,7 +17,7 @@ from millrace.etl.checkpoints.checkpoint import parse_offset
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sink_kinds import JobContext
-from millrace.etl.record.accounts import Accounts
+from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.errors import AccountsError, StartError
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sources.kafka import connection as kafka

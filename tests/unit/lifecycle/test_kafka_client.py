@@ -10,8 +10,8 @@ import pytest
 
 from millrace.config import Names
 from millrace.config.model import ExternalCluster
-from millrace.lifecycle import kafka_client
-from millrace.lifecycle.kafka_client import settings
+from millrace.lifecycle import kafka_access
+from millrace.lifecycle.kafka_access import settings
 from millrace.lifecycle.problems import AwsError
 from tests.unit.verify.conftest import ACCOUNT, environment
 
@@ -34,7 +34,7 @@ def test_iam_signs_in_with_a_token_of_the_environment_s_region(monkeypatch: pyte
     def token(region: str) -> tuple[str, int]:
         return f"signed for {region}", 1_800_000_000_000
 
-    monkeypatch.setattr(kafka_client.MSKAuthTokenProvider, "generate_auth_token", token)
+    monkeypatch.setattr(kafka_access.MSKAuthTokenProvider, "generate_auth_token", token)
     found = of("iam")
     assert found.pop("oauth_cb")("") == ("signed for us-east-1", 1_800_000_000.0)
     assert found == {

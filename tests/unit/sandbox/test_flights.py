@@ -11,7 +11,7 @@ from millrace.sandbox import flights
 
 @pytest.fixture(scope="module")
 def two_days():
-    return flights.flights(days=2)
+    return flights.read_departures(days=2)
 
 
 def test_counts_are_the_packages(two_days):

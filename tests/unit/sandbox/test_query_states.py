@@ -13,7 +13,7 @@ from millrace.etl.metrics.jsonlines import JsonLines
 from millrace.etl.metrics.progress import Sample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.sandbox import demo
-from millrace.sandbox.drill import Progress
+from millrace.sandbox.drill import DrillProgress
 from millrace.sandbox.query_states import newest, states, table
 
 AGES = Sketch(tuple((float(n), 1.0) for n in range(101)), 100.0)
@@ -100,7 +100,7 @@ def test_the_demo_shows_it_while_a_job_runs(
     monkeypatch.setattr(demo, "RUN", tmp_path)
     console = Console(width=120, file=io.StringIO(), force_terminal=terminal)
     with demo.Phases(console).drill("job flights", "flights", 100) as report:
-        report(Progress("running", sent=100, landed=40, derived=30, total=100))
+        report(DrillProgress("running", sent=100, landed=40, derived=30, total=100))
     shown = console.file.getvalue()
     assert "land-flights" in shown
     assert "2,000" in shown

@@ -20,7 +20,7 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.payloads import Payloads, payloads
 from millrace.sandbox.process import SandboxError
-from millrace.sandbox.traffic import Feed, FileRecords, Shape, TokenBucket, default_key, send
+from millrace.sandbox.traffic import Feed, FileRecords, Shape, TokenBucket, default_key_field, send
 from millrace.sandbox.traffic_values import Generator, Sample, SampleError, from_file
 
 DDL = (
@@ -116,7 +116,7 @@ def test_late_records_lie_back(written: Payloads) -> None:
 
 
 def test_keys(written: Payloads) -> None:
-    assert default_key(written) == "city"
+    assert default_key_field(written) == "city"
     by_field = feed(written, key="city").events(most=50)
     assert all(e.key.decode() == json.loads(e.payload)["city"] for e in by_field)
     assert len({e.key for e in feed(written, keys=3).events(most=200)}) == 3

@@ -73,7 +73,7 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     else:
         settings = [job_settings(environment, sized.jobs[job], place.names) for job in jobs]
         deployed = kept.columns(place.catalog(), _named(settings))
-    return rehearsal.rehearse(settings, deployed)
+    return rehearsal.rehearse_starts(settings, deployed)
 
 
 def _named(settings: Sequence[Mapping[str, Any]]) -> list[str]:
