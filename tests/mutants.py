@@ -66,7 +66,12 @@ AREAS = {
                 "unit/etl/test_sources_contract.py",
                 "unit/etl/test_sources_kinesis.py",
             ),
-            *("unit/etl/test_kinesis_ranges.py", "unit/etl/test_sources_kafka_table.py"),
+            *(
+                "unit/etl/test_kafka_poison.py",
+                "unit/etl/test_offset_ranges.py",
+                "unit/etl/test_kinesis_ranges.py",
+                "unit/etl/test_sources_kafka_table.py",
+            ),
             *("spark/test_land.py", "spark/test_kinesis_land.py", "spark/test_kinesis_trimmed.py"),
         ),
     ),

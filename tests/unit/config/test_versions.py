@@ -26,7 +26,8 @@ def test_pythons_lock_has_the_default_line() -> None:
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][
         "sandbox"
     ]
-    assert f"pyspark=={LINES[DEFAULT].spark}" in needed
+    assert f"pyspark=={LINES[DEFAULT].spark}; python_version < '3.12'" in needed
+    assert f"pyspark=={list(LINES.values())[-1].spark}; python_version >= '3.12'" in needed
     rules = (ROOT / "Makefile").read_text()
     assert f"DEFAULT_SPARK := {DEFAULT}\n" in rules
     assert f"NEWEST_SPARK := {list(LINES)[-1]}\n" in rules

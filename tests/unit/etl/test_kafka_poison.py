@@ -33,3 +33,11 @@ def test_another_failure_is_not_one_of_times() -> None:
     wrapped = RuntimeError("the sink refused")
     wrapped.__cause__ = AccountsError(said)
     assert is_overflow(wrapped)
+
+
+def test_spark_reads_the_widest_ranges_between_odd_records() -> None:
+    narrow = [2 * n for n in range(1, MOST_RANGES + 1)]  # one good record between any two
+    end = narrow[-1] + 1_000
+    clean, rest = split({HERE: (0, end)}, {HERE: narrow})
+    assert clean[HERE][-1] == (narrow[-1] + 1, end)  # the thousand behind the last odd one
+    assert sum(b - a for a, b in rest[HERE]) < 1_000

@@ -1,0 +1,23 @@
+"""Ranges of many partitions are covered by a few: none of them is cut, and the widest gaps stay."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.etl.sources.offsets import MOST_CONDITIONS, _together
+
+RANGE = st.tuples(st.integers(0, 10_000), st.integers(1, 500)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@given(st.lists(RANGE, min_size=1, max_size=4 * MOST_CONDITIONS))
+def test_each_range_lies_within_one_of_them(ranges: list[tuple[int, int]]) -> None:
+    covered = _together(ranges)
+    assert len(covered) <= MOST_CONDITIONS
+    for first, end in ranges:
+        assert any(low <= first and end <= high for low, high in covered)
+    assert all(a[1] < b[0] for a, b in zip(covered, covered[1:], strict=False))
+
+
+def test_a_range_within_another_widens_nothing() -> None:
+    assert _together([(0, 5), (10, 100), (20, 30), (200, 201)]) == [(0, 5), (10, 100), (200, 201)]
