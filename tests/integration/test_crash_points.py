@@ -15,6 +15,7 @@ pytestmark = pytest.mark.faults
 
 MUTATIONS = {
     "land-kafka": 14,
+    "land-kinesis": 17,
     "derive": 14,
     "latest": 12,
     "stateful": 29,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +18,7 @@ def test_each_range_lies_within_one_of_them(ranges: list[tuple[int, int]]) -> No
     assert len(covered) <= MOST_CONDITIONS
     for first, end in ranges:
         assert any(low <= first and end <= high for low, high in covered)
-    assert all(a[1] < b[0] for a, b in zip(covered, covered[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(covered))
 
 
 def test_a_range_within_another_widens_nothing() -> None:
