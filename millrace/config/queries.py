@@ -308,7 +308,7 @@ class DeriveQuery(Model):
     """Reads the good records of a landing table, transforms them and writes a sink."""
 
     kind: Literal["derive"]
-    source: TableName = Field(description="The table of a land query.")
+    source: TableName = Field(description="The table of a land query, of this job or of another one.")
     route: RouteName | None = Field(
         default=None,
         description="Of a table with routes, the one whose records are read, with their fields as columns.",

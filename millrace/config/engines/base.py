@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -68,6 +68,11 @@ class Worker:
     own: bool
     small: bool
     bills: tuple[Bill, ...]
+
+
+def without_default(schema: dict[str, Any]) -> None:
+    """Leave a key's default out of the JSON Schema: what counts where the key is left out is the plan's choice."""
+    del schema["default"]
 
 
 class CatchUp(Model):

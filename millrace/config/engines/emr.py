@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from millrace.config.base import Model
-from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker
+from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker, without_default
 from millrace.config.engines.versions import spark_versions
 from millrace.config.problems import Finding, Path
 from millrace.config.units import Duration, Size, format_duration
@@ -76,7 +76,9 @@ class EmrJob(JobBase):
     version: Literal["emr-7.13.0", "emr-spark-8.0.0"] = Field(
         default="emr-7.13.0", description="Release label of EMR; docs/engines.md says what each one holds."
     )
-    worker: EmrWorker = Field(default=EmrWorker(), description="Left out, the plan chooses.")
+    worker: EmrWorker = Field(
+        default=EmrWorker(), description="Left out, the plan chooses.", json_schema_extra=without_default
+    )
     architecture: Literal["x86_64", "arm64"] = Field(
         default="x86_64", description="Processor of the workers; arm64 costs less per vCPU."
     )

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from millrace.config.engines.base import Bill, Job, JobBase, Worker
+from millrace.config.engines.base import Bill, Job, JobBase, Worker, without_default
 from millrace.config.engines.versions import spark_versions
 from millrace.config.explain import nearest
 from millrace.config.problems import Finding, Path
@@ -123,7 +123,9 @@ class GlueJob(JobBase):
         default="5.1", description="Version of Glue; docs/engines.md says what each one holds."
     )
     worker: str = Field(
-        default="G.1X", description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses."
+        default="G.1X",
+        description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses.",
+        json_schema_extra=without_default,
     )
     maintenance_window: str = Field(
         default="Sun:5",
