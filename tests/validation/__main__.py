@@ -38,8 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--page", type=Path, default=PAGE)
     given = parser.parse_args(arguments)
     if given.shard:
-        before = given.page.read_text(encoding="utf-8").partition(_SHARD)[0]
-        given.page.write_text(before + _shard(shard.drained(_say)), encoding="utf-8")
+        before = given.page.read_text(encoding="utf-8").partition(_SHARD)[0].rstrip()
+        given.page.write_text(before + "\n\n" + _shard(shard.drained(_say)), encoding="utf-8")
         return 0
     kept = RUN / "validation.json"
     if not given.again:
@@ -154,7 +154,7 @@ def _shard(drains: Sequence[shard.Drained]) -> str:
             ["case", "records/s", "waited", "trigger", "foretold", "measured", "error", "reads refused"], rows
         )
         + "\n\nLeft out of the formula: between the connector's look for records and its first read Spark plans the batch, and a "
-        "shard that has allowed a read keeps no more for later.\n"
+        "shard that has allowed a read keeps no more for later. Longer triggers lose less of it.\n"
     )
 
 
