@@ -48,6 +48,7 @@ AREAS = {
             "spark/test_land.py",
             "spark/test_read_once.py",
             "spark/test_kinesis_land.py",
+            "spark/test_latest.py",
         ),
     ),
     "fence": Area(
@@ -87,6 +88,7 @@ AREAS = {
             "spark/test_redact.py",
             "spark/test_land.py",
             "spark/test_bad_input.py",
+            "spark/test_route.py",
         ),
     ),
     "accounts": Area(

@@ -68,8 +68,8 @@ class Added:
     snapshot: int
     parent: int | None
     at: datetime
-    whole: bool = True
-    run: str | None = None
+    whole: bool
+    run: str | None
 
     def rows(self, spark: SparkSession, table: Table) -> DataFrame:
         """All columns of the rows, whatever compaction has made of their files since."""

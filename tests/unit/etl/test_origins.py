@@ -219,3 +219,12 @@ def test_a_role_that_may_not_ask_knows_nothing_and_any_other_refusal_is_no_answe
     assert stream.identifiers(STREAM, None, client=Kinesis(refusal("AccessDeniedException"))) == {}
     with pytest.raises(UnansweredError, match="stream shop-clicks"):
         stream.identifiers(STREAM, None, client=Kinesis(refusal("LimitExceededException")))
+
+
+def test_a_source_that_cannot_be_made_again_while_it_is_read_is_asked_at_the_start_alone() -> None:
+    place, other = Place(), Place()
+    legs = (Identity("main", place.ask, {}), Identity("other", other.ask, {}, while_running=False))
+    origins = Origins("land", legs, place.load, place.save, "RESET", Reporter("job", io.StringIO()), False)
+    origins.before_first()
+    origins()
+    assert (place.asked, other.asked) == (2, 1)
