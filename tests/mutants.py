@@ -88,7 +88,7 @@ AREAS = {
             "spark/test_redact.py",
             "spark/test_land.py",
             "spark/test_bad_input.py",
-            "spark/test_route.py",
+            "spark/test_routed_direct.py",
         ),
     ),
     "accounts": Area(

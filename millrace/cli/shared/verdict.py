@@ -140,7 +140,7 @@ class Verdict:
     def more(self) -> str:
         """How many are not."""
         left = len(self.risks) - LARGEST
-        return "" if left <= 0 else f"and {count(left, 'smaller risk')}"
+        return "" if left <= 0 else f"and {count(left, 'smaller risk')}: --json has all"
 
 
 def to_json(verdict: Verdict) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -9,11 +10,17 @@ from pydantic import Field, StringConstraints
 
 from millrace.config.base import arn_parts
 from millrace.config.grants import Grant, allow
-from millrace.config.sinks.base import Promise, SinkConfig, SinkContext
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import Promise, SinkConfig, SinkContext, SinkUse
 
 DomainArn = Annotated[
     str, StringConstraints(pattern=r"^arn:aws[a-z-]*:es:[a-z0-9-]+:\d{12}:domain/[a-z][a-z0-9-]{2,27}$")
 ]
+
+_ENDPOINT = (
+    r"https://(search|vpc)-(?P<rest>[a-z0-9-]+)\.(?P<region>[a-z0-9-]+)\.es\.amazonaws\.com(\.cn)?(:\d+)?"
+)
+"""As AWS names them (OpenSearch Service developer guide, "Creating a domain"); one's own may be anything."""
 
 
 class OpenSearchSink(SinkConfig):
@@ -48,6 +55,24 @@ class OpenSearchSink(SinkConfig):
     def place(self) -> tuple[str, str]:
         """Domain and index."""
         return "index", f"{self.endpoint}/{self.index}"
+
+    def check(self, use: SinkUse) -> Iterator[Finding]:
+        """Hold the endpoint against the domain, where it has a name that AWS gave."""
+        region, _, name = arn_parts(self.domain)
+        name = name.removeprefix("domain/")
+        given = re.fullmatch(_ENDPOINT, self.endpoint)
+        if given is not None and given["region"] != region:
+            yield Finding(
+                (*use.path, "endpoint"),
+                self.endpoint,
+                f"an endpoint in {region}, the region of {self.domain}",
+            )
+        elif given is not None and not f"{given['rest']}-".startswith(f"{name}-"):
+            yield Finding(
+                (*use.path, "endpoint"),
+                self.endpoint,
+                f"the endpoint of {self.domain}: https://search-{name}-… or https://vpc-{name}-…",
+            )
 
     def erased_by_hand(self, where: str, context: SinkContext) -> str:
         """A request, whose query is not SQL."""

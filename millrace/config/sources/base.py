@@ -39,7 +39,7 @@ class Traffic(Model):
         default=1.0,
         ge=1,
         le=1000,
-        description="Peak rate divided by average rate: 3.7 where 11,000 arrive at the peak and 3,000 on average.",
+        description="Peak rate divided by average rate: 3.67 where 11,000 arrive at the peak and 3,000 on average.",
     )
     record_size: Size = Field(description="Mean size of a record, key and payload, such as 600B.")
     basis: Basis = Field(default="assumed", description="`measured` only when somebody did.")

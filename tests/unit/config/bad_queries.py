@@ -48,6 +48,13 @@ JDBC = """\
           table: clicks
           secret: arn:aws:secretsmanager:us-east-1:111122223333:secret:db-AbCdEf
 """
+OPENSEARCH = """\
+        sink:
+          kind: opensearch
+          domain: arn:aws:es:us-east-1:111122223333:domain/shop
+          endpoint: {}
+          index: clicks
+"""
 PARQUET = """\
       {}:
         kind: derive
@@ -147,6 +154,15 @@ ROWS = {
     "an unknown sink": (
         SINK, "        sink:\n          kind: postgres #!\n          table: x\n", f"{DERIVE}.sink.kind", "postgres",
         "jdbc", None,
+    ),
+    "an OpenSearch endpoint in another region": (
+        SINK, OPENSEARCH.format("https://search-shop-x1.eu-west-1.es.amazonaws.com #!") + LETTERS, f"{DERIVE}.sink.endpoint",
+        "https://search-shop-x1.eu-west-1.es.amazonaws.com", "an endpoint in us-east-1, the region of arn:aws:es", None,
+    ),
+    "an OpenSearch endpoint of another domain": (
+        SINK, OPENSEARCH.format("https://search-shops-x1.us-east-1.es.amazonaws.com #!") + LETTERS,
+        f"{DERIVE}.sink.endpoint", "https://search-shops-x1.us-east-1.es.amazonaws.com",
+        "https://search-shop-", None,
     ),
     "a password in a URL": (
         SINK, JDBC.format("jdbc:postgresql://db/shop?user=me&sslmode=require #!") + LETTERS,
