@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -50,21 +50,21 @@ def compact(spark: SparkSession, table: Table) -> None:
 
 @dataclass(frozen=True)
 class LosesShuffles(IcebergSink):
-    """Deletes the files of all shuffles when the first task writes, as a lost executor does."""
+    """Deletes the files of all shuffles when the first row is written, as a lost executor does."""
 
     marker: Path
 
     def _commit(self, rows: DataFrame, *rest: Any) -> None:
         marker, jvm = self.marker, rows.sparkSession._jvm
+        claim = marker.with_suffix(".claimed")
         assert jvm is not None
         blocks = jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager()
         folders = [str(folder.getPath()) for folder in blocks.localDirs()]
 
         @F.udf("binary", useArrow=False)
         def lose(key: bytearray) -> bytearray:
-            context = TaskContext.get()
-            assert context is not None
-            if context.partitionId() == 0 and not marker.exists():
+            with suppress(FileExistsError):
+                claim.touch(exist_ok=False)  # by any task: whichever partition it is that has rows
                 for folder in folders:
                     for path in Path(folder).rglob("shuffle_*"):
                         path.unlink()
