@@ -111,7 +111,8 @@ class Reading:
         return Counter(record for times in self.batches.values() for record in times[-1])
 
     def complete(self) -> bool:
-        return self.held() == self.sent
+        """Whether all is in batches, and the last of them is committed: one that was stopped before comes again."""
+        return self.held() == self.sent and (self.checkpoint / "commits" / str(max(self.batches))).exists()
 
     def forget_last_commit(self) -> int:
         """As a driver leaves it that was killed between a batch and its commit."""
