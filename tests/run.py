@@ -3,7 +3,7 @@
 ``python -m tests.run unit template spark integration``: all but those marked ``slow``;
 ``--slow today`` with the share of them that is due on this day, ``--slow all`` with
 all. The kinds are told apart by what they may touch: see CONTRIBUTING.md. Integration tests mostly wait for servers and
-state machines, the others mostly compute: so they run beside each other, in four lanes,
+state machines, the others mostly compute: so they run beside each other, in three lanes,
 and what they print appears part by part, as if they had run in turn.
 """
 
@@ -184,23 +184,21 @@ def day() -> int:
 LANES = (
     (
         Part("unit", "unit-functions", ("unit",), without=_PROGRAMS),
+        Part("integration", "integration-own", _OWN_SERVERS),
+        Part("integration", "crash-point", _CRASH_POINT, daily=True),
         Part("spark", "spark-hostile", _HOSTILE),
         Part("spark", "spark-large", _LARGE, options=("--profile", LARGE_PROFILE), daily=True),
     ),
     (
         Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE, *_HOSTILE)),
-        Part("integration", "integration-own", _OWN_SERVERS),
-        Part("integration", "crash-point", _CRASH_POINT, daily=True),
+        Part("spark", "spark-late", _LATE),
+        Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
     ),
     (
         Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),
+        Part("template", "template", ("template",)),
         Part("spark", "spark-edges", _EDGES),
         Part("unit", "unit-programs", _PROGRAMS),
-    ),
-    (
-        Part("template", "template", ("template",)),
-        Part("spark", "spark-late", _LATE),
-        Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
     ),
 )
 KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
