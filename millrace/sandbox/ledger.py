@@ -120,7 +120,7 @@ class Account:
         return not any((*faults, self.derived_lost, self.derived_duplicated))
 
     @property
-    def inexact(self) -> bool:
+    def lost_or_doubled(self) -> bool:
         """Whether a record is lost or doubled, or a row is nobody's; whatever was made of the payloads."""
         return bool(self.lost or self.duplicated or self.unknown)
 

@@ -115,7 +115,7 @@ def run_here(
     for table, landed in found.items():
         typer.echo(f"{table}: {_figures(landed)}; example:")
         typer.echo(f"  {', '.join(f'{name}={value}' for name, value in landed.example.items())}")
-    if any(landed.account is not None and landed.account.inexact for landed in found.values()):
+    if any(landed.account is not None and landed.account.lost_or_doubled for landed in found.values()):
         raise typer.Exit(1)
     hint(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"

@@ -108,3 +108,20 @@ def test_differences_add_up() -> None:
     parts = [Difference("a", 3, 1, 0, 0), Difference("b", 4, 0, 2, 1)]
     whole = Difference.total(parts)
     assert (whole.wanted, str(whole), whole.exact) == (7, "1 lost, 2 doubled, 1 others", False)
+
+
+def test_a_loss_and_a_double_count_whatever_was_made_of_the_payloads() -> None:
+    """As where one's own rules make dead letters of records that nobody spoiled."""
+    judged = (("t/0/0", GOOD, "rule", GOOD), *ALL[1:])
+    found = compare(make_ledger(), landed(*judged), ids("t/0/1"))
+    assert (found.exact, found.lost_or_doubled) == (False, False)
+    for rows in (ALL[1:], (*ALL, ALL[0]), (*ALL, ("t/0/9", GOOD, None, None))):
+        assert compare(make_ledger(), landed(*rows), ids("t/0/0", "t/0/1")).lost_or_doubled
+
+
+def test_ledgers_of_several_streams_are_one() -> None:
+    other = Ledger()
+    other.add("u/0/0", GOOD, None)
+    whole = Ledger.merged([make_ledger(), other])
+    assert whole.ids == ["t/0/0", "t/0/1", "t/0/2", "t/0/3", "u/0/0"]
+    assert (len(whole), whole.dirty) == (5, 2)
