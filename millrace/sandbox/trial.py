@@ -39,15 +39,15 @@ class Landed:
     Attributes
     ----------
     first_seconds
-        From the command's begin to the first row that was seen.
+        From the command's begin to the first row that was seen; None where none was, while others had theirs.
     example
-        One row, by column; the core's own columns are left out.
+        One row, by column, where there is one; the core's own columns are left out.
     account
         Of a landing table that is read from the beginning of its streams, against the ledger of what was sent to them.
     """
 
     rows: int
-    first_seconds: float
+    first_seconds: float | None
     example: Mapping[str, Any]
     account: Account | None
 
@@ -103,7 +103,8 @@ def run(
             each.stop()
         say("waiting until everything that was sent has landed")
         trial.settle()
-        return {table: trial.landed(table, at) for table, at in first.items()}
+        # One that got no row at all is no success either.
+        return {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
 
 
 def _send(feed: traffic.Feed, producer: Producer, stop: threading.Event) -> None:
@@ -186,7 +187,7 @@ class _Trial:
 
     def settle(self) -> None:
         """Wait until each landing table has as many rows as were sent; what is missing after a long wait is lost."""
-        sent = self._ledgers()
+        sent = self.ledgers()
         until = time.monotonic() + _START_SECONDS
         while any(self._rows(table) < len(ledger) for table, ledger in sent.items()):
             self._check()
@@ -194,16 +195,18 @@ class _Trial:
                 return
             time.sleep(_LOOK_SECONDS)
 
-    def landed(self, table: str, first_seconds: float) -> Landed:
+    def landed(self, table: str, first_seconds: float | None) -> Landed:
         full = self._sandbox.names.table(table)
-        ledger = self._ledgers().get(table)
+        ledger = self.ledgers().get(table)
         account = None if ledger is None else lake.account(self._catalog, ledger, full)
-        return Landed(self._rows(table), first_seconds, _example(self._catalog.load_table(full)), account)
+        rows = self._rows(table)
+        example = _example(self._catalog.load_table(full)) if rows else {}
+        return Landed(rows, first_seconds, example, account)
 
     def _rows(self, table: str) -> int:
         return lake.row_count(self._catalog, self._sandbox.names.table(table))
 
-    def _ledgers(self) -> dict[str, Ledger]:
+    def ledgers(self) -> dict[str, Ledger]:
         """By landing table, what was sent to all streams that land in it; left out are those that skip what came before them."""
         found: dict[str, set[str]] = {}
         skipping = set()

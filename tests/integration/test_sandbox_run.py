@@ -57,7 +57,7 @@ def test_jobs_of_another_region_that_share_a_table_start_together(tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     told = re.search(
-        r"clicks_landed: ([\d,]+) records sent, ([\d,]+) rows, .*kill -9 0 lost, 0 doubled, 0 others",
+        r"clicks_landed: ([\d,]+) records? sent, ([\d,]+) rows?, .*kill -9 0 lost, 0 doubled, 0 others",
         done.stdout,
     )
     assert told, done.stdout

@@ -123,12 +123,15 @@ def run_here(
 
 
 def _figures(landed: Landed) -> str:
-    first = f"the first after {landed.first_seconds:.0f} s"
+    from millrace.sizing.plurals import count
+
+    at = landed.first_seconds
+    first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
         return f"{landed.rows:,} rows so far, {first}"
     letters = f", {account.dead_letters:,} of them dead letters" if account.dead_letters else ""
     return (
-        f"{account.produced:,} records sent, {landed.rows:,} rows{letters}, {first}; "
+        f"{count(account.produced, 'record')} sent, {count(landed.rows, 'row')}{letters}, {first}; "
         f"over a kill -9 {account.lost} lost, {account.duplicated} doubled, {account.unknown} others"
     )
 
