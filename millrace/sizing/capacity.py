@@ -47,6 +47,8 @@ class Work:
         T in seconds where it is pinned.
     hand_over
         Seconds that one partition takes to hand one record over to this reader; 0 where nothing bounds it.
+    alone
+        Whether nobody else takes what a partition could hand over while this reader does not read.
     """
 
     rate: float
@@ -55,6 +57,7 @@ class Work:
     sla: float
     trigger: float | None = None
     hand_over: float = 0.0
+    alone: bool = True
 
     @property
     def longest_batch(self) -> float:
@@ -64,6 +67,14 @@ class Work:
         and one batch more when they run back to back.
         """
         return min(self.sla - (self.trigger or 0.0), self.sla / 2)
+
+    @property
+    def stretch(self) -> float:
+        """M/(M − a) for the longest batch M: what the fixed cost leaves of a batch does the work of the whole of it.
+
+        A pinned trigger longer than M takes M's place above the line, as a batch has to swallow what arrives in T.
+        """
+        return max(self.trigger or 0.0, self.longest_batch) / (self.longest_batch - self.overhead)
 
 
 _SHORTEST_WORK = 1e-6
@@ -108,8 +119,7 @@ def cores_needed(work: Work) -> float:
             raise InfeasibleError("record", said, least)
         said = f"a record may wait {work.trigger:g} s for its batch, {takes}, and this query's share of the SLA is"
         raise InfeasibleError("trigger", f"{said} {work.sla:g} s", least)
-    span = max(work.trigger or 0.0, longest)
-    return work.rate * work.per_record * span / (longest - work.overhead)
+    return work.rate * work.per_record * work.stretch
 
 
 def whole_cores(needed: float) -> int:
@@ -150,13 +160,44 @@ class Spread:
     repartition
         Partitions after a shuffle; ``None`` where the source's own are used.
     read_at_once
-        Partitions that hand records over at a time.
+        p, partitions that hand records over at a time.
+    waves
+        In which the partitions are read.
     """
 
     cores: int
     effective: float
     repartition: int | None
     read_at_once: float = math.inf
+    waves: int = 1
+
+    def seconds(self, work: Work, records: float) -> float:
+        """Return D(n), the seconds of a batch: a and n·b/c, or the time in which its partitions hand it over, n·h/p.
+
+        Where one wave reads them all, none is read during the fixed cost, so that a counts before n·h/p, too. A
+        shard keeps no allowance for later: after an answer of 10 MiB, which is 5 s of its 2 MiB/s, it refuses for
+        5 s ("GetRecords", Kinesis API reference), and the connectors look for new records, refused as well, before
+        they begin a batch. With more waves the partitions of one recover while another is read; where several
+        queries share a shard's way out, others take meanwhile what this one leaves.
+        """
+        handed = self._unread(work) + records * work.hand_over / self.read_at_once
+        return max(work.overhead + records * work.per_record / self.effective, handed)
+
+    def settles(self, work: Work, rate: float) -> float:
+        """Return the seconds at which batches back to back settle under a rate below capacity: a/(1 − ρ)."""
+        by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
+        return max(by_cores, self._unread(work) / (1 - rate * work.hand_over / self.read_at_once))
+
+    def most(self, work: Work, seconds: float) -> float:
+        """Return the records that batches of so many seconds can take."""
+        by_cores = (seconds - work.overhead) * self.effective / work.per_record
+        if not work.hand_over:
+            return by_cores
+        return min(by_cores, (seconds - self._unread(work)) * self.read_at_once / work.hand_over)
+
+    def _unread(self, work: Work) -> float:
+        """Seconds of a batch in which no partition is read."""
+        return work.overhead if self.waves == 1 and work.alone else 0.0
 
 
 def spread(
@@ -187,7 +228,7 @@ def spread(
     needed = max(needed, read_at_once)
     fewest = whole_cores(needed)
     if fewest == 1:
-        return Spread(1, 1.0, None, 1.0)
+        return Spread(1, 1.0, None, 1.0, partitions)
     shuffled = whole_cores(needed * (1 + overhead))
     while effective_cores(partitions, shuffled) <= read_at_once:
         shuffled += 1
@@ -196,21 +237,22 @@ def spread(
         cores = math.ceil(partitions / waves)
         if cores <= shuffled:
             effective = effective_cores(partitions, cores)
-            return Spread(cores, effective, None, effective)
-    return Spread(shuffled, shuffled / (1 + overhead), shuffled, effective_cores(partitions, shuffled))
+            return Spread(cores, effective, None, effective, waves)
+    waves = math.ceil(partitions / shuffled)
+    return Spread(shuffled, shuffled / (1 + overhead), shuffled, effective_cores(partitions, shuffled), waves)
 
 
 def fit(
     partitions: int, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
 ) -> Spread | None:
     """Spread a batch over cores that are given; ``None`` where they are too few."""
-    read = effective_cores(partitions, cores)
+    read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if partitions >= cores and read > max(needed, read_at_once):
-        return Spread(cores, read, None, read)
+        return Spread(cores, read, None, read, waves)
     if cores == 1 or read <= read_at_once:
-        return Spread(1, 1.0, None, 1.0) if cores == 1 and max(needed, read_at_once) < 1 else None
+        return Spread(1, 1.0, None, 1.0, waves) if cores == 1 and max(needed, read_at_once) < 1 else None
     shuffled = cores / (1 + overhead)
-    return Spread(cores, shuffled, cores, read) if shuffled > needed else None
+    return Spread(cores, shuffled, cores, read, waves) if shuffled > needed else None
 
 
 @dataclass(frozen=True)
@@ -232,40 +274,31 @@ class BatchRange:
     most: float
 
 
-def batch_range(
-    work: Work, effective: float, held: float = math.inf, read_at_once: float = math.inf
-) -> BatchRange:
-    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), min((M − a)·c/b, M·p/r)].
+def batch_range(work: Work, spread_: Spread, held: float = math.inf) -> BatchRange:
+    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions hand over.
 
     Parameters
     ----------
     work
         With ``trigger`` pinned or left to be chosen.
-    effective
-        Cores' worth of work done at a time, more than :func:`cores_needed`.
+    spread_
+        With more cores' worth of work done at a time than :func:`cores_needed`.
     held
         Records of a batch that its tasks can hold: a trigger that is not pinned takes no more at the peak, or a
         looser SLA would ask for larger workers than a tighter one.
-    read_at_once
-        p, partitions that hand records over at a time; r is ``work.hand_over``.
 
     Notes
     -----
     A trigger that is not pinned is S/2, so that waiting and working share the SLA,
     or shorter where a batch of S/2 would be too long; two digits are kept.
     """
-    load = work.rate * work.per_record / effective
-    room = work.longest_batch - work.overhead
-    most = room * effective / work.per_record
-    if work.hand_over:
-        most = min(most, work.longest_batch * read_at_once / work.hand_over)
+    most = spread_.most(work, work.longest_batch)
     trigger = work.trigger
     if trigger is None:
         trigger = _two_digits_down(
             min(work.sla / 2, _BELOW_LIMIT * most / work.rate, _HELD * held / work.rate)
         )
-    settled = work.overhead / (1 - load)
-    return BatchRange(trigger, work.rate * max(trigger, settled), most)
+    return BatchRange(trigger, work.rate * max(trigger, spread_.settles(work, work.rate)), most)
 
 
 _BELOW_LIMIT = 0.95

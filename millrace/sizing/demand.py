@@ -106,6 +106,11 @@ class QueryDemand:
         return max(self.needed, self.read_at_once)
 
     @property
+    def read_in_one_wave(self) -> float:
+        """Partitions that must hand records over where all do at once: to one reader none does during a fixed cost."""
+        return self.read_at_once * (self.work.stretch if self.work.alone else 1.0)
+
+    @property
     def path(self) -> Path:
         """Where the query stands in the file."""
         return ("jobs", self.job, "queries", self.query)
@@ -301,6 +306,8 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         sla=share.seconds,
         trigger=query.trigger.total_seconds() if query.trigger is not None else None,
         hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
+        alone=isinstance(query, SourceQuery)
+        and (query.fans_out or max(known.readers_of[name] for name in names) == 1),
     )
     again = _again(environment.jobs[job_name])
     return QueryDemand(

@@ -293,7 +293,12 @@ def _spreads(
     if short:
         return [], short
     if job.cores is None:
-        return [_spread(demand, _source(demand, sources), overhead) for demand in demands], []
+        return _all_at_once(
+            environment,
+            demands,
+            sources,
+            [_spread(demand, _source(demand, sources), overhead) for demand in demands],
+        )
     fewest = sum(_spread(demand, _source(demand, sources), overhead).cores for demand in demands)
     given = shares(job.cores, demands)
     found = []
@@ -305,7 +310,22 @@ def _spreads(
     if given is None or len(found) < len(demands):
         allowed = f"at least {fewest}: {_cores_why(job, demands)}"
         return [], [Finding(("jobs", name, "cores"), str(job.cores), allowed)]
-    return found, []
+    return _all_at_once(environment, demands, sources, found)
+
+
+def _all_at_once(
+    environment: Environment,
+    demands: Sequence[QueryDemand],
+    sources: Mapping[str, Source],
+    spreads: list[Spread],
+) -> tuple[list[Spread], list[Finding]]:
+    """Refuse a query that reads all shards in one wave and must wait for more than they hand over meanwhile."""
+    short = [
+        _too_few_shards(environment, demand)
+        for demand, spread_ in zip(demands, spreads, strict=True)
+        if spread_.waves == 1 and demand.read_in_one_wave >= _source(demand, sources).partitions
+    ]
+    return ([], short) if short else (spreads, [])
 
 
 def _spread(demand: QueryDemand, source: Source, overhead: float) -> Spread:
@@ -326,7 +346,7 @@ def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     return Finding(
         ("streams", stream, asked.parts),
         "left to the plan" if shards is None else str(shards),
-        f"at least {math.floor(demand.read_at_once) + 1}: {demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
+        f"at least {math.floor(demand.read_in_one_wave) + 1}: {demand.work.rate:,.0f} records/s at peak{more}, and a {part} hands "
         f"{1 / demand.work.hand_over:,.0f} a second to {demand.query}",
         f"`fan_out: true` gives a query a {part}'s whole way out" if asked.fans_out else None,
     )

@@ -49,10 +49,8 @@ def plan_query(
         Records of a batch that its tasks can hold.
     """
     query = job.queries[demand.query]
-    span = batch_range(
-        demand.work, spread_.effective, held if demand.lands else math.inf, spread_.read_at_once
-    )
-    above = max(span.above, _keeps_up(demand, span.trigger, demand.work.per_record / spread_.effective))
+    span = batch_range(demand.work, spread_, held if demand.lands else math.inf)
+    above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if query.trigger is not None:
         trigger = Figure(span.trigger, "s", f"pinned; this query has {demand.share}", "pinned")
@@ -91,11 +89,10 @@ def plan_query(
         "computed" if job.cores is None else "pinned",
         assumed=demand.assumed,
     )
-    work, each = demand.work, demand.work.per_record / spread_.effective
+    work = demand.work
     taken = work.rate * trigger.value
-    seconds = max(work.overhead + taken * each, taken * work.hand_over / spread_.read_at_once)
     took = Figure(
-        round(seconds, 3),
+        round(spread_.seconds(work, taken), 3),
         "s",
         f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
         assumed=demand.assumed,
@@ -110,18 +107,13 @@ def outage_of(job: Job) -> timedelta:
 
 
 def _catch_up(demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: Spread) -> Figure[float]:
-    """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches, or what the source hands over.
-
-    A shard that nobody reads during a batch's fixed cost hands over as much more in the next call (10 MB at most, 5 s of
-    its way out), so only the average binds.
-    """
+    """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
     outage = outage_of(job)
     work = demand.work
-    capacity = limit / max(trigger, work.overhead + limit * work.per_record / spread_.effective)
-    handed = spread_.read_at_once / work.hand_over if work.hand_over else math.inf
-    # A limit that the shards make is a whole number: a record less may be taken than they hand over.
-    bound = ", as much as its shards hand over," if handed <= capacity * (1 + 1 / limit) else ""
-    capacity = min(capacity, handed)
+    full = spread_.seconds(work, limit)
+    by_cores = work.overhead + limit * work.per_record / spread_.effective
+    bound = ", as much as its shards hand over," if full > max(by_cores, trigger * (1 - 1 / limit)) else ""
+    capacity = limit / max(trigger, full)
     waiting = demand.work.rate * outage.total_seconds()
     rate = capacity - demand.work.rate
     why = (
@@ -132,13 +124,13 @@ def _catch_up(demand: QueryDemand, job: Job, trigger: float, limit: int, spread_
     return Figure(round(seconds, 1), "s", why, assumed=demand.assumed)
 
 
-def _keeps_up(demand: QueryDemand, trigger: float, each: float) -> float:
+def _keeps_up(demand: QueryDemand, trigger: float, spread_: Spread) -> float:
     """Return the limit above which full batches take what arrives, and what waited, as fast as was asked.
 
     The range of the limit with ``λ(1 + R/C)`` in the place of ``λ``.
     """
     rate = demand.work.rate * demand.again
-    return rate * max(trigger, demand.work.overhead / (1 - rate * each))
+    return rate * max(trigger, spread_.settles(demand.work, rate))
 
 
 def _room(most: float, above: float, held: float) -> tuple[float, bool]:

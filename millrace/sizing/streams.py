@@ -32,7 +32,7 @@ class Demand:
         return math.floor(self.partitions) + 1 if self.strictly else math.ceil(self.partitions)
 
 
-def demands(stream: Stream, readers: int, again: float = 0.0) -> tuple[Demand, ...]:
+def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1.0) -> tuple[Demand, ...]:
     """Return what the traffic at its peak asks of a stream.
 
     Parameters
@@ -44,6 +44,8 @@ def demands(stream: Stream, readers: int, again: float = 0.0) -> tuple[Demand, .
     again
         Times the peak that these read together while they catch up; what one with fan-out reads, which has a shard's
         output for itself, counts alone.
+    stretch
+        By how much faster they read between the fixed costs of their batches than on average.
     """
     traffic = stream.traffic
     records = traffic.records_per_second * traffic.peak_factor
@@ -58,10 +60,11 @@ def demands(stream: Stream, readers: int, again: float = 0.0) -> tuple[Demand, .
         elif limit.of == "bytes in":
             found.append(Demand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}"))
         elif times > 1:
-            read = size * times
+            read = size * times * stretch
             when = "at peak" if times == readers else "while catching up"
             to = count(max(1, readers), "reader")
-            why = f"{read / MIB:,.1f} MiB/s out {when} to {to}, {each / MIB:g} a {part}"
+            between = " between batches' fixed costs" if stretch > 1 else ""
+            why = f"{read / MIB:,.1f} MiB/s out {when} to {to}{between}, {each / MIB:g} a {part}"
             found.append(Demand(read / each, why, strictly=True))
     return tuple(found)
 
@@ -96,7 +99,11 @@ def partitions(
             *(query_demand.again for query_demand in readers if query_demand.fan_out),
         ]
     )
-    binding = max(demands(stream, len(shared), again), key=lambda demand: (demand.fewest, demand.partitions))
+    stretch = max(
+        (query_demand.work.stretch for query_demand in readers if query_demand.work.alone), default=1.0
+    )
+    asked = demands(stream, len(shared), again, stretch)
+    binding = max(asked, key=lambda demand: (demand.fewest, demand.partitions))
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
     pinned = stream.pinned

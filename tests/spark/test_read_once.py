@@ -34,16 +34,17 @@ def run(pipe: Pipeline, handle: Callable[[DataFrame, int], None] | None = None) 
 
 
 @pytest.fixture
-def persisted(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
+def persisted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
     """Everything that was asked to be held."""
     found: list[DataFrame] = []
-    persist = DataFrame.persist
+    frames = type(spark.range(0))  # of Spark 4 a class below DataFrame
+    persist = frames.persist
 
     def noting(rows: DataFrame, *level: Any) -> DataFrame:
         found.append(rows)
         return persist(rows, *level)
 
-    monkeypatch.setattr(DataFrame, "persist", noting)
+    monkeypatch.setattr(frames, "persist", noting)
     return found
 
 

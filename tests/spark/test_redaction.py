@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from millrace.advisor import event_logs
+
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys
@@ -47,8 +49,8 @@ def test_no_password_is_in_the_event_log_whatever_the_file_asks_to_leave_out(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    [log] = [each for each in tmp_path.iterdir() if each.name.startswith("local-")]
-    text = log.read_text()
+    [log] = event_logs.find(str(tmp_path))
+    text = b"\n".join(event_logs.Lines(log)).decode()
     assert "SparkListenerSQLExecutionStart" in text
     assert "127.0.0.1" in text
     assert "hunter2" not in text

@@ -47,10 +47,9 @@ streams:
 jobs:
   land:
     engine: glue
-    latency: 12s
+    latency: {latency}s
     cores: 2
     catch_up: {{outage: {pause}s, within: 30m}}
-    rate: {{records_per_second_per_core: 20000, batch_overhead: 1s}}
     queries:
       land:
         kind: land
@@ -62,17 +61,19 @@ jobs:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is tried: records per second, bytes of one, and seconds of pause."""
+    """What is tried: records per second, bytes of one, and seconds of pause and of latency."""
 
     name: str
     rate: int
     size: int
-    pause: int
+    pause: int = 90
+    latency: int = 12
 
 
 SETTINGS = (
-    Setting("large records", rate=50, size=20 * 1024, pause=90),
-    Setting("small records", rate=950, size=1024, pause=90),
+    Setting("large records", rate=50, size=20 * 1024),
+    Setting("small records", rate=950, size=1024),
+    Setting("longer batches", rate=950, size=1024, latency=40),
 )
 
 

@@ -61,6 +61,8 @@ class QueryLoad:
         Standard deviation of the logarithm of a batch's overhead: 0 where every batch takes the same.
     hand_over
         Seconds that a partition takes to hand one record over; 0 where nothing bounds it.
+    alone
+        Whether nobody else reads the partitions.
     """
 
     name: str
@@ -77,6 +79,7 @@ class QueryLoad:
     repartition_overhead: float = 0.1
     overhead_sigma: float = 0.0
     hand_over: float = 0.0
+    alone: bool = True
 
     def handed_over(self, taken: list[tuple[float, int]], cores: int) -> float:
         """Return the seconds in which the partitions hand a batch over, each to one core at a time."""

@@ -130,6 +130,7 @@ def scenario(
                 repartition=None if numbers.repartition is None else numbers.repartition.value,
                 repartition_overhead=limits()["spark.repartition.overhead"],
                 hand_over=demand.work.hand_over,
+                alone=demand.work.alone,
             )
         )
     seconds = max(each.seconds for each in arrivals.values())

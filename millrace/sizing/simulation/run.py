@@ -203,6 +203,9 @@ class _Query:
         env, pool, load = self._env, self._pool, self.load
         begun = env.now
         yield env.timeout(load.overhead * self._chance(load.overhead_sigma))
+        one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores(load.share)
+        if load.alone and one_wave:
+            begun = env.now
         pool.expire(env.now)
         cores = pool.cores(load.share)
         tasks = load.tasks(batch.taken, cores)
@@ -215,7 +218,7 @@ class _Query:
             yield env.timeout(makespan(tasks, cores))
         else:
             yield from self._waves(tasks, cores, count)
-        # A partition that nobody read for a while hands over as much more: only the average binds.
+        # As in ``Spread.seconds``: the fixed cost counts before it only where one wave reads all, and nobody else does.
         rest = load.handed_over(batch.taken, pool.cores(load.share)) - (env.now - begun)
         if rest > 0:
             yield env.timeout(rest)

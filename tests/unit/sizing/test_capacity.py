@@ -1,6 +1,7 @@
 """The formulas of the sizing model against known answers and against each other."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -10,6 +11,7 @@ from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.sizing.capacity import (
     InfeasibleError,
+    Spread,
     Work,
     batch_range,
     cores_needed,
@@ -155,20 +157,24 @@ WORKS = st.builds(
 )
 
 
-@given(work=WORKS)
-def test_the_range_of_the_limit_is_never_empty(work: Work) -> None:
+@given(work=WORKS, shards=st.integers(1, 100), full=st.floats(0, 0.999), waves=st.integers(1, 3))
+def test_the_range_of_the_limit_is_never_empty(work: Work, shards: int, full: float, waves: int) -> None:
+    """Whatever share of what its shards hand over is full, where they must hand over between fixed costs or all the time."""
     try:
         needed = cores_needed(work)
     except InfeasibleError:
         assume(False)
     cores = whole_cores(needed)
     assume(cores - needed > 1e-6)  # nearer than floats can tell
-    found = batch_range(work, cores)
+    least = work.rate * (work.stretch if waves == 1 else 1.0)
+    work = replace(work, hand_over=full * shards / least)
+    spread_ = Spread(cores, float(cores), None, float(shards), waves)
+    found = batch_range(work, spread_)
     assert found.above < found.most
-    duration = work.overhead + found.most * work.per_record / cores
+    duration = spread_.seconds(work, found.most)
     assert duration <= work.longest_batch * (1 + 1e-9)
     assert found.trigger + duration <= work.sla * (1 + 1e-9), "waiting and working stay within the SLA"
-    keeps_up = work.overhead + work.rate * found.trigger * work.per_record / cores
+    keeps_up = spread_.seconds(work, work.rate * found.trigger)
     assert keeps_up <= work.longest_batch * (1 + 1e-9)
 
 
