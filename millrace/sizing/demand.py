@@ -27,6 +27,8 @@ class Share:
         S of the demand.
     words
         The same, and why.
+    of
+        Whose half it is, such as ``half of the 60 s SLA``; empty where it is the whole SLA, or what landing leaves.
     job
         Whose SLA it is: another one's, where that waits for the table.
     part, taken
@@ -38,6 +40,7 @@ class Share:
     job: str
     part: float = 1.0
     taken: float = 0.0
+    of: str = ""
 
     def sla_for(self, seconds: float) -> float:
         """Return the SLA of that job which gives the query so much."""
@@ -360,8 +363,8 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
     goal = known.environment.jobs[job].goal
     if half < own:
         whose = "" if reader == job else f" of job {reader}"
-        words = f"{half:g} s (half of the {2 * half:g} s SLA{whose}, deriving takes the rest)"
-        return Share(half, words, reader, part=0.5)
+        of = f"half of the {2 * half:g} s SLA{whose}"
+        return Share(half, f"{half:g} s ({of}, deriving takes the rest)", reader, part=0.5, of=of)
     if goal == "throughput":
         return Share(own, f"{own:g} s (two batches of which little is fixed cost)", job)
     return Share(own, f"{own:g} s (the whole SLA)", job)

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
+from millrace.sizing.demand import query_demands
 from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.query import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals
@@ -40,6 +41,8 @@ class Played:
         Which one.
     sla
         Seconds within which its records must be committed.
+    of
+        Of which SLA this is a share, such as ``half of the 60 s SLA``; empty for the whole.
     within
         Share of the records that are, at the steady peak.
     oldest
@@ -60,6 +63,12 @@ class Played:
     outage: timedelta
     catch_up: float | None = None
     waiting: float = 0.0
+    of: str = ""
+
+    @property
+    def share_of_sla(self) -> str:
+        """:attr:`of`, to stand behind the seconds."""
+        return f" ({self.of})" if self.of else ""
 
     @property
     def kept(self) -> bool:
@@ -70,7 +79,7 @@ class Played:
         """Yield a line for each promise of the plan that is not kept."""
         key = f"jobs.{self.job}.queries.{self.query}"
         if not self.kept:
-            share = f"{self.within:.1%} of the records are within {self.sla:g} s"
+            share = f"{self.within:.1%} of the records are within {self.sla:g} s{self.share_of_sla}"
             yield f"{key}: played at the peak with the engine's scaling, {share}"
         if self.waiting:
             yield (
@@ -87,6 +96,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[Played]:
     environment, plan
         An environment and its plan.
     """
+    landed = {(each.job, each.query): each for each in query_demands(environment)[0] if each.lands}
     for job in plan.jobs.values():
         seconds = _settling(job)
         at_peak = simulate(scenario(environment, plan, job.name, _peak(environment, job.name, seconds)))
@@ -103,6 +113,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[Played]:
                 outage=outage_of(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),
+                of=landed[job.name, name].sla_of.of if (job.name, name) in landed else "",
             )
 
 

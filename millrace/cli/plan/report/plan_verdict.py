@@ -108,7 +108,7 @@ def _sla(found: Doubted) -> Sla:
     worst = min(found.played, key=lambda each: each.within)
     share = worst.within
     if not worst.kept:
-        words = f"{percent(share)} of {worst.query}'s records within {length(worst.sla)} at the steady peak"
+        words = f"{percent(share)} of {worst.query}'s records within {length(worst.sla)}{worst.share_of_sla} at the steady peak"
         return Sla("missed", words, share)
     late = [(share, name) for job in found.plan.jobs.values() for name, share in job.late_at_rise.items()]
     if late:
@@ -117,7 +117,11 @@ def _sla(found: Doubted) -> Sla:
         return Sla("at risk", f"{words}{percent(share)} at the steady peak", least)
     closest = max(found.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
-    return Sla("kept", f"{words}oldest {length(closest.oldest)} of {length(closest.sla)}", share)
+    return Sla(
+        "kept",
+        f"{words}oldest {length(closest.oldest)} of {length(closest.sla)}{closest.share_of_sla}",
+        share,
+    )
 
 
 def _late_at_peak(found: Doubted) -> Iterator[Risk]:
@@ -129,7 +133,7 @@ def _late_at_peak(found: Doubted) -> Iterator[Risk]:
             "late-at-peak",
             [(each.job, each.query) for each in late],
             "the simulator contradicts the plan at the steady peak: {names} {miss}; "
-            f"{percent(first.within)} of {first.query}'s records are within {length(first.sla)}",
+            f"{percent(first.within)} of {first.query}'s records are within {length(first.sla)}{first.share_of_sla}",
             severe=True,
         )
 
