@@ -157,7 +157,7 @@ def prepare(folder: Path) -> None:
             shutil.copy(file, shop)
 
 
-def deployed(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
+def deployed(home: Path, stack: LocalStack, broker: Kafka, text: str = ENVIRONMENT) -> Sandbox:
     """Write and deploy the project, and make the topics that LocalStack only pretends to make.
 
     Raises
@@ -165,7 +165,7 @@ def deployed(home: Path, stack: LocalStack, broker: Kafka) -> Sandbox:
     SandboxError
         It was not synthesised or not deployed.
     """
-    write(home / "project")
+    write(home / "project", text)
     for topic in TOPICS:
         broker.create_topic(topic, PARTITIONS)
     return bring(home, stack, broker)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +26,8 @@ class RealRuns(Engines):
     jobs: dict[str, Job] = field(default_factory=dict)
     applications: dict[str, str] = field(default_factory=dict)
     """Of each run on EMR Serverless."""
+    glue_document: Callable[[], str] | None = None
+    """Where the launch document of the one Glue job lies, as its definition names it."""
 
     def submit(self, run: str, url: str, name: str) -> None:
         """Start what a run stands for."""
@@ -33,6 +35,16 @@ class RealRuns(Engines):
         bucket, key = split_url(url)
         body = self.spark.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
         self.jobs[run] = self.spark.submit(LaunchDocument(url, json.loads(body)), name)
+
+    def glue(self, action: str, given: dict[str, Any]) -> dict[str, Any]:
+        answer = super().glue(action, given)
+        if action == "StartJobRun":
+            assert self.glue_document is not None, "nobody said where its launch document is"
+            self.submit(answer["JobRunId"], self.glue_document(), f"played-{answer['JobRunId']}")
+        if action == "BatchStopJobRun":
+            for run in given["JobRunIds"]:
+                self.jobs[run].process.signal_group(signal.SIGTERM)
+        return answer
 
     def emr(self, method: str, path: str, query: dict[str, str], given: dict[str, Any]) -> dict[str, Any]:
         answer = super().emr(method, path, query, given)

@@ -38,7 +38,7 @@ from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import Job
 from millrace.sandbox.toolchain import ROOT
 from tests.faults.deployed import Shop
-from tests.faults.project import deployed, run, synthesise
+from tests.faults.project import ENVIRONMENT, deployed, run, synthesise
 from tests.faults.real_runs import RealRuns, beside_localstack
 
 JOB = "direct"
@@ -143,7 +143,7 @@ class Scene:
 
 
 @contextmanager
-def opened(seed: int) -> Iterator[Scene]:
+def opened(seed: int, environment: str = ENVIRONMENT) -> Iterator[Scene]:
     """Deploy the shop with its machines, and end all runs at last."""
     shutil.rmtree(HOME, ignore_errors=True)
     engines = RealRuns()
@@ -151,11 +151,12 @@ def opened(seed: int) -> Iterator[Scene]:
         stack = ending.enter_context(beside_localstack(engines))
         broker = ending.enter_context(kafka.running())
         kinesis = ending.enter_context(kinesalite.running(seed=seed))
-        sandbox = deployed(HOME, stack, broker)
+        sandbox = deployed(HOME, stack, broker, environment)
         engines.spark = sandbox.spark
         shop = Shop(sandbox, kinesis, random.Random(seed))
         ending.callback(shop.end)
         aws = Aws(sandbox.names, stack.client)
+        engines.glue_document = lambda: current(aws, JOB).document_url
         yield Scene(shop, engines, aws, stack, HOME / "project")
 
 
