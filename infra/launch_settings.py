@@ -37,6 +37,7 @@ from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import kept_by, readers
 from millrace.sizing.files import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
+from millrace.sizing.prices_and_limits import a_second
 
 from .sinks import written_clusters
 
@@ -240,8 +241,15 @@ def _source(
         plan.trigger_seconds.value,
         _part(environment, query, name, plan.records_per_batch.value),
         None if each is None else each.value,
+        0.0 if each is None else _handed_over(environment.streams[name], each.value),
     )
     return environment.streams[name].settings(name, context)
+
+
+def _handed_over(stream: Stream, records: int) -> float:
+    """Return the seconds in which a partition hands so many records of the average size over to one reader."""
+    out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
+    return sum(records * stream.traffic.record_size / each for each in out)
 
 
 def _part(environment: Environment, query: StreamQuery | Routing, name: str, records: int) -> int:

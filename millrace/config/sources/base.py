@@ -85,6 +85,8 @@ class StreamContext:
         Most of a batch that are the stream's.
     records_per_partition
         Most of a batch that are one partition's; None for a query that reads nothing with such a limit.
+    handed_over_seconds
+        In which a partition hands so many over, of its average size, to one reader; 0 where nothing bounds it.
     """
 
     names: Names
@@ -94,6 +96,7 @@ class StreamContext:
     trigger_seconds: float
     records_per_batch: int
     records_per_partition: int | None
+    handed_over_seconds: float
 
 
 @dataclass(frozen=True)

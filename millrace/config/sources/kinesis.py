@@ -36,7 +36,7 @@ CHANGES_A_DAY = 10
 """UpdateShardCount calls on one stream in 24 hours (Kinesis API reference)."""
 
 _FETCH_SHARE = 0.5
-"""Share of a trigger that a batch may spend reading one shard: the other half decodes and writes."""
+"""Share of a trigger that a batch may spend reading one shard, where the shard does not take longer to hand its limit over."""
 
 _SHORTEST_FETCH_SECONDS = 1.0
 """What Glue's connector takes when nobody asks (``maxFetchTimeInMs`` 1000); less reads next to nothing."""
@@ -258,7 +258,9 @@ class KinesisStream(StreamConfig):
             "stream": context.names.stream(name),
             "region": context.names.environment.region,
             "records_per_shard": context.records_per_partition,
-            "fetch_seconds": max(context.trigger_seconds * _FETCH_SHARE, _SHORTEST_FETCH_SECONDS),
+            "fetch_seconds": max(
+                context.trigger_seconds * _FETCH_SHARE, context.handed_over_seconds, _SHORTEST_FETCH_SECONDS
+            ),
             "consumer": context.names.consumer(context.job, context.name) if context.query.fans_out else None,
             "role": self.read_role,
             "records_per_batch": context.records_per_batch,

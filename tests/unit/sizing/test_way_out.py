@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from millrace.config import ConfigurationError, Environment
+from millrace.config.names import Names
+from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.planned import scenario
@@ -67,6 +69,16 @@ def test_nothing_is_read_during_a_fixed_cost(from_text: Loader) -> None:
     assert query.catch_up_seconds.value == pytest.approx(990 * 600 / (28 * 2048 / 30 - 990), abs=0.1)  # 644 s
     away, took = drained(environment, 990, 600)
     assert took == pytest.approx(990 * away / (28 * 2048 / 30 - 990), rel=0.1)
+
+
+def test_a_task_may_read_as_long_as_a_shard_takes_to_hand_its_limit_over(from_text: Loader) -> None:
+    """Half of a trigger is enough where cores bind; a full batch of what shards hand over takes nearly all of it."""
+    for size, per_core, wanted in (("1KiB", "100000", 28.0), ("10B", "2000", 15.0)):
+        environment = of(from_text, 990, size, overhead="2s", per_core=per_core)
+        settings = job_settings(
+            environment, plan(environment).jobs["clicks"], Names(environment, "111122223333")
+        )
+        assert settings["queries"][0]["source"]["fetch_seconds"] == pytest.approx(wanted, abs=0.1), size
 
 
 def test_a_core_reads_one_shard_at_a_time(from_text: Loader) -> None:
