@@ -23,6 +23,7 @@ from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.faults.crashed import KINDS as CRASHED
 from tests.faults.deployed import ROUNDS as DEPLOYED
+from tests.faults.moves import VERSIONS as MOVED
 from tests.faults.rounds import ROUNDS
 
 STATE = RUN / "faults-budget.jsonl"
@@ -71,6 +72,10 @@ PARTS = (
     _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoints --times 20", 8),
     _part("verify", "a small environment in an account, killed, held against a ledger, gone", "tests.faults.verified", 5),
     _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
+    *(
+        _part(f"moves {engine}", "to a later Spark and back, twenty times", f"tests.faults.moves --engine {engine} --times 20", 30)
+        for engine in MOVED
+    ),
     _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.sinks --kills 3 --records 3000", 6),
     _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttle", 6),
     _part("upkeep", "tables kept up while they are written and read", "tests.faults.upkeep --minutes 10", 12),

@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Move, compare, print."""
     given = parser().parse_args()
-    status, good = 0, 0
+    good = 0
     with opened(given.seed, environment(given.engine)) as scene:
         with under_load(scene):
             for line, well in moved(scene, given.engine, given.times):
@@ -87,10 +87,11 @@ def main() -> int:
                 sys.stdout.flush()
                 good += well
         tables = compared(scene)
-        for table in tables:
-            sys.stdout.write(f"{table.what}: {table.wanted} rows wanted, {table}\n")
         status = int(good < given.times or not all(table.exact for table in tables))
-        sys.stdout.write(f"{given.engine}: {good} of {given.times} moves healthy, {scene.runs} runs\n")
+        held = "; ".join(f"{table.what}: {table.wanted} rows wanted, {table}" for table in tables)
+        sys.stdout.write(
+            f"{given.engine}: {good} of {given.times} moves healthy, {scene.runs} runs; {held}\n"
+        )
         execute(scene.aws, JOB, "stop", progress=scene.say)
     return status
 
