@@ -32,7 +32,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from pyspark.sql.types import DecimalType, StructType
 
 from ..launch.format_kinds import Format
 from ..record import errors
@@ -64,7 +64,6 @@ _LIMITS = {
 """Without them Avro makes room for as many bytes or items as a length says before it looks whether they are there:
 five bytes are enough for two gigabytes, and the end of the executor."""
 
-_LIMITING = "org.apache.avro.SystemLimitException"
 _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 _MOST_DIGITS = 38
@@ -142,7 +141,8 @@ class AvroDecoder:
         parsed = limited.withColumn("_parsed", self._parsed())
         record = F.col("_parsed.datum")
         if decimals(self.schema):
-            record = record.cast(cast(StructType, _loose(self.schema)))
+            # By the type's name: of it everything may be null, and a cast to fewer digits may make it so.
+            record = record.cast(self.schema.simpleString())
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
         return shared.judged(
             held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"
@@ -274,17 +274,6 @@ def _wide(part: Any) -> Any:
     return found
 
 
-def _loose(kind: DataType) -> DataType:
-    """A type of which everything may be null: a cast to fewer digits may make it so."""
-    if isinstance(kind, ArrayType):
-        return ArrayType(_loose(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, _loose(kind.valueType))
-    if isinstance(kind, StructType):
-        return StructType([StructField(f.name, _loose(f.dataType)) for f in kind.fields])
-    return kind
-
-
 def _without_decimals(schema: str) -> str:
     """The same frame, bytes in the place of decimals of any length."""
 
@@ -320,15 +309,13 @@ def decoder(
         A schema that is wrong, that Spark has no types for or that a writer's does not fit; or an
         engine without spark-avro.
     """
-    _limited(spark, path)
     reader = json.dumps(avro_schemas.parse(spark, text, path))
     writers = {"": reader}
     if settings.framing != "none":
         if settings.registry is not None and settings.subject is not None:
             found = avro_schemas.from_registry(settings.registry, settings.subject)
         else:
-            assert settings.writers is not None, f"{path}: framing without writers"
-            found = avro_schemas.from_folder(settings.writers, settings.framing)
+            found = avro_schemas.from_folder(str(settings.writers), settings.framing)
         writers = {
             i: json.dumps(avro_schemas.parse(spark, w, f"{path}: writer {i}")) for i, w in found.items()
         }
@@ -336,17 +323,6 @@ def decoder(
     for identity, writer in writers.items():
         _compatible(spark, reader, writer, f"{path}: writer {identity}")
     return AvroDecoder(schema, reader, settings.framing, writers, open_up_to)
-
-
-def _limited(spark: SparkSession, path: str) -> None:
-    """See that the engine's Avro knows limits. They count from the first use of the class, so it is only looked up."""
-    jvm: Any = spark._jvm
-    for name, value in _LIMITS.items():
-        jvm.java.lang.System.setProperty(name, str(value))
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_LIMITING)
-    except Py4JJavaError as error:
-        raise StartError(f"{path}: the engine's Avro knows no limits: it is older than 1.11.4") from error
 
 
 def _columns(spark: SparkSession, reader: str, path: str) -> StructType:
