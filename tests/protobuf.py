@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from millrace.etl.formats import protobuf, protobuf_descriptors
 
 OPTIONAL, REQUIRED, REPEATED = 1, 2, 3
 DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING = range(1, 10)
@@ -92,3 +94,15 @@ def file(
 def descriptor_set(*files: bytes) -> bytes:
     """A descriptor file."""
     return b"".join(block(1, each) for each in files)
+
+
+def reader(message: protobuf_descriptors.Message) -> Callable[[bytes], dict[str, Any]]:
+    """The core's reader of a message, with room for each payload as if it were alone."""
+    room = protobuf.Room()
+    read = protobuf.reader(message, room)
+
+    def read_alone(payload: bytes) -> dict[str, Any]:
+        room.left = protobuf.MOST_VALUES
+        return read(payload)
+
+    return read_alone

@@ -32,7 +32,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from pyspark.sql.types import DecimalType, StructType
 
 from ..launch.format_kinds import Format
 from ..record import errors
@@ -64,7 +64,6 @@ _LIMITS = {
 """Without them Avro makes room for as many bytes or items as a length says before it looks whether they are there:
 five bytes are enough for two gigabytes, and the end of the executor."""
 
-_LIMITING = "org.apache.avro.SystemLimitException"
 _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 _MOST_DIGITS = 38
@@ -134,7 +133,10 @@ class AvroDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
-        limited = rows.withColumn("_limits", F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items()))))
+        # Once for each task: what the first row sets holds for those behind it.
+        first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
+        limits = F.when(first, F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items())))).otherwise("")
+        limited = rows.withColumn("_limits", limits)
         if self._opens:
             packed = F.when(self._packed(), F.expr("substring(payload, 19)"))
             limited = opened(limited, packed, self.open_up_to or 0, arrow=arrow.available())
@@ -142,7 +144,8 @@ class AvroDecoder:
         parsed = limited.withColumn("_parsed", self._parsed())
         record = F.col("_parsed.datum")
         if decimals(self.schema):
-            record = record.cast(cast(StructType, _loose(self.schema)))
+            # By the type's name: of it everything may be null, and a cast to fewer digits may make it so.
+            record = record.cast(self.schema.simpleString())
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
         return shared.judged(
             held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"
@@ -163,7 +166,7 @@ class AvroDecoder:
         """Whether no decimal has more bytes than one that fits a column."""
         if not decimals(self.schema):
             return F.lit(True)
-        found = self._read(_without_decimals, F.col("_limits").isNotNull())
+        found = self._read(_without_decimals, _limits_are_set())
         fitting = shared.holds_for_all(
             self.schema,
             found["datum"],
@@ -173,8 +176,7 @@ class AvroDecoder:
 
     def _parsed(self) -> Column:
         """``datum`` and ``end``; both null where it cannot be read."""
-        # Looks at what set the limits, so that they are set before.
-        return self._read(framed_schema, F.col("_limits").isNotNull() & F.col("_harmless"))
+        return self._read(framed_schema, _limits_are_set() & F.col("_harmless"))
 
     def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
         framed = F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
@@ -246,6 +248,14 @@ def _set(limit: tuple[str, int]) -> str:
     return f"java_method('java.lang.System', 'setProperty', '{name}', '{value}')"
 
 
+def _limits_are_set() -> Column:
+    """Always true; looks at what sets the limits, so that they are set before.
+
+    Were it asked whether that is null, the optimizer would know the answer, and take away the column that sets them.
+    """
+    return F.length("_limits") >= 0
+
+
 def framed_schema(schema: str) -> str:
     """A record of the datum, read with :func:`_wide`, and of what stands behind it."""
     return _framed(_wide(json.loads(schema)))
@@ -272,17 +282,6 @@ def _wide(part: Any) -> Any:
         size = part.get("size", DECIMAL_BYTES)
         found["precision"] = max(part["precision"], min(len(str(2 ** (8 * size - 1) - 1)) - 1, _MOST_DIGITS))
     return found
-
-
-def _loose(kind: DataType) -> DataType:
-    """A type of which everything may be null: a cast to fewer digits may make it so."""
-    if isinstance(kind, ArrayType):
-        return ArrayType(_loose(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, _loose(kind.valueType))
-    if isinstance(kind, StructType):
-        return StructType([StructField(f.name, _loose(f.dataType)) for f in kind.fields])
-    return kind
 
 
 def _without_decimals(schema: str) -> str:
@@ -320,15 +319,13 @@ def decoder(
         A schema that is wrong, that Spark has no types for or that a writer's does not fit; or an
         engine without spark-avro.
     """
-    _limited(spark, path)
     reader = json.dumps(avro_schemas.parse(spark, text, path))
     writers = {"": reader}
     if settings.framing != "none":
         if settings.registry is not None and settings.subject is not None:
             found = avro_schemas.from_registry(settings.registry, settings.subject)
         else:
-            assert settings.writers is not None, f"{path}: framing without writers"
-            found = avro_schemas.from_folder(settings.writers, settings.framing)
+            found = avro_schemas.from_folder(str(settings.writers), settings.framing)
         writers = {
             i: json.dumps(avro_schemas.parse(spark, w, f"{path}: writer {i}")) for i, w in found.items()
         }
@@ -336,17 +333,6 @@ def decoder(
     for identity, writer in writers.items():
         _compatible(spark, reader, writer, f"{path}: writer {identity}")
     return AvroDecoder(schema, reader, settings.framing, writers, open_up_to)
-
-
-def _limited(spark: SparkSession, path: str) -> None:
-    """See that the engine's Avro knows limits. They count from the first use of the class, so it is only looked up."""
-    jvm: Any = spark._jvm
-    for name, value in _LIMITS.items():
-        jvm.java.lang.System.setProperty(name, str(value))
-    try:
-        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(_LIMITING)
-    except Py4JJavaError as error:
-        raise StartError(f"{path}: the engine's Avro knows no limits: it is older than 1.11.4") from error
 
 
 def _columns(spark: SparkSession, reader: str, path: str) -> StructType:

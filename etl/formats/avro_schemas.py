@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-import re
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -17,8 +15,6 @@ from pyspark.sql import SparkSession
 
 from ..record.errors import StartError, describe
 
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _ANSWER_SECONDS = 10
 
 
@@ -43,45 +39,10 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
     Raises
     ------
     StartError
-        Not JSON, no record, as of :func:`java_schema`, or an array whose items take no bytes: a few bytes could then
-        stand for billions of them.
+        As of :func:`java_schema`.
     """
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StartError(f"{where}: not JSON: {error}") from error
-    if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
-        raise StartError(f"{where}: the schema of a payload is a record with fields")
     java_schema(spark, text, where)
-    kinds = [kind for kind in _kinds(schema) if isinstance(kind, dict)]
-    named = {kind["name"]: kind for kind in kinds if "name" in kind}
-    if any(kind.get("type") == "array" and _is_nothing(kind["items"], named) for kind in kinds):
-        raise StartError(f"{where}: an array whose items take no bytes")
-    return schema
-
-
-def _kinds(kind: Any) -> Iterator[Any]:
-    """A schema and all that it is made of."""
-    yield kind
-    parts = kind if isinstance(kind, list) else ()
-    if isinstance(kind, dict):
-        fields = [field["type"] for field in kind["fields"]] if kind.get("type") == "record" else ()
-        parts = (kind.get("type"), kind.get("items"), kind.get("values"), *fields)
-    for each in parts:
-        if isinstance(each, dict | list):
-            yield from _kinds(each)
-
-
-def _is_nothing(kind: Any, named: Mapping[str, Any]) -> bool:
-    if isinstance(kind, str) and kind not in _PRIMITIVES:
-        name = kind.rpartition(".")[2]
-        # Of a record that holds itself, which Spark refuses, there is no end.
-        kind, named = named.get(name, kind), {n: k for n, k in named.items() if n != name}
-    if isinstance(kind, dict):
-        if kind.get("type") == "record":
-            return all(_is_nothing(f["type"], named) for f in kind["fields"])
-        return kind.get("type") == "null" or (kind.get("type") == "fixed" and kind.get("size") == 0)
-    return bool(kind == "null")
+    return json.loads(text)
 
 
 def from_folder(path: str, framing: str) -> dict[str, str]:
@@ -90,33 +51,16 @@ def from_folder(path: str, framing: str) -> dict[str, str]:
     Parameters
     ----------
     path
-        Folder below ``pipelines/``.
+        Folder below ``pipelines/``; the configuration has looked at the names in it.
     framing
         Whose ids they are.
-
-    Raises
-    ------
-    StartError
-        No such folder, no schema in it, or a name that is no id.
     """
     package, *rest = PurePosixPath(path).parts
-    if ".." in rest or not rest:
-        raise StartError(f"writers {path}: a folder below pipelines/")
-    folder = importlib.resources.files(package).joinpath("/".join(rest))
-    if not folder.is_dir():
-        raise StartError(f"writers {path}: no such folder in the archive")
     found: dict[str, str] = {}
-    for file in folder.iterdir():
+    for file in importlib.resources.files(package).joinpath(*rest).iterdir():
         stem, _, suffix = file.name.rpartition(".")
-        if suffix != "avsc":
-            continue
-        fits = _UUID.fullmatch(stem) if framing == "glue" else stem.isdecimal() and int(stem) < 1 << 32
-        if not fits:
-            wanted = "a UUID in lower case" if framing == "glue" else "a number"
-            raise StartError(f"writers {path}: {file.name}: the name is the schema's id, {wanted}")
-        found[stem if framing == "glue" else str(int(stem))] = file.read_text(encoding="utf-8")
-    if not found:
-        raise StartError(f"writers {path}: no .avsc file in it")
+        if suffix == "avsc":
+            found[stem if framing == "glue" else str(int(stem))] = file.read_text(encoding="utf-8")
     return found
 
 
@@ -156,11 +100,9 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
 
 
 def _get(url: str) -> Any:
-    if not url.startswith(("http://", "https://")):
-        raise StartError(f"registry {url}: the address must begin with http:// or https://")
-    request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310
+    request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - the configuration takes http(s) only
     try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 - checked above
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
             return json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

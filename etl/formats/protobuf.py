@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
@@ -48,8 +49,6 @@ _WIRE = {
     16: protobuf_wire.FIXED64,
 }
 _WIRE |= dict.fromkeys((STRING, MESSAGE, 12), protobuf_wire.LENGTH)
-_PACKED = struct.Struct
-
 
 _GO_ON = bytes(range(0x80, 0x100))
 _FIXED_BYTES = {protobuf_wire.FIXED64: 8, protobuf_wire.FIXED32: 4}
@@ -88,7 +87,7 @@ def _scalar(one: Field) -> tuple[Read, Any]:
     """How a value is read, and which an absent field without presence has."""
     fixed: dict[int, str] = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
     if one.kind in fixed:
-        unpack = _PACKED(fixed[one.kind]).unpack
+        unpack = struct.Struct(fixed[one.kind]).unpack
         if one.kind == 6:
             return lambda raw: Decimal(unpack(raw)[0]), Decimal(0)
         return lambda raw: unpack(raw)[0], 0.0 if one.kind in (1, 2) else 0
@@ -148,7 +147,7 @@ class Room:
             raise protobuf_wire.WireError(f"more than {MOST_VALUES:,} values")
 
 
-def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict[str, Any]]:
+def reader(message: Message, room: Room) -> Callable[[bytes], dict[str, Any]]:
     """Make the function that reads a message.
 
     Parameters
@@ -156,27 +155,18 @@ def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict
     message
         As the descriptor has it.
     room
-        Of the payload; left out, as large for each message as for a payload.
+        Of the payload.
 
     Returns
     -------
     Callable
         From bytes to values by column; raises :class:`etl.formats.protobuf_wire.WireError` and :class:`SchemaError`.
     """
-    if room is None:
-        room = Room()
-        read_one = reader(message, room)
-
-        def read_alone(data: bytes) -> dict[str, Any]:
-            room.left = MOST_VALUES
-            return read_one(data)
-
-        return read_alone
     width = 1 + len(message.fields)
     slots: dict[int, _Slot] = {}
     absent: dict[str, Any] = {}
     for one in message.fields:
-        read, zero = (_as_it_is, None) if one.message is not None else _scalar(one)
+        read, zero = (bytes, None) if one.message is not None else _scalar(one)
         kind = _WIRE.get(one.kind, protobuf_wire.VARINT)
         slots[one.number] = _Slot(one.name, kind, read, one.repeated, one.message is not None)
         if message.is_entry:
@@ -267,10 +257,6 @@ def reader(message: Message, room: Room | None = None) -> Callable[[bytes], dict
     return read_message
 
 
-def _as_it_is(raw: Any) -> Any:
-    return raw
-
-
 def _count(slot: _Slot, raw: Any) -> int:
     """How many values a packed field has, or would have: each number ends with a byte without the highest bit."""
     return len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
@@ -329,18 +315,7 @@ class ProtobufDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
-        return arrow.decode(rows, self.schema, _Each(self.message), by_arrow=self.arrow)
-
-
-@dataclass(frozen=True)
-class _Each:
-    """Makes the function of one payload where it runs: it travels as the message's description."""
-
-    message: Message
-
-    def __call__(self) -> arrow.Decode:
-        room = Room()
-        return _Reading(reader(self.message, room), room)
+        return arrow.decode(rows, self.schema, partial(reading, self.message), by_arrow=self.arrow)
 
 
 @dataclass(frozen=True)
@@ -365,6 +340,12 @@ class _Reading:
             return None, "decode", str(error)
         except SchemaError as error:
             return None, "schema", str(error)
+
+
+def reading(message: Message) -> arrow.Decode:
+    """Make the function of one payload where it runs: what travels is the message's description."""
+    room = Room()
+    return _Reading(reader(message, room), room)
 
 
 def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pkgutil
 from pathlib import PurePosixPath
 
 from pyspark.errors import ArithmeticException, ParseException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from ..record import hadoop
 from ..record.errors import StartError
@@ -48,13 +47,11 @@ def read_file(spark: SparkSession, path: str) -> bytes:
         if "://" in path or path.startswith("/"):
             return hadoop.read_bytes(spark, path)
         package, *rest = PurePosixPath(path).parts
-        if ".." in rest or not rest or importlib.util.find_spec(package) is None:
-            raise FileNotFoundError(f"no such file in the archive: {path}")
         data = pkgutil.get_data(package, "/".join(rest))
     except OSError as error:
         raise StartError(f"file {path}: {error}") from error
     if data is None:
-        raise StartError(f"file {path}: package {package} holds no files")
+        raise StartError(f"no such file in the archive: {path}")
     return data
 
 
@@ -82,40 +79,16 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
     Raises
     ------
     StartError
-        Not DDL, no field at all, a name that begins with ``_`` (those are ours), two
-        names that differ in case only, or ``NOT NULL`` inside an array or a map,
-        where it could not be kept.
+        Not DDL, no field at all, a name that begins with ``_`` (those are ours), or two names that differ in case
+        only. The configuration refuses ``NOT NULL`` inside an array or a map, where it could not be kept.
     """
     try:
         schema = spark.createDataFrame([], ddl).schema
     except (ArithmeticException, ParseException) as error:  # the former for a decimal of more than 38 digits
         raise StartError(f"{name}: not a schema: {_first_line(error)}") from error
-    hidden = sorted(f.name for f in schema.fields if _hides_required(f.dataType))
-    if hidden:
-        raise StartError(f"{name}: NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}")
     return check_names(schema, name)
 
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-def _hides_required(kind: DataType, *, inside: bool = False) -> bool:
-    if isinstance(kind, ArrayType):
-        return _hides_required(kind.elementType, inside=True)
-    if isinstance(kind, MapType):
-        return _hides_required(kind.valueType, inside=True)
-    if isinstance(kind, StructType):
-        return any((inside and not f.nullable) or _hides_required(f.dataType, inside=inside) for f in kind)
-    return False
-
-
-def nullable(kind: StructType) -> StructType:
-    """The same schema with every field, at every level of structs, allowed to be null."""
-    return StructType(
-        [
-            StructField(f.name, nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType)
-            for f in kind.fields
-        ]
-    )

@@ -26,6 +26,7 @@ from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.record.errors import StartError
 from tests import orders
+from tests import protobuf as pb
 from tests.spark import test_decode
 
 CSV_DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, fare DECIMAL(9,2), flag BOOLEAN"
@@ -128,11 +129,6 @@ def test_csv_as_others_write_it(spark: SparkSession) -> None:
     assert bad["_stage"] == "decode"
 
 
-def test_csv_has_no_nested_columns(spark: SparkSession) -> None:
-    with pytest.raises(StartError, match="tags array<string>"):
-        CsvDecoder(parse_schema(spark, "a STRING, tags ARRAY<STRING>", "test.ddl"), COMMA)
-
-
 def test_text(spark: SparkSession) -> None:
     decoder = TextDecoder(parse_schema(spark, "line STRING", "test.ddl"))
     rows = decode(spark, decoder, ["ä\n\0".encode(), b"", None, b"\xc0\xaf"])
@@ -142,8 +138,6 @@ def test_text(spark: SparkSession) -> None:
         ("decode", "not UTF-8"),
     ]
     assert bytes(rows[3]["_bytes"]) == b"\xc0\xaf"
-    with pytest.raises(StartError, match="one STRING field"):
-        TextDecoder(parse_schema(spark, "a STRING, b STRING", "test.ddl"))
 
 
 FLIGHTS = [("AA", 1, 2.5, ["JFK", "LAX"]), (None, None, None, None), ("ä", 2, None, [])]
@@ -193,6 +187,17 @@ def test_avro(spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes])
         "one inside an array": (b"\0\0\0\x02\x02\x02\xff\0", "decode", "not UTF-8"),
     }
     assert faults(of_avro, decode(spark, of_avro, [p for p, _, _ in bad.values()]), bad) == {}
+
+
+def test_limits_are_set_in_the_jvm_that_decodes(
+    spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes]
+) -> None:
+    jvm: Any = spark._jvm
+    system = jvm.java.lang.System
+    name = "org.apache.avro.limits.string.maxLength"
+    system.clearProperty(name)
+    decode(spark, of_avro, data)
+    assert system.getProperty(name) == str(avro.LONGEST_VALUE)
 
 
 def framed(framing: str, identity: int | bytes, datum: bytes) -> bytes:
@@ -263,12 +268,7 @@ def test_avro_compressed_inside_glues_framing(
 
 
 REFUSED_AVRO = {
-    "no JSON": ("{", "not JSON"),
-    "no record": ('"string"', "a record with fields"),
-    "items of no bytes": (
-        json.dumps({**AVSC, "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]}),
-        "items take no bytes",
-    ),
+    "no JSON": ("{", "end-of-input"),
     "a record that holds itself": (
         json.dumps({**AVSC, "fields": [{"name": "next", "type": ["null", "Flight"]}]}), "recursive",
     ),
@@ -396,5 +396,5 @@ def check(name: str, payload: bytes, row: Row) -> None:
         assert row["line"].encode() == payload
     elif name == "protobuf":
         message = protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message
-        again = protobuf.reader(message)(payload)
+        again = pb.reader(message)(payload)
         assert (again["id"], again["title"], again["tags"]) == (row["id"], row["title"], row["tags"])

@@ -14,6 +14,7 @@ from millrace.etl.formats import protobuf
 from millrace.etl.formats.protobuf import SchemaError
 from millrace.etl.formats.protobuf_wire import WireError
 from tests import orders
+from tests import protobuf as pb
 from tests.spark.test_formats import spoiled
 
 
@@ -30,7 +31,7 @@ def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> Non
     fields = {
         name: descriptor.findFieldByName(name) for name in ("id", "title", "price", "paid", "signed", "fixed")
     }
-    read = protobuf.reader(protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message)
+    read = pb.reader(protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc").message)
     agreed = {"read": 0, "refused": 0, "stricter": 0}
 
     @hypothesis.settings(

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..schemas import nullable
+from ...record.tables import nullable
 from .rows import judged
 from .worker_batches import in_portions
 
@@ -32,10 +32,6 @@ class Decode(Protocol):
 
 MOST_VALUES = 1_000_000
 """Of what goes back in one of Arrow's batches, and one payload more: Python holds all of them, and Arrow a second time."""
-
-MOST_BYTES = 64 << 20
-"""Of payloads whose values go back in one of Arrow's batches: a column of text or bytes in it holds 2 GiB at most, and
-Spark cuts batches by their rows alone. Values are larger than their payload: a byte may be a number of 16."""
 
 
 def available() -> bool:
@@ -108,46 +104,16 @@ def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterab
 
 
 def _parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
-    """Decode a column in parts of so many bytes and values; each with the place where it begins."""
-    for start, end in within_bytes(payloads, MOST_BYTES):
-        answers: list[Decoded] = []
-        begin, held = start, 0
-        for payload in payloads[start:end].to_pylist():
-            if held > MOST_VALUES:
-                yield begin, answers
-                begin, answers, held = begin + len(answers), [], 0
-            answers.append(one(payload))
-            held += one.values
-        yield begin, answers
-
-
-def within_bytes(payloads: Any, most: int) -> Iterator[tuple[int, int]]:
-    """Cut a column of payloads into runs of so many bytes, or of one payload that is larger.
-
-    Parameters
-    ----------
-    payloads
-        Arrow's array.
-    most
-        Bytes of a run.
-
-    Returns
-    -------
-    Iterator
-        Where each run begins and ends; none of an empty column.
-    """
-    if payloads.nbytes <= most:
-        if len(payloads):
-            yield 0, len(payloads)
-        return
-    start = held = 0
-    for at, payload in enumerate(payloads):
-        size = len(payload.as_buffer() or b"")
-        if held + size > most and at > start:
-            yield start, at
-            start, held = at, 0
-        held += size
-    yield start, len(payloads)
+    """Decode a column in parts of so many values; each with the place where it begins."""
+    answers: list[Decoded] = []
+    begin = held = 0
+    for payload in payloads.to_pylist():
+        if held > MOST_VALUES:
+            yield begin, answers
+            begin, answers, held = begin + len(answers), [], 0
+        answers.append(one(payload))
+        held += one.values
+    yield begin, answers
 
 
 def _rows(make: Callable[[], Decode]) -> Callable[[bytearray | None], Decoded]:

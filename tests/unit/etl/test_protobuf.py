@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import hypothesis
 import pyarrow as pa
 import pytest
@@ -10,15 +12,15 @@ from pyspark.sql.types import StringType, StructType
 
 from millrace.etl.formats import protobuf, protobuf_descriptors
 from millrace.etl.formats.decoding import arrow
-from millrace.etl.formats.protobuf import SchemaError, reader
+from millrace.etl.formats.protobuf import SchemaError
 from millrace.etl.formats.protobuf_wire import WireError
 from millrace.etl.record.errors import StartError
 from tests import orders
 from tests import protobuf as pb
 
 ORDER = protobuf_descriptors.read(orders.DESCRIPTOR, orders.NAME, "order.desc")
-read = reader(ORDER)
-read_old = reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Old", "order.desc"))
+read = pb.reader(ORDER)
+read_old = pb.reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Old", "order.desc"))
 
 
 def test_columns_are_those_of_the_message() -> None:
@@ -88,7 +90,7 @@ def test_a_required_field_must_be_there() -> None:
 
 
 def test_an_entry_of_a_map_has_a_key_and_a_value_whatever_is_left_out() -> None:
-    read_shelf = reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc"))
+    read_shelf = pb.reader(protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc"))
     full = pb.number(1, 4) + pb.block(2, pb.block(1, "nails"))
     entries = [full, pb.block(2, pb.block(1, "nuts")), pb.number(1, 5)]
     assert read_shelf(b"".join(pb.block(1, each) for each in entries)) == {
@@ -132,20 +134,6 @@ def test_a_descriptor_that_does_not_fit_is_refused(name: str) -> None:
         protobuf_descriptors.read(data, message, "order.desc")
 
 
-def test_values_go_back_in_batches_of_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "MOST_BYTES", 40)
-    payloads = [None, *(pb.block(2, "x" * n) for n in (30, 1, 4, 50, 28)), b"\xff"]
-    batch = pa.record_batch([pa.array(range(7)), pa.array(payloads, pa.binary())], ["n", "payload"])
-    answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
-    # One without a row, as Spark may send it.
-    parts = list(arrow._columns(protobuf._Each(ORDER), answer)([batch, batch.slice(0, 0)]))
-    assert [part["n"].to_pylist() for part in parts] == [[0, 1, 2], [3], [4], [5, 6]]
-    found = [
-        row["record"] and row["record"]["title"] for part in parts for row in part["_answer"].to_pylist()
-    ]
-    assert found == [None, "x" * 30, "x", "x" * 4, "x" * 50, "x" * 28, None]
-
-
 LINES = protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc")
 """A message that holds others, of which an empty one takes two bytes."""
 
@@ -153,7 +141,7 @@ LINES = protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc")
 def test_a_payload_comes_to_so_many_values_at_most() -> None:
     wide = pb.block(9, b"\x02" * 1_000_000)
     for message, payload in ((LINES, b"\x0a\x00" * 300_000), (ORDER, wide)):
-        one = protobuf._Each(message)()
+        one = protobuf.reading(message)
         assert one(payload)[1:] == ("decode", "more than 1,000,000 values")
         assert one.values <= protobuf.MOST_VALUES + 1_000_000
         assert one(b"")[1:] == (None, None), "the next one starts from the beginning"
@@ -167,7 +155,8 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     payloads = [pb.block(9, b"\x02" * n) for n in (70, 1, 20, 3, 200, 4)]
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
     answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
-    parts = list(arrow._columns(protobuf._Each(ORDER), answer)([batch]))
-    assert [part["n"].to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5]]
+    # One without a row, as Spark may send it.
+    parts = list(arrow._columns(partial(protobuf.reading, ORDER), answer)([batch, batch.slice(0, 0)]))
+    assert [part["n"].to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5], []]
     found = [row["record"]["sizes"] for part in parts for row in part["_answer"].to_pylist()]
     assert found == [[1] * n for n in (70, 1, 20, 3, 200, 4)]
