@@ -8,7 +8,6 @@ tells where this and other habits of theirs can lose records, and what is done a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -46,14 +45,11 @@ FURTHER = 5
 RIGHT = 10
 """After so many batches within their bound, shards are expected to advance half as far again."""
 
-CALLS = 10
-"""Shards that are asked at once; a shard takes five calls a second (Kinesis service limits)."""
-
 FEWEST_IN_SET = 11
 """From so many values on Spark looks into a set, by code that is the same for each (``spark.sql.optimizer.inSetConversionThreshold``)."""
 
-Horizon = Callable[[str], str | None]
-"""Shard id to the sequence number of the oldest record that the shard still has; None for no record."""
+Horizon = Callable[[Collection[str]], Mapping[str, str | None]]
+"""Ids of shards to the sequence numbers of the oldest records that they still have; None for no record."""
 
 _NOWHERE = Positions.of(None)
 
@@ -312,8 +308,7 @@ class KinesisGuard(LegGuard):
     def _check_horizon(self, positions: Mapping[str, str]) -> None:
         if self.horizon is None or not positions:
             return
-        with ThreadPoolExecutor(min(CALLS, len(positions)), "horizon") as pool:
-            oldest = dict(zip(positions, pool.map(self.horizon, positions), strict=True))
+        oldest = self.horizon(positions)
         trimmed = {s: o for s, o in oldest.items() if o is None or int(o) > int(positions[s])}
         if trimmed:
             listed = ", ".join(
