@@ -221,16 +221,11 @@ def admin(
         The brokers do not answer, or refuse.
     """
     jvm: Any = spark._jvm
-    unit = jvm.java.util.concurrent.TimeUnit.SECONDS
-    with closing(lambda: open_admin(spark, connecting, seconds), jvm.java.time.Duration.ZERO) as client:
-        yield client, lambda future: future.get(seconds, unit)
-
-
-def open_admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> Any:
-    """As :func:`admin`, for the caller to close."""
-    jvm: Any = spark._jvm
+    create = jvm.org.apache.kafka.clients.admin.AdminClient.create
     patience = {"request.timeout.ms": str(seconds * 500), "default.api.timeout.ms": str(seconds * 1000)}
-    return jvm.org.apache.kafka.clients.admin.AdminClient.create(properties(connecting) | patience)
+    unit = jvm.java.util.concurrent.TimeUnit.SECONDS
+    with closing(lambda: create(properties(connecting) | patience), jvm.java.time.Duration.ZERO) as client:
+        yield client, lambda future: future.get(seconds, unit)
 
 
 def properties(connecting: Mapping[str, str]) -> dict[str, str]:

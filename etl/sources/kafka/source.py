@@ -149,8 +149,6 @@ class KafkaSource(Source):
         reached = connection.resolved(self.bound(context.job, context.query, context.binds))
         connection.sign_in(context.spark, reached)
         watch = topic_state.watch(context.spark, self, reached)
-        if watch is not None:
-            watch.at_start()
         opened = partial(topics.read, context.spark, leg, reached, partitions=context.partitions)
         return Leg(opened, watch=watch)
 
