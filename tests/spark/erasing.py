@@ -142,7 +142,8 @@ class Shop:
         """Lay a request before the job."""
         place = self.folder / "_millrace" / "erase"
         place.mkdir(parents=True, exist_ok=True)
-        request = {"id": name, "where": where, "apply": apply, "by": "me", "asked_at": "now", **more}
+        asked = {"id": name, "where": where, "apply": apply, "by": "me", "asked_at": "now"}
+        request = {**asked, "keep_condition": False, "left_out": [], **more}
         (place / "request.json").write_text(json.dumps(request))
 
     def step(self, name: str = "e1") -> dict[str, Any]:

@@ -110,8 +110,6 @@ def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.Captur
         ('{"version": 2}', (), "version 2; this core reads version 1"),
         (json.dumps({"version": 1}), (), "settings: expected an object"),
         (document(extra=1), (), "unknown keys extra"),
-        (document(queries=[]), (), "no query"),
-        (document(queries=[LAND, LAND]), (), "queries named twice: land"),
         (document(), ("--bind", "kafka.other.bootstrap=x"), "--bind kafka.other.bootstrap"),
         (document(), ("--bind", "kafka.main.password=x"), "--bind kafka.main.password"),
     ],
