@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -61,20 +61,28 @@ class RouteSettings:
 
 
 @dataclass(frozen=True)
-class LandSettings:
-    """A query that writes every record to a landing table (``database.table``)."""
+class Routed:
+    """A query that reads topics or streams."""
 
-    kind: Literal["land", "route"]
     name: str
     routes: tuple[RouteSettings, ...]
-    table: str
-    trigger_seconds: float
-    repartition: int | None
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What it reads; several routes may be topics of one pattern."""
-        return _once(route.source for route in self.routes)
+        """What it reads, each once: several routes may be topics of one pattern."""
+        found = [route.source for route in self.routes]
+        # By comparison: those with offsets cannot be hashed.
+        return tuple(source for place, source in enumerate(found) if source not in found[:place])
+
+
+@dataclass(frozen=True)
+class LandSettings(Routed):
+    """A query that writes every record to a landing table (``database.table``)."""
+
+    kind: Literal["land", "route"]
+    table: str
+    trigger_seconds: float
+    repartition: int | None
 
 
 @dataclass(frozen=True)
@@ -186,7 +194,7 @@ class DirectRouteSettings(RouteSettings):
 
 
 @dataclass(frozen=True)
-class DirectSettings:
+class DirectSettings(Routed):
     """A query from topics or streams whose batches replay, read once, each through a transform into a sink, without a landing table.
 
     Attributes
@@ -196,16 +204,10 @@ class DirectSettings:
     """
 
     kind: Literal["direct", "direct-route"]
-    name: str
     routes: tuple[DirectRouteSettings, ...]
     dead_letters: str
     trigger_seconds: float
     repartition: int | None
-
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """What it reads; several routes may be topics of one pattern."""
-        return _once(route.source for route in self.routes)
 
 
 QuerySettings = LandSettings | DeriveSettings | DirectSettings
@@ -320,12 +322,3 @@ def _with_routes(query: Any) -> Any:
     own = {key: value for key, value in query.items() if key in mine}
     others = {key: value for key, value in query.items() if key not in mine}
     return {**others, "routes": [{"name": None, "origin": None, **own}]}
-
-
-def _once(sources: Iterable[Source]) -> tuple[Source, ...]:
-    """Each of them once; by comparison, as those with offsets cannot be hashed."""
-    found: list[Source] = []
-    for source in sources:
-        if source not in found:
-            found.append(source)
-    return tuple(found)

@@ -70,7 +70,7 @@ class Shop:
     def _job(self) -> JobSettings:
         names = [f"{t.database}.{t.name}" for t in (self.landing, self.sink)]
         route = RouteSettings(None, None, KAFKA, JsonFormat(), "t.ddl", None, ())
-        land = LandSettings("land", "land-orders", (route,), names[0], 1.0, None)
+        land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
         settings = DeriveSettings(
             "derive", "orders", names[0], (), None, IcebergSinkSettings("iceberg", names[1]), 0.1, None
         )

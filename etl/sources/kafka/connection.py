@@ -90,8 +90,6 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
     """
     if connection.bootstrap_servers:
         return connection.bootstrap_servers
-    if not connection.cluster:
-        raise StartError("a Kafka connection names neither bootstrap servers nor a cluster")
     with as_start_error(f"MSK cluster {connection.cluster}"):
         kafka = client or _msk_client()
         clusters = kafka.list_clusters_v2(ClusterNameFilter=connection.cluster)["ClusterInfoList"]

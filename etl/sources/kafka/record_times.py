@@ -206,7 +206,7 @@ def timed(
         if not topics:
             mixed = True
             continue
-        asked = partial(connection.connecting, topics[0].bound(job, query.name, binds))
+        asked = partial(connection.connecting, topics[0].bound(job, binds))
         legs.append(Leg(topics, Checkpoint(query.checkpoint, place), asked, settings.repartition))
     return replace(query, handle=Timed(query.handle, tuple(legs), mixed, query.name, report))
 

@@ -21,7 +21,7 @@ from ...record.errors import LossError, ReopenError, StartError, UnansweredError
 from ...record.tables import Table
 from .. import arrival_ranges
 from ..arrival_ranges import Range
-from ..base import LegGuard
+from ..base import LegGuard, not_landed
 from .closed_shards import SPLIT_AGGREGATE, Positions, Records, enveloped
 
 if TYPE_CHECKING:
@@ -255,34 +255,22 @@ class KinesisGuard(LegGuard):
         if not positions:
             return
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
-        found = rows.where(F.col("_position").isin(sorted(positions.values())))
         # Rows of the last batch were landed after the batch before was committed, and files know when theirs
         # were. Only what another checkpoint landed long ago is looked for in the whole table.
         earlier = self.checkpoint.committed_at(spark, batch_id - 2) if batch_id > 1 else None
-        recent = [] if earlier is None else [found.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
+        recent = [] if earlier is None else [rows.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
         missing = dict(positions)
-        for looked_up in (*recent, found):
-            landed = (
-                looked_up.groupBy("_position").agg(F.expr("min(unix_micros(_arrived_at)) AS at")).collect()
-            )
-            held = {row["_position"]: row["at"] for row in landed}
+        for looked_up in (*recent, rows):
+            held = _arrivals(looked_up, positions.values())
             missing = {k: v for k, v in positions.items() if v not in held}
             if not missing:
-                arrived = {k: datetime.fromtimestamp(held[p] / 1e6, tz=UTC) for k, p in positions.items()}
+                arrived = {k: held[p] for k, p in positions.items()}
                 self._not_before |= arrived
                 self.oldest = min(arrived.values())
                 self.steps = {self._step(at - SLACK) for at in arrived.values()}
                 self._read_since = None if earlier is None else earlier - CLOCKS
                 return
-        raise self._not_landed(missing)
-
-    def _not_landed(self, positions: Mapping[str, str]) -> LossError:
-        listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
-        return LossError(
-            f"stream {self.source.stream}: this batch continues at {listed}, but of these positions some are not in "
-            f"{self.table}: what the connector read last was not landed. A new checkpoint reads the stream "
-            "again, and lands what is missing once"
-        )
+        raise not_landed({f"{self.source.name}/{shard}": at for shard, at in missing.items()}, [self.table])
 
     def _near_the_end(
         self, spark: SparkSession, positions: Mapping[str, str], threshold: datetime
