@@ -9,6 +9,7 @@ import pytest
 
 from millrace.etl.launch.document import Arguments, ReplayRequest, parse_arguments, read_document
 from millrace.etl.record.errors import StartError
+from tests.documents import in_one_route
 
 LAND: dict[str, Any] = {
     "kind": "land",
@@ -45,7 +46,7 @@ SETTINGS: dict[str, Any] = {
     "connections": {
         "main": {"kind": "msk", "cluster": "c", "bootstrap_servers": None, "authentication": "iam"}
     },
-    "queries": [LAND],
+    "queries": [in_one_route(LAND)],
 }
 
 
