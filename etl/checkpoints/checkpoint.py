@@ -182,6 +182,33 @@ class Checkpoint:
             return None
 
 
+def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
+    """States of a table that a query which derives from it has read last.
+
+    Parameters
+    ----------
+    reader
+        The query's checkpoint.
+    metadata
+        The table, as Iceberg's Java object.
+
+    Returns
+    -------
+    list or None
+        Iceberg's snapshots: of a self-join several, none where it is not known; None for a query that never began.
+    """
+    checkpoint = Checkpoint(reader)
+    if not checkpoint.begun(spark):
+        return None
+    try:
+        positions = checkpoint.positions(spark) or ()
+    except ValueError:
+        return []  # damaged, as its reader will say
+    known = (metadata.snapshot(int(at.get("snapshot_id", -1))) for at in positions if isinstance(at, dict))
+    # A join's other table has states of its own, whose ids do not meet.
+    return [state for state in known if state is not None]
+
+
 def parse_offset(log: str, place: int = 0) -> Any:
     """A source's offset in an offset log entry; None for ``-`` (no data yet)."""
     return _offset(_sources(log)[place])

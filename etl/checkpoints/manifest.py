@@ -178,7 +178,8 @@ def of(
         settings = (conf(PROVIDER), conf(PARTITIONS))
         state = State(kept.watermark.time, kept.key, kept.distinct, joined, *settings)
     ends = _ends(query)
-    schemas = {path: schema_text(path) for path in sorted(set(_schemas(query)))}
+    paths = {route.schema for route in getattr(query, "routes", ())}
+    schemas = {path: schema_text(path) for path in sorted(paths)}
     transforms = sorted({t for end in ends.values() if (t := getattr(end, "transform", None)) is not None})
     return Manifest(
         engine=job.engine.kind,
@@ -331,10 +332,7 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
 
 def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]:
     if isinstance(query, DeriveSettings):
-        tables = [query.source_table]
-        if query.state is not None and query.state.join is not None:
-            tables.append(query.state.join.source_table)
-        return tuple(Leg("iceberg", table) for table in tables)
+        return tuple(Leg("iceberg", table) for table in query.landings)
     return tuple(
         Leg(
             leg[0].connector(job.engine, spark),
@@ -357,10 +355,6 @@ def _sink(end: Any) -> str:
         return f"iceberg {end.table}"
     by = f" by {', '.join(end.latest_by)}" if isinstance(end, DeriveSettings) and end.latest_by else ""
     return f"{end.sink.target}{by}"
-
-
-def _schemas(query: QuerySettings) -> list[str]:
-    return [route.schema for route in getattr(query, "routes", ())]
 
 
 def _source(transform: str) -> str | None:

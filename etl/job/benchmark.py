@@ -71,8 +71,6 @@ class Schedule:
 
     Attributes
     ----------
-    version
-        Of this format.
     queries
         A query that reads a topic, and those that derive from its table, one after the other.
     topic_partitions
@@ -81,7 +79,6 @@ class Schedule:
         URL that the measurements are written to.
     """
 
-    version: int
     queries: tuple[str, ...]
     topic_partitions: int
     result: str
@@ -100,12 +97,12 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
         It is not there, or not one.
     """
     try:
-        schedule = typed_json.read(Schedule, json.loads(hadoop.read_text(spark, url)), "schedule")
+        text = hadoop.read_text(spark, url)
+        schedule: Schedule = typed_json.read_versioned(Schedule, text, "schedule", VERSION)
     except (OSError, ValueError) as error:
         raise StartError(f"--benchmark {url}: {error}") from error
-    assert isinstance(schedule, Schedule)
-    if schedule.version != VERSION or not schedule.runs or not schedule.queries:
-        raise StartError(f"--benchmark {url}: version {VERSION} with queries and runs is wanted")
+    if not schedule.runs or not schedule.queries:
+        raise StartError(f"--benchmark {url}: queries and runs are wanted")
     return schedule
 
 
@@ -177,22 +174,14 @@ class Benchmark:
             route.name is not None or route.source.from_start(1, 1, 1) is None for route in first.routes
         ):
             raise StartError(f"query {first.name}: one that reads one Kafka topic can be measured")
-        found = []
-        for place, query in enumerate(chain):
-            if place > 0 and not isinstance(query, DeriveSettings):
-                raise StartError(f"query {query.name}: only queries that derive from {first.name} go with it")
-            if isinstance(query, DeriveSettings) and (
-                not isinstance(first, LandSettings) or query.source_table != first.table
-            ):
-                raise StartError(f"query {query.name}: it does not derive from the table of {first.name}")
+        for query in chain:
             if not isinstance(query, LandSettings):
                 sink = query.sink if isinstance(query, DeriveSettings) else query.routes[0].sink
                 if sink.lake_table is None:
                     raise StartError(
                         f"query {query.name}: sink {sink.kind} is not measured: an iceberg table is"
                     )
-            found.append(query)
-        return tuple(found)
+        return chain
 
     def _run(
         self, chain: Sequence[LandSettings | DirectSettings | DeriveSettings], run: Run, partitions: int

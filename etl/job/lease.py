@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlparse
 
-from ..record.errors import SinkError, StartError
+from ..record.errors import StartError
 from ..services import aws
 
 FOLDER = "_millrace"
@@ -279,12 +279,7 @@ class S3Lease:
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Call S3 at the start: wait while it is busy, and say it once where it refuses."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            return aws.patiently(call, aws.at_start())
-        except (BotoCoreError, ClientError, SinkError) as error:
-            raise StartError(f"the lease s3://{self.bucket}/{self.key}: {error}") from error
+        return aws.asked_at_start(f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call())
 
     def _once(self, call: Callable[[], Any]) -> Any:
         """Call S3 and take no answer for None."""

@@ -16,8 +16,8 @@ from ..queries import open_sources as sources
 from ..queries.components import await_landing, composition, derived, lanes, prepared, source_table, written
 from ..queries.derive import Deriver
 from ..queries.direct import Director
-from ..queries.land import Lander
-from ..record import batch_accounts
+from ..queries.land import Lander, table_schema
+from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.query import Query
 from ..record.tables import Table
@@ -91,7 +91,7 @@ def _read(
     decoder = routes.query_decoder(spark, query.routes)
     table = Table.of(job.catalog, query.table if isinstance(query, LandSettings) else query.dead_letters)
     read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
-    sources.landing_table(spark, table, decoder, report)
+    tables.ensure(spark, table, table_schema(decoder.schema), report=report)
     handler: Lander | Director
     if isinstance(query, LandSettings):
         handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)

@@ -74,12 +74,10 @@ class Retries:
 
 @dataclass
 class _Running:
-    name: str
-    handle: BatchHandler
+    spec: Query
     stopping: threading.Event
     lease: Lease | None = None
     query: StreamingQuery | None = None
-    spec: Query | None = None
     error: BaseException | None = None
     failed_batch: int | None = None
     attempts: int = 0
@@ -91,10 +89,10 @@ class _Running:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         # A batch that has begun is finished; the next one is left to the next start.
         if self.stopping.is_set():
-            raise StopRequestedError(self.name)
+            raise StopRequestedError(self.spec.name)
         try:
             fence.check(self.lease)
-            self.handle(batch, batch_id)
+            self.spec.handle(batch, batch_id)
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id
             raise
@@ -161,7 +159,7 @@ class Supervisor:
         failed = False
         try:
             for query in queries:
-                one = _Running(query.name, query.handle, self._stopping, self.lease, spec=query)
+                one = _Running(query, self._stopping, self.lease)
                 try:
                     one.query = self._start(query, one)
                 except (CapturedException, Py4JJavaError) as error:
@@ -197,7 +195,7 @@ class Supervisor:
 
         def tell(error: LeaseLostError) -> None:
             # None is running while the first is still being started.
-            for where in [{"query": one.name, **one.where} for one in running] or [{}]:
+            for where in [{"query": one.spec.name, **one.where} for one in running] or [{}]:
                 self.report.failed(error, **where)
 
         return Fence(self.lease, tell, self.kill or fence.killer(self.spark), self.end_seconds)
@@ -265,7 +263,6 @@ class Supervisor:
 
     def _check(self, one: _Running) -> None:
         """Look at the source of a query that runs; what it would leave unread ends the query."""
-        assert one.spec is not None
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
                 one.checked_at = time.monotonic()
@@ -275,7 +272,7 @@ class Supervisor:
             return
         error, one.look = one.look.exception(), None
         if isinstance(error, UnansweredError):
-            self.report.emit("unchecked", query=one.name, error=str(error))
+            self.report.emit("unchecked", query=one.spec.name, error=str(error))
         elif error is not None:
             _end(one)
             # Behind it: the current batch was cut short, and has said so.
@@ -294,7 +291,7 @@ class Supervisor:
         one.again_at = time.monotonic() + wait
         self.report.emit(
             "retrying",
-            query=one.name,
+            query=one.spec.name,
             **one.where,
             attempt=one.attempts,
             of=self.retries.most,
@@ -306,22 +303,22 @@ class Supervisor:
 
     def _reopen(self, one: _Running) -> bool:
         """Start a query again on its checkpoint; its current batch is planned, not landed, and comes again."""
-        assert one.spec is not None
         if one.spec.reopen is None or self._stopping.is_set():
             return False
-        self.report.emit("reopened", query=one.name, why=str(one.error))
+        self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
     def _start_after_lost_progress(self, one: _Running) -> bool:
         """Start a query again that Spark ended after a batch was committed; an attempt is not counted for it."""
         if one.error is None or self._stopping.is_set() or LOST_PROGRESS not in whole_text(one.error):
             return False
-        self.report.emit("reopened", query=one.name, why="Spark lost the progress of a batch that came again")
+        self.report.emit(
+            "reopened", query=one.spec.name, why="Spark lost the progress of a batch that came again"
+        )
         return self._start_again(one)
 
     def _start_again(self, one: _Running) -> bool:
         """Start a query on its checkpoint: its last batch comes again. An error is found by the next look."""
-        assert one.spec is not None
         one.again_at = one.error = one.failed_batch = None
         try:
             one.query = self._start(replace(one.spec, rows=_rows(one.spec)), one)
@@ -329,12 +326,12 @@ class Supervisor:
             one.error = error
             return False
         if self.monitor is not None:
-            self.monitor.watch(one.name, SparkFeed(self.spark, one.query))
+            self.monitor.watch(one.spec.name, SparkFeed(self.spark, one.query))
         return True
 
     def _fail(self, one: _Running) -> bool:
         assert one.error is not None
-        self.report.failed(one.error, query=one.name, **one.where)
+        self.report.failed(one.error, query=one.spec.name, **one.where)
         self._stopping.set()
         return True
 

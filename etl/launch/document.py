@@ -26,9 +26,6 @@ _BINDS = (
     "metrics.file",
     "secretsmanager.endpoint",
 )
-_TEXTS = {"region": re.compile("[a-z0-9-]+"), "name": re.compile("[A-Za-z0-9._-]*")}
-"""What a document says beside its settings and the core reads: it goes into the environment, and into names of metrics."""
-
 _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|authentication)")
 
 
@@ -185,9 +182,8 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
     Raises
     ------
     StartError
-        Not a document of this version, settings that this core does not know, two
-        queries of one name, a bind for nothing, or an unknown argument (Glue passes its own
-        arguments on to the script, so there they are let pass).
+        Not a document of this version, settings that this core does not know, a bind for nothing, or an
+        unknown argument (Glue passes its own arguments on to the script, so there they are let pass).
     """
     where = arguments.document
     try:
@@ -197,12 +193,6 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
     found = document.get("version") if isinstance(document, dict) else None
     if type(found) is not int or found != DOCUMENT_VERSION:
         raise StartError(f"{where}: version {found!r}; this core reads version {DOCUMENT_VERSION}")
-    for key, allowed in _TEXTS.items():
-        text_or_none = document.get(key)
-        if text_or_none is not None and not (
-            isinstance(text_or_none, str) and allowed.fullmatch(text_or_none)
-        ):
-            raise StartError(f"{where}: {key}: expected {allowed.pattern}, found {text_or_none!r}")
     try:
         job = settings.parse(document.get("settings"))
     except SettingsError as error:
@@ -211,10 +201,6 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
         job = dataclasses.replace(job, engine=engine_kinds.of(arguments.engine))
     if arguments.unknown and not job.engine.ADDS_ARGUMENTS:
         raise StartError(f"unknown arguments: {' '.join(arguments.unknown)}")
-    names = [q.name for q in job.queries]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice or not names:
-        raise StartError(f"{where}: " + (f"queries named twice: {', '.join(twice)}" if twice else "no query"))
     for name in arguments.binds:
         match = _KAFKA_BIND.fullmatch(name)
         if name not in _BINDS and not (match and match["connection"] in job.connections):

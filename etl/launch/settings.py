@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from . import typed_json
@@ -61,20 +61,28 @@ class RouteSettings:
 
 
 @dataclass(frozen=True)
-class LandSettings:
-    """A query that writes every record to a landing table (``database.table``)."""
+class Routed:
+    """A query that reads topics or streams."""
 
-    kind: Literal["land", "route"]
     name: str
     routes: tuple[RouteSettings, ...]
-    table: str
-    trigger_seconds: float
-    repartition: int | None
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What it reads; several routes may be topics of one pattern."""
-        return _once(route.source for route in self.routes)
+        """What it reads, each once: several routes may be topics of one pattern."""
+        found = [route.source for route in self.routes]
+        # By comparison: those with offsets cannot be hashed.
+        return tuple(source for place, source in enumerate(found) if source not in found[:place])
+
+
+@dataclass(frozen=True)
+class LandSettings(Routed):
+    """A query that writes every record to a landing table (``database.table``)."""
+
+    kind: Literal["land", "route"]
+    table: str
+    trigger_seconds: float
+    repartition: int | None
 
 
 @dataclass(frozen=True)
@@ -186,7 +194,7 @@ class DirectRouteSettings(RouteSettings):
 
 
 @dataclass(frozen=True)
-class DirectSettings:
+class DirectSettings(Routed):
     """A query from topics or streams whose batches replay, read once, each through a transform into a sink, without a landing table.
 
     Attributes
@@ -196,22 +204,14 @@ class DirectSettings:
     """
 
     kind: Literal["direct", "direct-route"]
-    name: str
     routes: tuple[DirectRouteSettings, ...]
     dead_letters: str
     trigger_seconds: float
     repartition: int | None
 
-    @property
-    def sources(self) -> tuple[Source, ...]:
-        """What it reads; several routes may be topics of one pattern."""
-        return _once(route.source for route in self.routes)
-
 
 QuerySettings = LandSettings | DeriveSettings | DirectSettings
-"""Told apart by ``kind``; documents name a land or direct query with routes by one of its own."""
-
-_ROUTE = {"land": RouteSettings, "direct": DirectRouteSettings}
+"""Told apart by ``kind``; a land or direct query that was written with routes has one of its own."""
 
 
 @dataclass(frozen=True)
@@ -284,48 +284,11 @@ def parse(document: Any) -> JobSettings:
     etl.launch.typed_json.SettingsError
         An unknown or missing key or a value of the wrong type, with its path.
     """
-    queries = document.get("queries") if isinstance(document, dict) else None
-    written = queries if isinstance(queries, list) else []
-    if isinstance(queries, list):
-        document = {**document, "queries": [_with_routes(query) for query in queries]}
-    try:
-        settings = typed_json.read(JobSettings, document, "settings")
-    except typed_json.SettingsError as error:
-        said = str(error)
-        for place, query in enumerate(written):
-            if isinstance(query, dict) and "routes" not in query:
-                said = said.replace(f"queries[{place}].routes[0]", f"queries[{place}]")
-        raise typed_json.SettingsError(said) from error
-    assert isinstance(settings, JobSettings)
+    settings: JobSettings = typed_json.read(JobSettings, document, "settings")
     for place, query in enumerate(settings.queries):
-        routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):
             raise typed_json.SettingsError(
                 f"settings.queries[{place}]: a direct query needs a source that gives a batch again as it was, and "
                 f"{query.sources[0].kind!r} does not"
             )
-        if any((route.name is None) != (query.kind in _ROUTE) for route in routes):
-            raise typed_json.SettingsError(
-                f"settings.queries[{place}].routes: not those of kind {query.kind!r}"
-            )
     return settings
-
-
-def _with_routes(query: Any) -> Any:
-    """A query as documents write it that has no routes: one route, without a name."""
-    route = _ROUTE.get(str(query.get("kind"))) if isinstance(query, dict) else None
-    if route is None or "routes" in query:
-        return query
-    mine = {each.name for each in fields(route)} - {"name", "origin"}
-    own = {key: value for key, value in query.items() if key in mine}
-    others = {key: value for key, value in query.items() if key not in mine}
-    return {**others, "routes": [{"name": None, "origin": None, **own}]}
-
-
-def _once(sources: Iterable[Source]) -> tuple[Source, ...]:
-    """Each of them once; by comparison, as those with offsets cannot be hashed."""
-    found: list[Source] = []
-    for source in sources:
-        if source not in found:
-            found.append(source)
-    return tuple(found)

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from ..record.errors import StartError
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -112,6 +110,7 @@ class Source(ABC):
             The job lacks what it takes, or is not let in.
         """
 
+    @abstractmethod
     def identity(
         self,
         leg: Sequence[Self],
@@ -119,9 +118,8 @@ class Source(ABC):
         job: JobSettings,
         query: QuerySettings,
         binds: Mapping[str, str],
-    ) -> Identity | None:
-        """What tells its leg from others of the same names; None where nothing does."""
-        return None
+    ) -> Identity:
+        """What tells its leg from others of the same names."""
 
     @classmethod
     def handled(
@@ -152,6 +150,7 @@ class Source(ABC):
         """
         return None
 
+    @abstractmethod
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
         """What reads a range of time of it.
 
@@ -160,9 +159,6 @@ class Source(ABC):
         StartError
             It cannot be read by time.
         """
-        raise StartError(
-            f"--backfill {query} --from stream: {self.name} cannot be read by time: use a land query of another name"
-        )
 
     def from_start(self, limit: int, partitions: int, of: int) -> Self | None:
         """The same from its beginning, to be measured; None where it cannot be read so.

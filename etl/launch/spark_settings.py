@@ -40,11 +40,9 @@ def prepare(spark: SparkSession, job: JobSettings) -> None:
     Raises
     ------
     StartError
-        The catalog is not configured, or speculation is on with a source whose batches do not
-        replay: of two attempts at a task each would read other records.
+        Speculation is on with a source whose batches do not replay: of two attempts at a task each would read
+        other records.
     """
-    if spark.conf.get(f"spark.sql.catalog.{job.catalog}", None) is None:
-        raise StartError(f"Spark setting spark.sql.catalog.{job.catalog} is missing: where are the tables?")
     once = {q.name: s.kind.title() for q in job.queries for s in q.sources if not s.REPLAYS}
     if once and (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
         read = ", ".join(dict.fromkeys(once.values()))

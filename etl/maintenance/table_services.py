@@ -19,7 +19,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import read_states
 from ..checkpoints.initial_snapshot import beginning
 from ..record import batch_accounts
 from ..record.batch_accounts import Reporter
@@ -236,24 +236,11 @@ class Expiry(TableTask):
 
     def _needed(self, spark: SparkSession, reader: str) -> datetime | None:
         """When the state was committed that a reader has read last; the epoch where that is not known."""
-        checkpoint = Checkpoint(reader)
-        if not checkpoint.begun(spark):
-            return None
-        try:
-            positions = checkpoint.positions(spark)
-        except ValueError:
-            positions = None  # damaged, as its reader will say
-        metadata = self.table.metadata(spark)
-        if positions is None:
-            return datetime.fromtimestamp(0, tz=UTC)
-        found = [
-            _committed(snapshot)
-            for offset in positions
-            if isinstance(offset, dict)
-            and (snapshot := metadata.snapshot(int(offset.get("snapshot_id", -1)))) is not None
-        ]
-        # A join's other table has states of its own, whose ids do not meet.
-        return min(found, default=datetime.fromtimestamp(0, tz=UTC))
+        states = read_states(spark, reader, self.table.metadata(spark))
+        return None if states is None else min(map(_committed, states), default=_EPOCH)
+
+
+_EPOCH = datetime.fromtimestamp(0, tz=UTC)
 
 
 def _committed(snapshot: Any) -> datetime:

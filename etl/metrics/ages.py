@@ -1,7 +1,7 @@
 """When the records of a batch arrived: taken inside the batch's own action, read from Spark's progress.
 
 The summary is Spark's own quantile sketch (``percentile_approx``, after Greenwald and Khanna), which
-Spark merges over the tasks of a batch; :mod:`etl.metrics.sketch` puts batches together.
+Spark merges over the tasks of a batch; CloudWatch puts batches together.
 """
 
 from __future__ import annotations

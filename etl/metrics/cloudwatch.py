@@ -1,23 +1,22 @@
 """CloudWatch: the metrics of all of a job's queries by ``PutMetricData``, a call for each interval.
 
 Of the API (``PutMetricData`` and ``MetricDatum``, CloudWatch API reference): a call holds at most 1,000 data and 1 MiB, a
-datum at most 150 different values, each with how often it came. Percentiles are worked out of them.
+datum at most 150 different values, each with how often it came, which may be a fraction. Percentiles are worked out of them.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from ..record.batch_accounts import Reporter
-from ..record.errors import StartError
-from ..services import bundled
-from ..services.aws import as_start_error
-from . import sketch
+from ..record.errors import SinkError, StartError
+from ..services import aws
+from ..services.backoff import START_SECONDS, Backoff
 from .catalogue import BY_NAME, PREFIX
 from .progress import Sample
 
@@ -62,27 +61,19 @@ class CloudWatch:
             CloudWatch, or the way there, refused some.
         """
         try:
-            with as_start_error("CloudWatch takes no metrics"):
-                if self._client is None:
-                    self._client = self._connected()
+            with aws.as_start_error("CloudWatch takes no metrics"):
+                # Nobody waits for a call but those behind it in the same queue.
+                self._client = self._client or aws.client("cloudwatch", self.region, None, (5, 10))
                 for data in calls(self.job, samples):
-                    self._client.put_metric_data(Namespace=f"{PREFIX}/{self.job}", MetricData=data)
-        except StartError as error:
+                    namespace = f"{PREFIX}/{self.job}"
+                    sent = partial(self._client.put_metric_data, Namespace=namespace, MetricData=data)
+                    aws.patiently(sent, Backoff("CloudWatch", patience=START_SECONDS))
+        except (StartError, SinkError) as error:
             reason = str(error)
             if reason not in self._told:
                 self._told.add(reason)
                 self.report.emit("metrics_unsent", error=reason)
             raise OSError(reason) from error
-
-    def _connected(self) -> Any:
-        boto3 = bundled.boto3("to send metrics")
-        from botocore.config import Config
-
-        # Nobody waits for a call but those behind it in the same queue.
-        patience = Config(
-            connect_timeout=5, read_timeout=10, retries={"mode": "standard", "total_max_attempts": 4}
-        )
-        return boto3.client("cloudwatch", region_name=self.region, config=patience)
 
 
 def calls(job: str, samples: Sequence[Sample]) -> Iterator[list[dict[str, Any]]]:
@@ -94,11 +85,6 @@ def calls(job: str, samples: Sequence[Sample]) -> Iterator[list[dict[str, Any]]]
         Deployed name of the job, the dimension ``job``.
     samples
         Of any queries; those of one query and minute are put together.
-
-    Raises
-    ------
-    ValueError
-        A value that is no number.
     """
     call: list[dict[str, Any]] = []
     numbers = 0
@@ -128,25 +114,18 @@ def _data(job: str, samples: Sequence[Sample]) -> Iterator[dict[str, Any]]:
                     "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
                     "Timestamp": at,
                     "Values": [value for value, _ in part],
-                    "Counts": [count for _, count in part],
+                    "Counts": [round(count, 3) for _, count in part],
                     "Unit": BY_NAME[name].unit,
                 }
 
 
-def _values(samples: Sequence[Sample]) -> Mapping[str, Mapping[float, int]]:
-    """Each metric's values, and how often each came."""
-    values: dict[str, Counter[float]] = {}
+def _values(samples: Sequence[Sample]) -> Mapping[str, Mapping[float, float]]:
+    """Each metric's values, and how often each came; milliseconds, and thousandths of a record, are enough."""
+    values: dict[str, defaultdict[float, float]] = defaultdict(lambda: defaultdict(float))
     for sample in samples:
         for name, value in sample.values.items():
-            values.setdefault(name, Counter())[_short(value)] += 1
-    ages = [sample.ages for sample in samples if sample.ages is not None]
-    if ages:
-        values["RecordAge"] = Counter(map(_short, sketch.merge(ages).spread(MOST_VALUES)))
+            values[name][round(float(value), 3)] += 1
+        if sample.ages is not None:
+            for age, weight in (*sample.ages.points, (sample.ages.most, 1)):
+                values["RecordAge"][round(age, 3)] += round(weight, 3)
     return values
-
-
-def _short(value: float) -> float:
-    """Milliseconds are enough."""
-    if not math.isfinite(value):
-        raise ValueError(f"no metric has the value {value}")
-    return round(float(value), 3)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from logging import LogRecord, makeLogRecord
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -44,20 +47,15 @@ class JsonLines:
         OSError
             The file cannot be written.
         """
-        text = "".join(json.dumps(fields(self.job, sample)) + "\n" for sample in samples)
-        if self.path.exists() and self.path.stat().st_size + len(text) > self.most_bytes:
-            self._rotate()
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        with closing(_Rotated(self.path, "a", self.most_bytes, self.kept, "utf-8", delay=True)) as file:
+            for sample in samples:
+                file.emit(makeLogRecord({"msg": json.dumps(fields(self.job, sample))}))
 
-    def _rotate(self) -> None:
-        for number in range(self.kept - 1, 0, -1):
-            if self._old(number).exists():
-                self._old(number).replace(self._old(number + 1))
-        self.path.replace(self._old(1))
 
-    def _old(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.{number}")
+class _Rotated(RotatingFileHandler):
+    def handleError(self, record: LogRecord) -> None:  # noqa: N802 - logging's name
+        """Raise it, in place of a trace on standard error."""
+        raise  # the error that logging is handling
 
 
 def fields(job: str, sample: Sample) -> Mapping[str, Any]:

@@ -27,14 +27,11 @@ class Reference:
         Cached.
     ambiguous
         Keys that the table holds more than once.
-    ours
-        Types of the stream's join columns.
     """
 
     rows: DataFrame
     ambiguous: int
     read_at: float
-    ours: tuple[DataType | None, ...]
 
 
 @dataclass
@@ -70,9 +67,6 @@ class ReferenceTable:
         if not self.table.exists(spark):
             raise StartError(f"enrichment: there is no table {self.table}")
         there = spark.table(str(self.table)).columns
-        ours = sorted(c for c in self.settings.columns if c.startswith("_"))
-        if ours:
-            raise StartError(f"enrichment: names that begin with _ are taken: {', '.join(ours)}")
         missing = sorted({*self.settings.on.values(), *self.settings.columns.values()} - set(there))
         if missing:
             raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
@@ -90,8 +84,7 @@ class ReferenceTable:
         kinds = {field.name: field.dataType for field in stream.schema.fields}
         ours = tuple(kinds.get(column) for column in self.settings.on)
         held = self._held
-        fits = held is not None and held.ours == ours
-        if held is None or not fits or self.clock() - held.read_at >= self.settings.refresh_seconds:
+        if held is None or self.clock() - held.read_at >= self.settings.refresh_seconds:
             fresh = self._read(stream.sparkSession, ours)
             if self._held is not None:
                 self._held.rows.unpersist()
@@ -141,7 +134,7 @@ class ReferenceTable:
             *names, *(F.col("value").getField(new).alias(new) for new in values), "_rows"
         ).cache()
         ambiguous = held.where(F.col("_rows") > 1).count()
-        return Reference(held.drop("_rows"), ambiguous, self.clock(), ours)
+        return Reference(held.drop("_rows"), ambiguous, self.clock())
 
     def _pinned(self, spark: SparkSession) -> DataFrame:
         """The table as it is now: Spark reads a cached table again whenever the same application writes it."""

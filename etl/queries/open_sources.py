@@ -1,4 +1,4 @@
-"""Opens what a query reads, with what guards it, and the landing table that it goes into."""
+"""Opens what a query reads, with what guards it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.base import Decoder
 from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source, group_sources
-from ..record import tables
-from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from ..sources.base import LegGuard, ReplayedLeg, SourceContext
 from ..sources.union import SourceUnion, union
-from . import land
 
 
 @dataclass(frozen=True)
@@ -90,19 +86,3 @@ def opened(
         return union([opener() for opener in openers])
 
     return Opened(reopen(), whole, SourceUnion(tuple(replayed), tuple(guards)), reopen, watch)
-
-
-def landing_table(spark: SparkSession, table: Table, decoder: Decoder, report: Reporter) -> None:
-    """Make the table that takes a query's records or its dead letters, or alter it, or check it.
-
-    Parameters
-    ----------
-    report
-        Where alterations are told.
-
-    Raises
-    ------
-    StartError
-        It has another shape.
-    """
-    tables.ensure(spark, table, land.table_schema(decoder.schema), report=report)

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampType
 
 from ..launch.settings import StateSettings, WatermarkSettings
 from ..metrics.progress import EARLY
@@ -64,14 +63,10 @@ class Stateful:
         Raises
         ------
         StartError
-            A time that is no timestamp, a column that is missing, or a transform that hands
-            on neither identity nor key.
+            A transform that hands on neither identity nor key.
         """
         rows = _watermarked(records, self.settings.watermark)
         if self.settings.distinct:
-            lacking = [c for c in self.settings.distinct if c not in rows.columns]
-            if lacking:
-                raise StartError(f"state.distinct: no such field: {', '.join(lacking)}")
             rows = rows.dropDuplicatesWithinWatermark(list(self.settings.distinct))
         if joined is not None and self.settings.join is not None:
             mark = self.settings.join.watermark
@@ -111,10 +106,6 @@ class Stateful:
 
 def _watermarked(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:
     """Set the watermark, without the rows that would move it to where all that follows is late, for good."""
-    kinds = {field.name: field.dataType for field in rows.schema.fields}
-    if not isinstance(kinds.get(mark.time), TimestampType):
-        found = kinds[mark.time].simpleString() if mark.time in kinds else "no such field"
-        raise StartError(f"state: {mark.time} must be a timestamp of the schema, found {found}")
     # Of two clocks the earlier one: a producer may choose Kafka's time of a record, up to a day ahead.
     known = F.least("_arrived_at", "_landed_at") + F.expr(f"INTERVAL '{mark.ahead_seconds:.6f}' SECOND")
     early = F.coalesce(F.col(f"`{mark.time}`") > known, F.lit(False))

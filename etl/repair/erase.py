@@ -9,7 +9,6 @@ Each call does what can be done now, so a job that was killed continues where it
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..launch import typed_json
 from ..launch.settings import JobSettings
 from ..record import batch_accounts, hadoop
 from ..record.batch_accounts import Reporter
@@ -62,26 +62,8 @@ class EraseRequest:
     apply: bool
     by: str
     asked_at: str
-    keep_condition: bool = False
-    left_out: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, text: str) -> EraseRequest:
-        """Read one.
-
-        Raises
-        ------
-        ValueError
-            Anything else.
-        """
-        found = json.loads(text)
-        names = {f.name for f in dataclasses.fields(cls)}
-        if not isinstance(found, dict) or not set(found) <= names:
-            raise ValueError("not a request of this version")
-        try:
-            return cls(**{**found, "left_out": tuple(found.get("left_out", ()))})
-        except TypeError as error:
-            raise ValueError(str(error)) from error
+    keep_condition: bool
+    left_out: tuple[str, ...]
 
 
 @dataclass
@@ -120,7 +102,8 @@ class Erasure:
             A step failed; it is done again with the next call.
         """
         try:
-            request = EraseRequest.of(hadoop.read_text(spark, f"{self.folder}/request.json"))
+            text = hadoop.read_text(spark, f"{self.folder}/request.json")
+            request: EraseRequest = typed_json.read(EraseRequest, json.loads(text), "request")
         except FileNotFoundError:
             return
         except ValueError as error:

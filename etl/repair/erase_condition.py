@@ -122,14 +122,6 @@ class Condition:
         """
         return _text(self._tree, columns, words)
 
-    @property
-    def told_by_text(self) -> bool:
-        """Whether all of it is told by text, so that nothing of it was left out."""
-        return all(
-            _kind(node) in ("And", "Or", "EqualTo", "EqualNullSafe", "In", "Literal", "UnresolvedAttribute")
-            for node in _nodes(self._tree)
-        )
-
 
 def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
     kind, children = _kind(node), _children(node)

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from ..checkpoints.checkpoint import Checkpoint
+from ..checkpoints.checkpoint import read_states
 from ..maintenance.table_services import call, first_row, moment
 from ..record.tables import Table
 
@@ -86,25 +86,11 @@ def passed(spark: SparkSession, table: Table, reader: str, snapshot: int) -> boo
     reader
         Its checkpoint. One that never began has: it begins at a state that is left.
     """
-    checkpoint = Checkpoint(reader)
-    if not checkpoint.begun(spark):
-        return True
-    try:
-        positions = checkpoint.positions(spark)
-    except ValueError:
-        return False  # damaged, as its reader will say
     metadata = table.metadata(spark)
-    at = metadata.snapshot(snapshot)
-    if at is None:
-        return True  # forgotten, which happens to what every reader has passed
-    found = [
-        each.sequenceNumber()
-        for offset in positions or ()
-        if isinstance(offset, dict)
-        and (each := metadata.snapshot(int(offset.get("snapshot_id", -1)))) is not None
-    ]
-    # A join's other table has states of its own, whose ids do not meet.
-    return bool(found) and min(found) >= at.sequenceNumber()
+    states, at = read_states(spark, reader, metadata), metadata.snapshot(snapshot)
+    if states is None or at is None:
+        return True  # what is forgotten, every reader has passed
+    return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
 
 
 def forget(spark: SparkSession, table: Table, snapshot: int) -> int:

@@ -268,12 +268,10 @@ def _written(job: JobSettings) -> tuple[Target, ...]:
 
     for query in job.queries:
         if isinstance(query, DeriveSettings):
-            join = query.state.join if query.state is not None else None
-            sources = (query.source_table, *((join.source_table,) if join is not None else ()))
             if query.sink.lake_table is not None:
-                add(query.sink.lake_table, "rows", query.name, sources)
+                add(query.sink.lake_table, "rows", query.name, query.landings)
             if query.dead_letters is not None:
-                add(query.dead_letters, "refused", query.name, sources)
+                add(query.dead_letters, "refused", query.name, query.landings)
             continue
         text = all(route.format.IN_LINES for route in query.routes)
         landing = query.table if isinstance(query, LandSettings) else query.dead_letters

@@ -149,12 +149,12 @@ def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = Fals
 
 
 def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
-    """Ask a service whether what is written to is there, then close the client.
+    """Ask a service at the start, such as whether what is written to is there, then close the client; None for one that stays.
 
     Raises
     ------
     StartError
-        It is not, or cannot be asked.
+        It refuses, or cannot be asked.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -163,7 +163,8 @@ def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answ
     except (BotoCoreError, ClientError, SinkError) as error:
         raise StartError(f"{what}: {error}") from error
     finally:
-        client.close()
+        if client is not None:
+            client.close()
 
 
 def refuses(what: str, error: Exception) -> SinkError:
@@ -183,11 +184,14 @@ def as_start_error(what: str) -> Iterator[None]:
     Raises
     ------
     StartError
-        No permission, no credentials, no region, no answer.
+        No permission, no credentials, no region, no answer; or there is no boto3.
     """
+    bundled.boto3("to ask AWS")
+    from botocore.exceptions import BotoCoreError, ClientError
+
     try:
         yield
-    except _refusals() as error:
+    except (BotoCoreError, ClientError) as error:
         raise StartError(f"{what}: {error}") from error
 
 
@@ -214,12 +218,3 @@ def domain(region: str) -> str:
     'amazonaws.com.cn'
     """
     return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-
-
-def _refusals() -> tuple[type[Exception], ...]:
-    """Errors of botocore; none where it is not there, so that nobody can have asked."""
-    try:
-        from botocore.exceptions import BotoCoreError, ClientError
-    except ImportError:
-        return ()
-    return BotoCoreError, ClientError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from ..launch.document import BackfillRequest
 from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source
 from ..metrics.pipe import Pipe
+from ..record.errors import LossError
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from .arrival_ranges import Range
@@ -53,6 +54,22 @@ class SourceContext:
     checkpoint: Checkpoint
     table: Table
     partitions: int | None
+
+
+def not_landed(positions: Mapping[str, str], tables: Sequence[Table]) -> LossError:
+    """The error of a batch that begins behind records of which some are in none of the tables.
+
+    Parameters
+    ----------
+    positions
+        Stream and shard to the last record that was read.
+    """
+    listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
+    names = ", ".join(dict.fromkeys(map(str, tables)))
+    return LossError(
+        f"this batch continues at {listed}, but of these positions some are not in {names}: what a connector "
+        "read last was not landed. A new checkpoint reads the streams again, and lands what is missing once"
+    )
 
 
 @dataclass(frozen=True)

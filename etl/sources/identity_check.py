@@ -255,8 +255,7 @@ def of(
     """
     if not query.sources:
         return None
-    asked = (leg[0].identity(leg, spark, job, query, binds) for leg in group_sources(query.sources))
-    legs = tuple(each for each in asked if each is not None)
+    legs = tuple(leg[0].identity(leg, spark, job, query, binds) for leg in group_sources(query.sources))
 
     def load() -> str | None:
         try:

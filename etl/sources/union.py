@@ -17,11 +17,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.errors import LossError
 from ..record.lookup_bounds import Bound
 from . import arrival_ranges
 from .arrival_ranges import Range
-from .base import LegGuard, ReplayedLeg
+from .base import LegGuard, ReplayedLeg, not_landed
 from .offsets import OffsetRange, any_of
 
 
@@ -127,12 +126,7 @@ class SourceUnion:
             The batch began after a record that is not in the table.
         """
         if positions and (held or 0) < len(positions):
-            listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
-            tables = ", ".join(dict.fromkeys(str(guard.table) for guard in self.streams))
-            raise LossError(
-                f"this batch continues at {listed}, but of these positions some are not in {tables}: what a connector "
-                "read last was not landed. A new checkpoint reads the streams again, and lands what is missing once"
-            )
+            raise not_landed(positions, [guard.table for guard in self.streams])
 
     def figures(self) -> tuple[Column, ...]:
         """When the records of each stream have arrived, over all that a batch holds, what is landed already with it."""

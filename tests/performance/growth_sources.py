@@ -136,7 +136,9 @@ class _Kinesis(Numbering):
     """A running land query on a stream whose shards all had records in the batch before."""
 
     def prepare(self) -> None:
-        known = mock.patch.object(kinesis_source, "horizon", return_value=lambda _: "0")
+        known = mock.patch.object(
+            kinesis_source, "horizon", return_value=lambda shards: dict.fromkeys(shards, "0")
+        )
         with known:  # the query asks no server where its shards begin
             self.built.append(self.bench.build(self.land(kinesis(self.bench.rows))))
         self.fill(now() - SETTLED)

@@ -116,7 +116,7 @@ def lander(
     schema = parse_schema(spark, ddl, "test.ddl")
     tables.ensure(spark, table, land.table_schema(schema))
     route = RouteSettings(None, None, source, JsonFormat(), "test.ddl", None, (), rules=rules)
-    settings = LandSettings("land", "land-flights", (route,), str(table), 1.0, None)
+    settings = LandSettings("land-flights", (route,), "land", str(table), 1.0, None)
     log = Checkpoint(str(checkpoint))
     guard = (
         SourceUnion((), (KinesisGuard(source, log, table, horizon),))

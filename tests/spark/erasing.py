@@ -70,7 +70,7 @@ class Shop:
     def _job(self) -> JobSettings:
         names = [f"{t.database}.{t.name}" for t in (self.landing, self.sink)]
         route = RouteSettings(None, None, KAFKA, JsonFormat(), "t.ddl", None, ())
-        land = LandSettings("land", "land-orders", (route,), names[0], 1.0, None)
+        land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
         settings = DeriveSettings(
             "derive", "orders", names[0], (), None, IcebergSinkSettings("iceberg", names[1]), 0.1, None
         )
@@ -142,7 +142,8 @@ class Shop:
         """Lay a request before the job."""
         place = self.folder / "_millrace" / "erase"
         place.mkdir(parents=True, exist_ok=True)
-        request = {"id": name, "where": where, "apply": apply, "by": "me", "asked_at": "now", **more}
+        asked = {"id": name, "where": where, "apply": apply, "by": "me", "asked_at": "now"}
+        request = {**asked, "keep_condition": False, "left_out": [], **more}
         (place / "request.json").write_text(json.dumps(request))
 
     def step(self, name: str = "e1") -> dict[str, Any]:

@@ -37,7 +37,7 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
 
 
 def schedule(tmp_path: Path, *runs: Run, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:
-    return Schedule(1, queries, 2, str(tmp_path / "measured.json"), runs)
+    return Schedule(queries, 2, str(tmp_path / "measured.json"), runs)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,6 @@ def schedule(tmp_path: Path, *runs: Run, queries: tuple[str, ...] = ("land-fligh
     [
         (("land",), "kafka", "no query land; the job has land-flights"),
         (("land-flights",), "kinesis", "one that reads one Kafka topic"),
-        (("land-flights", "land-flights"), "kafka", "only queries that derive from land-flights"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

@@ -1,4 +1,4 @@
-"""Topics that Millrace makes turn away times that no producer can mean; of others the job says what they lack."""
+"""Topics that Millrace makes turn away times that no producer can mean."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, Producer
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from pyspark.sql import SparkSession
 
-from millrace.etl.sources.kafka.topic_state import unlimited
 from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from millrace.verify.removal import make_topic
@@ -44,25 +41,3 @@ def test_brokers_turn_away_what_no_producer_can_mean(broker: Kafka, maker: str) 
         error = sent(broker, topic, at)
         assert error is not None
         assert error.code() == KafkaError.INVALID_TIMESTAMP
-
-
-def test_a_job_says_which_topics_take_any_time(spark: SparkSession, broker: Kafka) -> None:
-    for topic, any_time in (("limited", False), ("others", True), ("stamped", True)):
-        broker.create_topic(topic, 1, any_time=any_time)
-    entry = ConfigEntry(
-        "message.timestamp.type", "LogAppendTime", incremental_operation=AlterConfigOpType.SET
-    )
-    change = ConfigResource(ResourceType.TOPIC, "stamped", incremental_configs=[entry])
-    admin = broker.admin()  # its futures die with it
-    for future in admin.incremental_alter_configs([change]).values():
-        future.result()
-    connecting = {"kafka.bootstrap.servers": broker.bootstrap}
-    assert unlimited(spark, ["limited", "others", "stamped"], connecting) == {
-        "others": "message.timestamp.after.max.ms"
-    }
-
-
-def test_brokers_that_do_not_say_stop_nothing(spark: SparkSession, broker: Kafka) -> None:
-    connecting = {"kafka.bootstrap.servers": broker.bootstrap}
-    (said,) = unlimited(spark, ["absent"], connecting).values()
-    assert said.startswith("unknown: ")

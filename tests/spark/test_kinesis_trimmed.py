@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -52,7 +51,12 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
     for oldest, stopped, lost in TRIMMED:
         commit(tmp_path, 0, age=stopped)
         write = lander(
-            spark, landing, events, source=KINESIS, checkpoint=tmp_path, horizon=oldest.__getitem__
+            spark,
+            landing,
+            events,
+            source=KINESIS,
+            checkpoint=tmp_path,
+            horizon=lambda shards, oldest=oldest: {shard: oldest[shard] for shard in shards},
         )
         if lost:
             with pytest.raises(LossError, match=r"records were trimmed.*its oldest record is"):
@@ -66,9 +70,9 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
 ) -> None:
     landing, events, asked, begun = table("landing"), Events(), list[str](), batch_accounts.now()
 
-    def horizon(shard: str) -> str:
-        asked.append(shard)
-        return "3" if len(asked) == 1 else "13"
+    def horizon(shards: Collection[str]) -> dict[str, str | None]:
+        asked.extend(shards)
+        return dict.fromkeys(shards, "3" if len(asked) == 1 else "13")
 
     source = replace(KINESIS, retention_seconds=7200)
     write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
@@ -87,17 +91,14 @@ def test_a_run_that_falls_behind_asks_before_each_batch(
     assert "7200 s" in str(refused.value)
 
 
-def test_only_shards_that_are_as_far_behind_are_asked_and_all_of_them_at_once(
+def test_only_shards_that_are_as_far_behind_are_asked_in_one_question(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
-    landing, events, asked, now = table("landing"), Events(), list[str](), batch_accounts.now()
-    together = threading.Barrier(4, timeout=60)
+    landing, events, asked, now = table("landing"), Events(), list[list[str]](), batch_accounts.now()
 
-    def horizon(shard: str) -> str:
-        if asked:  # the start is over
-            together.wait()  # breaks where they are asked one after the other
-        asked.append(shard)
-        return "1"
+    def horizon(shards: Collection[str]) -> dict[str, str | None]:
+        asked.append(sorted(shards))
+        return dict.fromkeys(shards, "1")
 
     source = replace(KINESIS, retention_seconds=7200)
     write = lander(spark, landing, events, source=source, checkpoint=tmp_path, horizon=horizon)
@@ -109,7 +110,7 @@ def test_only_shards_that_are_as_far_behind_are_asked_and_all_of_them_at_once(
     # The first three lag.
     arrivals = [now - timedelta(minutes=115) if n < 3 else now for n in range(shards)]
     write(frame(spark, [row for n, at in enumerate(arrivals) for row in kinesis_rows([1000 + n], at)]), 1)
-    assert asked == ["shardId-still"]
+    assert asked == [["shardId-still"]]
     log_positions(tmp_path, 2, {f"shardId-{n}": 1000 + n for n in range(shards)} | still)
     write(frame(spark, kinesis_rows([2000], arrivals[0])), 2)
-    assert sorted(asked[1:]) == ["shardId-0", "shardId-1", "shardId-2", "shardId-still"]
+    assert asked[1:] == [["shardId-0", "shardId-1", "shardId-2", "shardId-still"]]

@@ -178,9 +178,9 @@ class Landing:
             ("shop", "acme-shop", SHOP),
         ]
         query = LandSettings(
-            "route",
             "land",
             tuple(RouteSettings(n, o, s, JsonFormat(), "test.ddl", None, ()) for n, o, s in routes),
+            "route",
             "routed",
             1.0,
             None,

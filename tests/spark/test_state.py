@@ -275,14 +275,14 @@ def test_two_streams_are_joined_once(
         (
             {"watermark": {"time": "delay", "delay_seconds": 1, "ahead_seconds": 3600}},
             "by_minute",
-            "delay must be a timestamp",
+            "delay.*timestamp",
         ),
         (
             {"watermark": {"time": "when", "delay_seconds": 1, "ahead_seconds": 3600}},
             "by_minute",
-            "found no such field",
+            "transform .*`when` cannot be resolved",
         ),
-        ({"distinct": ["order"]}, None, "state.distinct: no such field: order"),
+        ({"distinct": ["order"]}, None, r"order\b"),
         ({"key": ["hour"]}, "by_minute", "its result lacks hour, named in state.key"),
         ({}, "without_identity", "name the columns that identify a result in state.key"),
         ({"key": ["minute"]}, "with_ours", "names that begin with _ are taken: _n"),

@@ -90,7 +90,8 @@ def test_a_trigger_that_a_stop_interrupts_is_no_failure(spark: SparkSession, sai
     supervisor = Supervisor(spark, events.reporter)
     supervisor.stop()
     query: Any = Interrupted(said)
-    running = supervise._Running("idle", lambda _b, _i: None, supervisor._stopping, query=query)
+    spec = Query("idle", spark.range(0), lambda _b, _i: None, "nowhere", 0.1)
+    running = supervise._Running(spec, supervisor._stopping, query=query)
     assert supervisor._wait([running]) is fails
     assert [event["event"] for event in events.all()] == (["failed"] if fails else [])
 

@@ -101,7 +101,8 @@ from pyspark.sql import functions as F
 
 from millrace.etl.launch.source_kinds import Source
 from millrace.etl.record.envelope import HEADERS
-from millrace.etl.sources.base import Leg
+from millrace.etl.record.errors import StartError
+from millrace.etl.sources.base import Identity, Leg
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,12 @@ class ToySource(Source):
 
     def open(self, leg, context):
         return Leg(partial(self.read, context.spark))
+
+    def identity(self, leg, spark, job, query, binds):
+        return Identity(self.folder, dict)  # a folder has no id
+
+    def backfill(self, job, query, binds):
+        raise StartError(f"--backfill {query}: lines have no time")
 
     def read(self, spark):
         lines = spark.readStream.format("text").option("maxFilesPerTrigger", self.files).load(self.folder)
@@ -200,7 +207,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     assert '"FromPort": 7777' in network
     settings = json.loads(made.launch_document)["settings"]
     played = tmp_path / "played"
-    assert settings["queries"][0]["source"]["folder"] == str(played)
+    assert settings["queries"][0]["routes"][0]["source"]["folder"] == str(played)
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'kinesis'"):

@@ -59,9 +59,8 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
 
         for since, until in steps(request):
             with reader.consumer() as consumer:
-                apart = reader.between(
-                    consumer, places, *map(_millis, (since - APART, until + APART, latest))
-                )
+                bounds = (round(at.timestamp() * 1000) for at in (since - APART, until + APART, latest))
+                apart = reader.between(consumer, places, *bounds)
             if not apart:
                 continue
 
@@ -76,7 +75,3 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
             yield Part(batch_accounts.text(since), records, Bound(offset_bound(source.name, shards)), around)
 
     return parts
-
-
-def _millis(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)

@@ -7,22 +7,24 @@ that was committed its end is written to a group; nothing is ever read from ther
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
 from ...metrics.pipe import Pipe
 from ...record.batch_accounts import Reporter
-from ...record.errors import StartError, describe
+from ...record.errors import UnansweredError
 from . import connection
 
 if TYPE_CHECKING:
     from .source import KafkaSource
 
-GATHER_SECONDS = 5.0
-"""Between two writes at least: the newest offsets of the batches meanwhile."""
+GATHER_SECONDS = 15.0
+"""Between two writes at least, each of which signs in: the newest offsets of the batches meanwhile."""
 
 PATIENCE_SECONDS = 20
 """How long the brokers may take."""
@@ -31,6 +33,7 @@ Progress = Mapping[str, Any]
 """What Spark tells of one trigger (``StreamingQueryProgress`` as JSON)."""
 
 
+@dataclass
 class Group:
     """Writes offsets of one query to a consumer group.
 
@@ -46,21 +49,12 @@ class Group:
         Told of an error once, until a write succeeds again.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        source: KafkaSource,
-        entry: connection.Entry,
-        failed: Callable[[str], None],
-    ) -> None:
-        self._spark = spark
-        self._name = name
-        self._source = source
-        self._entry = entry
-        self._failed = failed
-        self._admin: Any = None
-        self._told = False
+    spark: SparkSession
+    name: str
+    source: KafkaSource
+    entry: connection.Entry
+    failed: Callable[[str], None]
+    _told: bool = field(default=False, init=False)
 
     def write(self, ended: Sequence[Progress]) -> None:
         """Write where the last of some batches ended.
@@ -70,38 +64,25 @@ class Group:
         OSError
             The brokers do not answer, or do not allow it: the next batch says more than this one did.
         """
-        offsets = ends(self._source, ended[-1])
+        offsets = ends(self.source, ended[-1])
         if not offsets:
             return
         try:
-            self._alter(offsets)
-        except StartError as error:
-            raise OSError(f"consumer group {self._name}: {error}") from error
-        except Py4JError as error:
-            self._entry.forget()
-            if not isinstance(error, Py4JNetworkError):  # with that the JVM itself has gone
-                self._close()
-                if not self._told:
-                    self._told = True
-                    self._failed(describe(error))
-            raise OSError(f"consumer group {self._name}: not written") from error
+            self.entry.ask(partial(self._alter, offsets))
+        except (UnansweredError, Py4JError) as error:  # the latter where the JVM itself has gone
+            if isinstance(error, UnansweredError) and not self._told:
+                self._told = True
+                self.failed(str(error))
+            raise OSError(f"consumer group {self.name}: not written") from error
         self._told = False
 
-    def _alter(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        jvm: Any = self._spark._jvm
-        if self._admin is None:
-            self._admin = connection.open_admin(self._spark, self._entry.options(), PATIENCE_SECONDS)
+    def _alter(self, offsets: Mapping[tuple[str, int], int], connecting: Mapping[str, str]) -> None:
+        jvm: Any = self.spark._jvm
         place = jvm.org.apache.kafka.common.TopicPartition
         end = jvm.org.apache.kafka.clients.consumer.OffsetAndMetadata
         places = {place(*partition): end(offset) for partition, offset in offsets.items()}
-        seconds = jvm.java.util.concurrent.TimeUnit.SECONDS
-        self._admin.alterConsumerGroupOffsets(self._name, places).all().get(PATIENCE_SECONDS, seconds)
-
-    def _close(self) -> None:
-        if self._admin is not None:
-            jvm: Any = self._spark._jvm
-            self._admin.close(jvm.java.time.Duration.ZERO)
-            self._admin = None
+        with connection.admin(self.spark, connecting, PATIENCE_SECONDS) as (client, answer):
+            answer(client.alterConsumerGroupOffsets(self.name, places).all())
 
 
 def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:

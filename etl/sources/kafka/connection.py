@@ -90,8 +90,6 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
     """
     if connection.bootstrap_servers:
         return connection.bootstrap_servers
-    if not connection.cluster:
-        raise StartError("a Kafka connection names neither bootstrap servers nor a cluster")
     with as_start_error(f"MSK cluster {connection.cluster}"):
         kafka = client or _msk_client()
         clusters = kafka.list_clusters_v2(ClusterNameFilter=connection.cluster)["ClusterInfoList"]
@@ -221,16 +219,11 @@ def admin(
         The brokers do not answer, or refuse.
     """
     jvm: Any = spark._jvm
-    unit = jvm.java.util.concurrent.TimeUnit.SECONDS
-    with closing(lambda: open_admin(spark, connecting, seconds), jvm.java.time.Duration.ZERO) as client:
-        yield client, lambda future: future.get(seconds, unit)
-
-
-def open_admin(spark: SparkSession, connecting: Mapping[str, str], seconds: int) -> Any:
-    """As :func:`admin`, for the caller to close."""
-    jvm: Any = spark._jvm
+    create = jvm.org.apache.kafka.clients.admin.AdminClient.create
     patience = {"request.timeout.ms": str(seconds * 500), "default.api.timeout.ms": str(seconds * 1000)}
-    return jvm.org.apache.kafka.clients.admin.AdminClient.create(properties(connecting) | patience)
+    unit = jvm.java.util.concurrent.TimeUnit.SECONDS
+    with closing(lambda: create(properties(connecting) | patience), jvm.java.time.Duration.ZERO) as client:
+        yield client, lambda future: future.get(seconds, unit)
 
 
 def properties(connecting: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ from ...record.query import Query
 from ..union import union
 from . import connection
 from .ranges import LATEST, Ranges, Reader, is_overflow
-from .topic_state import unlimited
 from .topics import enveloped, reading
 
 if TYPE_CHECKING:
@@ -93,24 +92,14 @@ class Timed:
     mixed: bool
     name: str
     report: Reporter
-    _asked: bool = field(default=False, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write a batch; before a run's first one, say which topics take records of any time."""
-        if not self._asked:
-            self._asked = True
-            self._tell_unlimited(batch.sparkSession, batch_id)
+        """Write a batch."""
         try:
             self.handle(self._bounded(batch, batch_id), batch_id)
         except Exception as error:
             if not is_overflow(error) or not self._repaired(batch, batch_id):
                 raise
-
-    def _tell_unlimited(self, spark: SparkSession, batch_id: int) -> None:
-        for leg in self.legs:
-            topics = sorted(leg.checkpoint.end_of(spark, batch_id) or {})
-            for topic, missing in unlimited(spark, topics, leg.connecting()).items():
-                self.report.emit("takes_any_time", query=self.name, topic=topic, missing=missing)
 
     def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
         """Write a batch that Spark cannot read as it is; False where no record of it says why."""
@@ -217,7 +206,7 @@ def timed(
         if not topics:
             mixed = True
             continue
-        asked = partial(connection.connecting, topics[0].bound(job, query.name, binds))
+        asked = partial(connection.connecting, topics[0].bound(job, binds))
         legs.append(Leg(topics, Checkpoint(query.checkpoint, place), asked, settings.repartition))
     return replace(query, handle=Timed(query.handle, tuple(legs), mixed, query.name, report))
 

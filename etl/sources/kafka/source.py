@@ -14,7 +14,6 @@ from ...checkpoints import manifest
 from ...launch.settings import JobSettings, QuerySettings
 from ...launch.source_kinds import Source
 from ...record.batch_accounts import Reporter
-from ...record.errors import StartError
 from ...record.query import Query
 from ..base import Follower, Leg, Parts, SourceContext
 from ..identity_check import Identity, Ids
@@ -129,28 +128,23 @@ class KafkaSource(Source):
 
     def place(self, job: JobSettings) -> str:
         """The cluster; of one that is known by its brokers alone, the connection."""
-        known = job.connections.get(self.connection)
-        return self.connection if known is None else known.cluster or self.connection
+        return job.connections[self.connection].cluster or self.connection
 
-    def bound(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Bound:
+    def bound(self, job: JobSettings, binds: Mapping[str, str]) -> Bound:
         """Its connection, with what was given by ``--bind``.
 
         Raises
         ------
         StartError
-            There is none of its name, or what was given does not exist.
+            What was given does not exist.
         """
-        if self.connection not in job.connections:
-            raise StartError(f"query {query}: there is no connection {self.connection}")
         return connection.bind(self.connection, job.connections[self.connection], binds)
 
     def open(self, leg: Sequence[KafkaSource], context: SourceContext) -> Leg:
         """Sign in, and look whether lists of partitions leave one out."""
-        reached = connection.resolved(self.bound(context.job, context.query, context.binds))
+        reached = connection.resolved(self.bound(context.job, context.binds))
         connection.sign_in(context.spark, reached)
         watch = topic_state.watch(context.spark, self, reached)
-        if watch is not None:
-            watch.at_start()
         opened = partial(topics.read, context.spark, leg, reached, partitions=context.partitions)
         return Leg(opened, watch=watch)
 
@@ -164,12 +158,9 @@ class KafkaSource(Source):
     ) -> Identity:
         """Ids of the cluster and of the topics."""
         # Once: who runs needs AWS itself for that no more.
-        known = self.connection in job.connections
-        entry = connection.Entry(self.bound(job, query.name, binds)) if known else None
+        entry = connection.Entry(self.bound(job, binds))
 
         def ask() -> Ids:
-            if entry is None:
-                return {}  # who opens it says so
             return entry.ask(lambda options: topic_state.identifiers(spark, leg, options))
 
         streams = {
@@ -196,11 +187,11 @@ class KafkaSource(Source):
         """What writes the ends of committed batches to a consumer group, for tools that show the lag."""
         if not self.read_as.lag_group:
             return None
-        return commit_offsets.group(spark, query, self, self.bound(job, query, binds), report)
+        return commit_offsets.group(spark, query, self, self.bound(job, binds), report)
 
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
         """By the times that its producers wrote."""
-        return read_topic_range(self, self.bound(job, query, binds))
+        return read_topic_range(self, self.bound(job, binds))
 
     def from_start(self, limit: int, partitions: int, of: int) -> KafkaSource:
         """By a list of partitions."""

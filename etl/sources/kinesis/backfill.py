@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +34,13 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
     tail = Tail(source.stream, source.region, endpoint)
 
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
-        client = tail.client()
-        shards = tail.shards(client)
-        client.close()
+        with closing(tail.client()) as client:
+            shards = tail.shards(client)
         for since, until in steps(request):
-            rows = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
-                partial(_of_shards, tail, since, until)
+            found = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
+                partial(tail.over, since, until)
             )
-            read = spark.createDataFrame(rows, COLUMNS)
+            read = spark.createDataFrame(found.map(partial(_row, source.stream)), COLUMNS)
             within = arrived(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
             yield Part(batch_accounts.text(since), records, Bound((F.col("_source") == source.name) & within))
@@ -49,24 +48,12 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
     return parts
 
 
-def _of_shards(
-    tail: Tail, since: datetime, until: datetime, shards: Iterable[str]
-) -> Iterator[tuple[Any, ...]]:
-    client = tail.client()
-    try:
-        for shard in shards:
-            for record in tail.records(client, shard, since, until):
-                if record["Data"].startswith(AGGREGATE):
-                    raise ValueError(
-                        f"{shard}, {record['SequenceNumber']}: an aggregate of Kinesis' producer library, which only "
-                        "the engine's connector takes apart: use a land query of another name with its start in time"
-                    )
-                yield (
-                    bytearray(record["Data"]),
-                    tail.stream,
-                    record["PartitionKey"],
-                    record["SequenceNumber"],
-                    record["ApproximateArrivalTimestamp"],
-                )
-    finally:
-        client.close()
+def _row(stream: str, record: Mapping[str, Any]) -> tuple[Any, ...]:
+    number = record["SequenceNumber"]
+    if record["Data"].startswith(AGGREGATE):
+        raise ValueError(
+            f"{stream}, {number}: an aggregate of Kinesis' producer library, which only the engine's connector takes "
+            "apart: use a land query of another name with its start in time"
+        )
+    arrived = record["ApproximateArrivalTimestamp"]
+    return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived

@@ -9,7 +9,8 @@ can be read by anyone at any time, and again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 PAGE = 10_000
 """Most records of one GetRecords call (Kinesis service limit); it ends at 10 MiB too."""
+
+PAUSE_SECONDS = 0.2
+"""Between two reads of a shard, which takes five a second (Kinesis API reference, GetRecords)."""
 
 AGGREGATE = bytes.fromhex("f3899ac2")
 """How an aggregate of Kinesis' producer library begins; the API hands it over as it is."""
@@ -205,21 +209,30 @@ def list_shards(client: Any, stream: str) -> list[Shard]:
     return found
 
 
+def _once(call: Callable[..., Any], **asked: Any) -> Any:
+    return call(**asked)
+
+
 def pages(
-    client: Any, stream: str, tail: Tail, since: datetime | None = None, limit: int = PAGE
+    client: Any,
+    stream: str,
+    tail: Tail,
+    since: datetime | None = None,
+    limit: int = PAGE,
+    ask: Callable[..., Any] = _once,
 ) -> Iterator[Sequence[Any]]:
-    """Read a tail, a call at a time.
+    """Read a tail, a call at a time: to the end of its shard, or where that is open, to what is there now.
 
     Parameters
     ----------
     client, stream
         As for :func:`list_shards`.
-    tail
-        Of a closed shard: it has an end.
     since
         Where a tail from the beginning of its shard begins instead.
     limit
         Most records of a call.
+    ask
+        Makes one call of the client with what is asked by name.
 
     Yields
     ------
@@ -231,17 +244,18 @@ def pages(
         kind, place = "AFTER_SEQUENCE_NUMBER", {"StartingSequenceNumber": tail.after}
     elif since is not None:
         kind, place = "AT_TIMESTAMP", {"Timestamp": since}
-    iterator = client.get_shard_iterator(
-        StreamName=stream, ShardId=tail.shard, ShardIteratorType=kind, **place
+    iterator = ask(
+        client.get_shard_iterator, StreamName=stream, ShardId=tail.shard, ShardIteratorType=kind, **place
     )["ShardIterator"]
     while iterator:
-        answer = client.get_records(ShardIterator=iterator, Limit=limit)
+        answer = ask(client.get_records, ShardIterator=iterator, Limit=limit)
         # An empty answer is no end: Kinesis looks through a shard piece by piece.
         if answer["Records"]:
             yield answer["Records"]
-        elif not answer["MillisBehindLatest"]:
+        elif not answer.get("MillisBehindLatest"):
             return
         iterator = answer.get("NextShardIterator")
+        time.sleep(PAUSE_SECONDS)
 
 
 def enveloped(spark: SparkSession, source: KinesisSource, records: Records) -> DataFrame:

@@ -8,7 +8,6 @@ tells where this and other habits of theirs can lose records, and what is done a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -22,7 +21,7 @@ from ...record.errors import LossError, ReopenError, StartError, UnansweredError
 from ...record.tables import Table
 from .. import arrival_ranges
 from ..arrival_ranges import Range
-from ..base import LegGuard
+from ..base import LegGuard, not_landed
 from .closed_shards import SPLIT_AGGREGATE, Positions, Records, enveloped
 
 if TYPE_CHECKING:
@@ -46,14 +45,11 @@ FURTHER = 5
 RIGHT = 10
 """After so many batches within their bound, shards are expected to advance half as far again."""
 
-CALLS = 10
-"""Shards that are asked at once; a shard takes five calls a second (Kinesis service limits)."""
-
 FEWEST_IN_SET = 11
 """From so many values on Spark looks into a set, by code that is the same for each (``spark.sql.optimizer.inSetConversionThreshold``)."""
 
-Horizon = Callable[[str], str | None]
-"""Shard id to the sequence number of the oldest record that the shard still has; None for no record."""
+Horizon = Callable[[Collection[str]], Mapping[str, str | None]]
+"""Ids of shards to the sequence numbers of the oldest records that they still have; None for no record."""
 
 _NOWHERE = Positions.of(None)
 
@@ -259,34 +255,22 @@ class KinesisGuard(LegGuard):
         if not positions:
             return
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
-        found = rows.where(F.col("_position").isin(sorted(positions.values())))
         # Rows of the last batch were landed after the batch before was committed, and files know when theirs
         # were. Only what another checkpoint landed long ago is looked for in the whole table.
         earlier = self.checkpoint.committed_at(spark, batch_id - 2) if batch_id > 1 else None
-        recent = [] if earlier is None else [found.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
+        recent = [] if earlier is None else [rows.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
         missing = dict(positions)
-        for looked_up in (*recent, found):
-            landed = (
-                looked_up.groupBy("_position").agg(F.expr("min(unix_micros(_arrived_at)) AS at")).collect()
-            )
-            held = {row["_position"]: row["at"] for row in landed}
+        for looked_up in (*recent, rows):
+            held = _arrivals(looked_up, positions.values())
             missing = {k: v for k, v in positions.items() if v not in held}
             if not missing:
-                arrived = {k: datetime.fromtimestamp(held[p] / 1e6, tz=UTC) for k, p in positions.items()}
+                arrived = {k: held[p] for k, p in positions.items()}
                 self._not_before |= arrived
                 self.oldest = min(arrived.values())
                 self.steps = {self._step(at - SLACK) for at in arrived.values()}
                 self._read_since = None if earlier is None else earlier - CLOCKS
                 return
-        raise self._not_landed(missing)
-
-    def _not_landed(self, positions: Mapping[str, str]) -> LossError:
-        listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
-        return LossError(
-            f"stream {self.source.stream}: this batch continues at {listed}, but of these positions some are not in "
-            f"{self.table}: what the connector read last was not landed. A new checkpoint reads the stream "
-            "again, and lands what is missing once"
-        )
+        raise not_landed({f"{self.source.name}/{shard}": at for shard, at in missing.items()}, [self.table])
 
     def _near_the_end(
         self, spark: SparkSession, positions: Mapping[str, str], threshold: datetime
@@ -312,8 +296,7 @@ class KinesisGuard(LegGuard):
     def _check_horizon(self, positions: Mapping[str, str]) -> None:
         if self.horizon is None or not positions:
             return
-        with ThreadPoolExecutor(min(CALLS, len(positions)), "horizon") as pool:
-            oldest = dict(zip(positions, pool.map(self.horizon, positions), strict=True))
+        oldest = self.horizon(positions)
         trimmed = {s: o for s, o in oldest.items() if o is None or int(o) > int(positions[s])}
         if trimmed:
             listed = ", ".join(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
-from threading import Lock
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,8 +27,8 @@ from .guard import Horizon
 if TYPE_CHECKING:
     from .source import KinesisSource
 
-KEYS_SECONDS = 1800.0
-"""So long a client with the keys of a role is used; they hold for an hour (``DurationSeconds`` of AssumeRole, left out)."""
+CALLS = 10
+"""Shards that are asked at once; a shard takes five calls a second (Kinesis service limits)."""
 
 
 def read(
@@ -121,35 +121,22 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
     endpoint
         Another endpoint than the region's own.
     client
-        A boto3 ``kinesis`` client; left out, one is made at the first question, and for a role again before its
-        keys expire.
-
-    Returns
-    -------
-    Horizon
-        A function of the shard's id.
+        A boto3 ``kinesis`` client; left out, one is made for each question: keys of a role hold for an hour.
     """
-    made: Any = client
-    made_at = time.monotonic()
-    making = Lock()  # shards are asked side by side
 
-    def asked() -> Any:
-        nonlocal made, made_at
-        expires = client is None and source.role is not None
-        with making:
-            if made is None or (expires and time.monotonic() - made_at > KEYS_SECONDS):
-                made, made_at = api_client(source, endpoint), time.monotonic()
-            return made
-
-    def oldest(shard: str) -> str | None:
-        kinesis = asked()
+    def oldest(kinesis: Any, shard: str) -> str | None:
         try:
             first = next(closed_shards.pages(kinesis, source.stream, Tail(shard, None), limit=1), None)
         except kinesis.exceptions.ResourceNotFoundException:
             return None  # a closed shard whose records are all gone
         return None if first is None else str(first[0]["SequenceNumber"])
 
-    return oldest
+    def asked(shards: Collection[str]) -> dict[str, str | None]:
+        kinesis = client or api_client(source, endpoint)
+        with ThreadPoolExecutor(min(CALLS, len(shards)), "horizon") as pool:
+            return dict(zip(shards, pool.map(partial(oldest, kinesis), shards), strict=True))
+
+    return asked
 
 
 def tails(

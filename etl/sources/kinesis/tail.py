@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -16,19 +17,14 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...services import aws
 from ...services.backoff import Backoff
-from .closed_shards import list_shards
+from . import closed_shards
+from .closed_shards import Shard, list_shards, pages
 
 SLACK = timedelta(seconds=5)
 """Taken off a moment: the answer's clock tells whole seconds, and a stream's servers have clocks of their own."""
 
 QUIET_SECONDS = 2.0
 """After which a request whose answer was lost has been carried out, or never will be."""
-
-PAUSE_SECONDS = 0.2
-"""Between two reads of a shard, which takes five a second (Kinesis API reference, GetRecords)."""
-
-MOST_RECORDS = 10_000
-"""Of one GetRecords."""
 
 Identity = tuple[str, str]
 """``_source`` and ``_id`` of a record."""
@@ -69,8 +65,11 @@ class Tail:
 
     def shards(self, client: Any) -> list[str]:
         """Ids of all shards, closed ones too: what was written before a split or merge stands in them."""
-        listed = aws.patiently(lambda: list_shards(client, self.stream), Backoff(self._what))
-        return [shard.id for shard in listed]
+        return [shard.id for shard in self.listed(client)]
+
+    def listed(self, client: Any) -> list[Shard]:
+        """All shards, open and closed."""
+        return aws.patiently(lambda: list_shards(client, self.stream), Backoff(self._what))
 
     def held(self, spark: SparkSession, since: str) -> DataFrame | None:
         """Identities of the records that the stream holds from a moment on; persisted, for the caller to give back.
@@ -87,13 +86,13 @@ class Tail:
         DataFrame or None
             ``_source`` and ``_id``; None where it holds none.
         """
-        client = self.client()
         time.sleep(QUIET_SECONDS)
-        until, shards = self.now(client), self.shards(client)
-        client.close()
-        read = partial(_of_shards, self, datetime.fromisoformat(since), until)
-        rows = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
-        found = spark.createDataFrame(rows, _KNOWN).persist()
+        with closing(self.client()) as client:
+            until, shards = self.now(client), self.shards(client)
+        read = partial(self.over, datetime.fromisoformat(since), until)
+        records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
+        identities = records.map(lambda record: identity_of(record["Data"])).filter(bool)
+        found = spark.createDataFrame(identities, _KNOWN).persist()
         if found.isEmpty():
             found.unpersist()
             return None
@@ -101,10 +100,14 @@ class Tail:
 
     def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
         """Of the records of one shard that :meth:`records` gives; others than ours have none."""
-        for record in self.records(client, shard, since, until):
-            identity = identity_of(record["Data"])
-            if identity is not None:
-                yield identity
+        found = (identity_of(record["Data"]) for record in self.records(client, shard, since, until))
+        return filter(None, found)
+
+    def over(self, since: datetime, until: datetime, shards: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Records of some shards, in a task."""
+        with closing(self.client()) as client:
+            for shard in shards:
+                yield from self.records(client, shard, since, until)
 
     def records(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
         """Records of one shard that arrived between two moments, give or take :data:`SLACK`.
@@ -128,36 +131,15 @@ class Tail:
             backoff.progress()
             return answer
 
-        iterator = patiently(
-            client.get_shard_iterator,
-            StreamName=self.stream,
-            ShardId=shard,
-            ShardIteratorType="AT_TIMESTAMP",
-            Timestamp=since - SLACK,
-        )["ShardIterator"]
-        while iterator is not None:
-            answer = patiently(client.get_records, ShardIterator=iterator, Limit=MOST_RECORDS)
-            records = answer["Records"]
-            yield from records
-            if records and records[-1]["ApproximateArrivalTimestamp"] > until + SLACK:
+        whole = closed_shards.Tail(shard, None)
+        for page in pages(client, self.stream, whole, since - SLACK, ask=patiently):
+            yield from page
+            if page[-1]["ApproximateArrivalTimestamp"] > until + SLACK:
                 return
-            if not records and not answer.get("MillisBehindLatest"):
-                return
-            iterator = answer.get("NextShardIterator")
-            time.sleep(PAUSE_SECONDS)
 
     @property
     def _what(self) -> str:
         return f"Kinesis stream {self.stream}, its end"
-
-
-def _of_shards(tail: Tail, since: datetime, until: datetime, shards: Iterable[str]) -> Iterator[Identity]:
-    client = tail.client()
-    try:
-        for shard in shards:
-            yield from tail.identities(client, shard, since, until)
-    finally:
-        client.close()
 
 
 def _date(answer: dict[str, Any]) -> datetime:

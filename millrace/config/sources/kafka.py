@@ -35,8 +35,6 @@ headers (Kafka's documentation, ``max.message.bytes``)."""
 
 READS_TOPIC = [
     "kafka-cluster:DescribeTopic",
-    # Whether the brokers turn away records of any time.
-    "kafka-cluster:DescribeTopicDynamicConfiguration",
     "kafka-cluster:ReadData",
 ]
 """Of MSK's IAM access control (MSK developer guide, "Semantics of IAM authorization policy actions")."""

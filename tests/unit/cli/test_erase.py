@@ -14,6 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.config import Names, load
+from millrace.etl.launch import typed_json
 from millrace.etl.repair import erase as core
 from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_job import Place
@@ -209,5 +210,5 @@ def test_the_core_reads_what_is_asked() -> None:
     assert erasing.FOLDER == core.FOLDER
     assert [f.name for f in fields(erasing.Request)] == [f.name for f in fields(core.EraseRequest)]
     request = erasing.Request("e", WHERE, apply=True, by="me", asked_at="now", left_out=("a",))
-    read = core.EraseRequest.of(json.dumps(request.__dict__))
+    read = typed_json.read(core.EraseRequest, json.loads(json.dumps(request.__dict__)), "request")
     assert read.__dict__ == request.__dict__

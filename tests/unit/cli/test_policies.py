@@ -199,7 +199,7 @@ def _boundaries(self: audit_kafka.Topic, account: Account, moments: Any, _only: 
         Asked("kafka-cluster:DescribeGroup", f"{place.replace(':cluster/', ':group/')}/millrace-audit"),
         *(
             Asked(f"kafka-cluster:{verb}", f"{place.replace(':cluster/', ':topic/')}/{self.name}")
-            for verb in ("DescribeTopic", "DescribeTopicDynamicConfiguration", "ReadData")
+            for verb in ("DescribeTopic", "ReadData")
         ),
     }
     return {p: audit_kafka.Bounds(0, tuple(5 for _ in moments)) for p in range(2)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -128,8 +127,8 @@ class Stream:
                 {
                     "SequenceNumber": str(number),
                     "PartitionKey": f"key-{number}",
-                    "Data": b64encode(data).decode(),
-                    "ApproximateArrivalTimestamp": at / 1000,
+                    "Data": data,
+                    "ApproximateArrivalTimestamp": datetime.fromtimestamp(at / 1000, tz=UTC),
                 }
                 for number, data, at in found
             ],

@@ -9,6 +9,7 @@ import pytest
 
 from millrace.etl.launch.document import Arguments, ReplayRequest, parse_arguments, read_document
 from millrace.etl.record.errors import StartError
+from tests.documents import in_one_route
 
 LAND: dict[str, Any] = {
     "kind": "land",
@@ -45,7 +46,7 @@ SETTINGS: dict[str, Any] = {
     "connections": {
         "main": {"kind": "msk", "cluster": "c", "bootstrap_servers": None, "authentication": "iam"}
     },
-    "queries": [LAND],
+    "queries": [in_one_route(LAND)],
 }
 
 
@@ -110,8 +111,6 @@ def test_wrong_arguments_end_with_status_2(bad: list[str], capsys: pytest.Captur
         ('{"version": 2}', (), "version 2; this core reads version 1"),
         (json.dumps({"version": 1}), (), "settings: expected an object"),
         (document(extra=1), (), "unknown keys extra"),
-        (document(queries=[]), (), "no query"),
-        (document(queries=[LAND, LAND]), (), "queries named twice: land"),
         (document(), ("--bind", "kafka.other.bootstrap=x"), "--bind kafka.other.bootstrap"),
         (document(), ("--bind", "kafka.main.password=x"), "--bind kafka.main.password"),
     ],

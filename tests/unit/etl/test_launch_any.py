@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Names, load
-from millrace.etl.launch.document import deployed_name, parse_arguments, read_document, region
+from millrace.etl.launch.document import parse_arguments, read_document
 from millrace.etl.record.errors import StartError
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
+from tests.documents import in_one_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 
 ARGUMENTS = parse_arguments(["--launch-document", "s3://b/d.json"])
@@ -27,6 +27,9 @@ ROUTED = {
 }  # fmt: skip
 
 
+FIRST = ("settings", "queries", 0, "routes", 0)
+
+
 def documents() -> list[dict[str, Any]]:
     """Those of an environment's jobs, and one with a route."""
     environment = load("dev")
@@ -34,7 +37,7 @@ def documents() -> list[dict[str, Any]]:
     found = [job_settings(environment, planned.jobs[name], names) for name in planned.jobs]
     return [
         {"version": 1, "region": "eu-central-1", "name": "acme-dev", "settings": each}
-        for each in [*found, SETTINGS | {"queries": [LAND, ROUTED]}]
+        for each in [*found, SETTINGS | {"queries": [in_one_route(LAND), ROUTED]}]
     ]
 
 
@@ -82,14 +85,11 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @settings(max_examples=600, suppress_health_check=[*HealthCheck], deadline=None)
 @given(st.sampled_from(PLACES), values)
-@example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "source")), {"kind": []})
-@example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "source", "kind")), {})
+@example((len(DOCUMENTS) - 1, (*FIRST, "source")), {"kind": []})
+@example((len(DOCUMENTS) - 1, (*FIRST, "source", "kind")), {})
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "trigger_seconds")), 10**400)
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "trigger_seconds")), float("inf"))
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "trigger_seconds")), float("nan"))
-@example((len(DOCUMENTS) - 1, ("region",)), ["eu"])
-@example((len(DOCUMENTS) - 1, ("region",)), "a\0b")
-@example((len(DOCUMENTS) - 1, ("name",)), {})
 @example((len(DOCUMENTS) - 1, ("version",)), True)
 def test_any_value_in_any_place_is_read_or_refused(place: tuple[int, tuple[Any, ...]], value: Any) -> None:
     number, path = place
@@ -100,13 +100,10 @@ def test_any_value_in_any_place_is_read_or_refused(place: tuple[int, tuple[Any, 
     except StartError as error:
         refused = str(error)
     if refused:
-        # Names the document, and in it what is on the way to the change, or queries that have one name or are none.
+        # Names the document, and in it what is on the way to the change.
         assert ARGUMENTS.document in refused
-        assert not path or any(word in refused for word in (str(path[0]), "quer"))
+        assert not path or str(path[0]) in refused
         return
-    where = region(text)
-    assert where is None or os.fsencode(where).isascii()
-    assert all(character.isprintable() for character in deployed_name(text, job))
     assert all(isinstance(round(query.trigger_seconds * 1000), int) for query in job.queries)
 
 
@@ -117,11 +114,9 @@ def test_any_value_in_any_place_is_read_or_refused(place: tuple[int, tuple[Any, 
         ('{"version":' + "9" * 5000 + "}", "not JSON"),
         ('{"version": true}', "version True"),
         ('{"version": 1.0}', "version 1.0"),
-        (json.dumps(changed(DOCUMENTS[-1], ("region",), [])), "region: expected"),
-        (json.dumps(changed(DOCUMENTS[-1], ("name",), 5)), "name: expected"),
         (
-            json.dumps(changed(DOCUMENTS[-1], ("settings", "queries", 0, "source", "kind"), [])),
-            r"settings\.queries\[0\]\.source\.kind: \[\] is not one of 'kinesis', 'kafka'",
+            json.dumps(changed(DOCUMENTS[-1], (*FIRST, "source", "kind"), [])),
+            r"settings\.queries\[0\]\.routes\[0\]\.source\.kind: \[\] is not one of 'kinesis', 'kafka'",
         ),
         (
             json.dumps(changed(DOCUMENTS[-1], ("settings", "queries", 1, "trigger_seconds"), 10**400)),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import time
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import hypothesis
 import pytest
-from botocore.exceptions import ClientError
 from hypothesis import strategies as st
 from moto import mock_aws
 
@@ -121,43 +120,39 @@ def test_a_stream_that_is_not_there_is_told_in_one_message(client: Any) -> None:
         kinesis.open_shards(other, None, client=client)
 
 
-def test_the_horizon_of_a_shard(client: Any) -> None:
+def test_the_horizon_of_shards(client: Any) -> None:
     oldest = kinesis.horizon(SOURCE, None, client=client)
-    assert oldest("shardId-000000000000") is None
+    assert oldest(["shardId-000000000000"]) == {"shardId-000000000000": None}
     first, _ = put(client, b"1", b"2")
-    assert oldest("shardId-000000000000") == first
-    assert oldest("shardId-000000000099") is None
+    asked = ["shardId-000000000000", "shardId-000000000099"]
+    assert oldest(asked) == {"shardId-000000000000": first, "shardId-000000000099": None}
 
 
-@pytest.mark.parametrize(("role", "clients"), [("arn:aws:iam::999988887777:role/readers", 2), (None, 1)])
-def test_a_horizon_that_is_asked_a_day_later_has_keys_that_hold(
-    client: Any, monkeypatch: pytest.MonkeyPatch, role: str | None, clients: int
+def test_shards_are_asked_at_once_by_a_client_of_that_question(
+    client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keys of a role hold for an hour; the job's own are renewed by boto3."""
-    clock, made = [0.0], []
+    """Keys of a role hold for an hour, and a run goes on for months."""
+    together, made = threading.Barrier(4, timeout=60), []
 
     class Keyed:
+        exceptions = client.exceptions
+
         def __init__(self, source: KinesisSource, endpoint: str | None) -> None:
-            assert (source.role, endpoint) == (role, None)
-            self.until = clock[0] + 3600 if role else float("inf")
-            self.exceptions = client.exceptions
-            made.append(self)
+            made.append((source, endpoint))
 
-        def get_shard_iterator(self, **query: str) -> Any:
-            if clock[0] >= self.until:
-                raise ClientError({"Error": {"Code": "ExpiredTokenException"}}, "GetShardIterator")
-            return client.get_shard_iterator(**query)
+        def get_shard_iterator(self, **asked: str) -> Any:
+            together.wait()  # breaks where they are asked one after the other
+            return {"ShardIterator": asked["ShardId"]}
 
-        def get_records(self, **query: Any) -> Any:
-            return client.get_records(**query)
+        def get_records(self, ShardIterator: str, **_: Any) -> Any:
+            return {"Records": [{"SequenceNumber": ShardIterator}]}
 
     monkeypatch.setattr(kinesis, "api_client", Keyed)
-    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    oldest = kinesis.horizon(dataclasses.replace(SOURCE, role=role), None)
-    for clock[0] in (0.0, 60.0, 86_400.0):
-        for _ in range(2):
-            assert oldest("shardId-000000000000") is None
-    assert len(made) == clients
+    source = dataclasses.replace(SOURCE, role="arn:aws:iam::999988887777:role/readers")
+    oldest = kinesis.horizon(source, None)
+    for questions in (1, 2):
+        assert oldest("1234") == {shard: shard for shard in "1234"}
+        assert made == [(source, None)] * questions
 
 
 def test_a_stream_that_does_not_say_how_many_shards_it_has_ends_no_job(

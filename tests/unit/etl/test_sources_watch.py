@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,38 +12,55 @@ from millrace.etl.record.errors import LossError, StartError, UnansweredError
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_state
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
-from millrace.etl.sources.kafka.topic_state import Watch
 from tests.unit.etl.test_sources import FakeMsk
 
 READING = KafkaReading(partitions=(0, 2), partition_count=4)
 SOURCE = KafkaSource("kafka", "orders", "shop.orders", "main", "earliest", 100, 3600, READING)
 
 
-def refuses() -> int:
-    raise UnansweredError("TimeoutException: no broker")
+BROKERS = Connection("external", None, "broker:9092", "none")
+
+
+@pytest.fixture
+def watching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], None]]:
+    """Makes a watch of a topic that has so many partitions at its start, and so many later; None where brokers do not say."""
+
+    def watch(*answers: int | None) -> Callable[[], None]:
+        left = iter(answers)
+
+        def count(*_: Any) -> int:
+            if (found := next(left)) is None:
+                raise UnansweredError("TimeoutException: no broker")
+            return found
+
+        monkeypatch.setattr(topic_state, "count", count)
+        spark: Any = None
+        made = topic_state.watch(spark, SOURCE, BROKERS)
+        assert made is not None
+        return made
+
+    return watch
 
 
 @pytest.mark.parametrize("found", [4, 3])
-def test_a_topic_that_the_lists_know_is_read(found: int) -> None:
-    watch = Watch(SOURCE, lambda: found)
-    watch()
-    watch.at_start()
+def test_a_topic_that_the_lists_know_is_read(found: int, watching: Callable[..., Callable[[], None]]) -> None:
+    watching(found, found)()
 
 
-def test_new_partitions_are_named() -> None:
-    watch = Watch(SOURCE, lambda: 6)
+def test_new_partitions_are_named(watching: Callable[..., Callable[[], None]]) -> None:
+    look = watching(4, 6)
     with pytest.raises(LossError, match=r"shop.orders has 6 partitions, .* know 4: nobody reads 4, 5"):
-        watch()
+        look()
     with pytest.raises(StartError, match=r"stream orders: topic shop\.orders has 6"):
-        watch.at_start()
+        watching(6)
 
 
-def test_nobody_who_knows_stops_a_start_and_not_a_run() -> None:
-    watch = Watch(SOURCE, refuses)
+def test_nobody_who_knows_stops_a_start_and_not_a_run(watching: Callable[..., Callable[[], None]]) -> None:
+    look = watching(4, None)
     with pytest.raises(UnansweredError):
-        watch()
+        look()
     with pytest.raises(StartError, match="no broker"):
-        watch.at_start()
+        watching(None)
 
 
 def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +80,6 @@ def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.Mo
     msk.refused = "TooManyRequestsException"
     watch()
     watch()
-    assert asked == [("shop.orders", "iam.arn:acme-kafka:9098")] * 2
+    assert asked == [("shop.orders", "iam.arn:acme-kafka:9098")] * 3
     with pytest.raises(StartError, match=r"MSK cluster acme-kafka: .*TooManyRequestsException"):
         topic_state.watch(spark, SOURCE, connection)
