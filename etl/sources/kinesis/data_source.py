@@ -7,22 +7,17 @@ batch ends, its tasks read the same records again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from ...launch.engine import KINESIS_IN_PYTHON
-from ...services import aws
-from ...services.backoff import Backoff
-from .closed_shards import COLUMNS, Shard
-from .stream_batches import AT_TIMESTAMP, BatchPlanner, Limits, Offset, Row, ShardRange, ranges, read_range
-from .tail import Tail
+from .closed_shards import COLUMNS
+from .service import KinesisService
+from .stream_batches import BatchPlanner, Limits, Offset, Row, ShardRange, ranges, read_range
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -51,50 +46,6 @@ class KinesisDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KinesisStreamReader:  # noqa: N802 - Spark's name
         """What finds batches, on the driver, and reads them, in tasks."""
         return KinesisStreamReader(self.options)
-
-
-@dataclass
-class KinesisStream:
-    """A stream's API, whose calls wait where it is throttled or away."""
-
-    tail: Tail
-    client: Any
-
-    @property
-    def stream(self) -> str:
-        """Its name."""
-        return self.tail.stream
-
-    def shards(self) -> list[Shard]:
-        """List all shards, open and closed."""
-        return self.tail.listed(self.client)
-
-    def now(self) -> datetime:
-        """The time, by the service's clock, in whole seconds."""
-        return self.tail.now(self.client)
-
-    def iterator(self, shard: str, kind: str, place: str) -> str:
-        """Ask for a place in a shard.
-
-        Parameters
-        ----------
-        kind, place
-            As an entry of the offset log has them: ``TRIM_HORIZON``, ``AT_TIMESTAMP`` with milliseconds since 1970, or
-            ``AT_SEQUENCE_NUMBER`` and ``AFTER_SEQUENCE_NUMBER`` with a number.
-        """
-        asked: dict[str, Any] = {"StreamName": self.stream, "ShardId": shard, "ShardIteratorType": kind}
-        if kind == AT_TIMESTAMP:
-            asked["Timestamp"] = datetime.fromtimestamp(int(place) / 1000, tz=UTC)
-        elif place:
-            asked["StartingSequenceNumber"] = place
-        return str(self._answer(self.client.get_shard_iterator, asked)["ShardIterator"])
-
-    def records(self, iterator: str, limit: int) -> Any:
-        """Read from a place on, as boto3 answers ``GetRecords``."""
-        return self._answer(self.client.get_records, {"ShardIterator": iterator, "Limit": limit})
-
-    def _answer(self, call: Callable[..., Any], asked: Mapping[str, Any]) -> Any:
-        return aws.patiently(partial(call, **asked), Backoff(f"Kinesis stream {self.stream}"))
 
 
 @dataclass
@@ -136,10 +87,12 @@ class KinesisStreamReader(DataSourceStreamReader):
 
     def read(self, partition: Range) -> Iterator[Any]:
         """Records of one shard, as record batches of PyArrow."""
-        stream = self._stream()
-        with closing(stream.client):
-            for rows in read_range(stream, partition.asked):
+        service = self._service()
+        try:
+            for rows in read_range(service, partition.asked):
                 yield _record_batch(rows)
+        finally:
+            service.close()
 
     def _batches(self) -> BatchPlanner:
         if self._planner is None:
@@ -150,13 +103,13 @@ class KinesisStreamReader(DataSourceStreamReader):
                 int(given["kinesis.executor.maxfetchtimeinms"]) / 1000,
                 int(given["kinesis.executor.maxrecordperread"]),
             )
-            self._planner = BatchPlanner(self._stream(), given["startingposition"], limits)
+            self._planner = BatchPlanner(self._service(), given["startingposition"], limits)
         return self._planner
 
-    def _stream(self) -> KinesisStream:
+    def _service(self) -> KinesisService:
         given = self._options
-        tail = Tail(given["streamname"], given["region"], given["endpointurl"])
-        return KinesisStream(tail, tail.client())
+        keys = (given["awsaccesskeyid"], given["awssecretkey"]) if "awsaccesskeyid" in given else None
+        return KinesisService(given["streamname"], given["region"], given["endpointurl"], keys)
 
 
 def _record_batch(rows: list[Row]) -> Any:

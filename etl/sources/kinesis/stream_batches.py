@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,15 +21,17 @@ from typing import Any, Protocol
 
 from ...record.errors import LossError
 from ...services.aws import code_of
-from .closed_shards import AFTER, ENDED, PAGE, PAUSE_SECONDS, Shard, unpack
+from .closed_shards import AFTER, ENDED, PAGE, Shard, unpack
+from .service import EXPIRED, GONE
 
 AT = "AT_SEQUENCE_NUMBER"
 TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
 METADATA = "metadata"
 
-EXPIRED, GONE = "ExpiredIteratorException", "ResourceNotFoundException"
-"""Error codes of GetRecords and GetShardIterator (Kinesis API reference)."""
-
+_AGGREGATE = "84maw"
+""":data:`etl.sources.kinesis.closed_shards.AGGREGATE` in Base64, up to the last character that has bits of nothing else."""
+_PAUSE_SECONDS = 0.2
+"""Before a shard is asked again that gave nothing and has more: it takes five calls a second."""
 _EMPTY_ANSWERS = 5
 """In a row, after which what a shard does not give is taken for gone."""
 
@@ -39,11 +42,9 @@ Row = tuple[bytes, str, str, str, int]
 
 
 class Service(Protocol):
-    """What is asked of :class:`etl.sources.kinesis.data_source.KinesisStream`."""
+    """What is asked of :class:`etl.sources.kinesis.service.KinesisService`."""
 
-    @property
-    def stream(self) -> str:
-        """Its name."""
+    stream: str
 
     def shards(self) -> list[Shard]:
         """All of the stream."""
@@ -55,7 +56,7 @@ class Service(Protocol):
         """A place in a shard."""
 
     def records(self, iterator: str, limit: int) -> Any:
-        """What is there, as boto3 answers ``GetRecords``."""
+        """What is there, as ``GetRecords`` answers."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ class BatchPlanner:
             return False
         self._iterators[shard] = following
         if not records and answer.get("MillisBehindLatest"):
-            self.sleep(PAUSE_SECONDS)  # nothing here, and something further on
+            self.sleep(_PAUSE_SECONDS)  # nothing here, and something further on
             return True
         return bool(records) and taken < self.limits.records
 
@@ -305,7 +306,7 @@ def read_range(
             left, empty, place = left - len(records), 0, (AFTER, str(records[-1]["SequenceNumber"]))
         else:
             empty += not answer.get("MillisBehindLatest")
-            sleep(PAUSE_SECONDS)
+            sleep(_PAUSE_SECONDS)
         iterator = answer.get("NextShardIterator") or ""
         if not iterator:
             break
@@ -319,10 +320,11 @@ def read_range(
 def _rows(records: list[Any], stream: str) -> list[Row]:
     rows: list[Row] = []
     for record in records:
-        data, number = record["Data"], record["SequenceNumber"]
+        text, number = record["Data"], record["SequenceNumber"]
+        data = b64decode(text)
         # Kinesis tells whole milliseconds.
-        arrived = round(record["ApproximateArrivalTimestamp"].timestamp() * 1000) * 1000
-        packed = unpack(data)
+        arrived = round(record["ApproximateArrivalTimestamp"] * 1000) * 1000
+        packed = unpack(data) if text.startswith(_AGGREGATE) else None
         if packed:
             rows += [(each, stream, key, number, arrived) for key, each in packed]
         else:

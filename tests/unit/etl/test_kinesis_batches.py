@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -127,8 +128,8 @@ class Stream:
                 {
                     "SequenceNumber": str(number),
                     "PartitionKey": f"key-{number}",
-                    "Data": data,
-                    "ApproximateArrivalTimestamp": datetime.fromtimestamp(at / 1000, tz=UTC),
+                    "Data": b64encode(data).decode(),
+                    "ApproximateArrivalTimestamp": at / 1000,
                 }
                 for number, data, at in found
             ],
