@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from ...record.errors import LossError
-from ...services.aws import code_of
-from .closed_shards import AFTER, ENDED, PAGE, PAUSE_SECONDS, Shard, unpack
+from millrace.etl.record.errors import LossError
+from millrace.etl.services.aws import code_of
+from millrace.etl.sources.kinesis.closed_shards import AFTER, ENDED, PAGE, PAUSE_SECONDS, Shard, unpack
 
 AT = "AT_SEQUENCE_NUMBER"
 TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
@@ -39,7 +39,7 @@ Row = tuple[bytes, str, str, str, int]
 
 
 class Service(Protocol):
-    """What is asked of :class:`etl.sources.kinesis.data_source.KinesisStream`."""
+    """What is asked of a stream's API."""
 
     @property
     def stream(self) -> str:
