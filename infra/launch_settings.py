@@ -122,13 +122,11 @@ def _connection(environment: Environment, cluster: str, names: Names) -> dict[st
     kafka = environment.kafka[cluster]
     if isinstance(kafka, ExternalCluster):
         return {
-            "kind": "external",
             "cluster": None,
             "bootstrap_servers": kafka.bootstrap_servers,
             "authentication": _authentication(kafka.authentication),
         }
     return {
-        "kind": "msk",
         "cluster": names.cluster(cluster),
         # CloudFormation has no attribute for the brokers: the job's role looks them up at start.
         "bootstrap_servers": None,

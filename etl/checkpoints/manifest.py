@@ -33,7 +33,7 @@ PARTITIONS = "spark.sql.shuffle.partitions"
 _KINESIS = {
     "kinesis": "Glue's connector or one of its family",
     "aws-kinesis": "EMR's connector",
-    KINESIS_IN_PYTHON: "the core's own reader, of the sandbox on Spark 4",
+    KINESIS_IN_PYTHON: "the sandbox's own reader on Spark 4",
 }
 
 

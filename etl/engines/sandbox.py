@@ -1,4 +1,4 @@
-"""The sandbox: Qubole's Kinesis connector, of the same family as Glue's; on Spark 4, for which it is not built, the core's own."""
+"""The sandbox: Qubole's Kinesis connector, of the same family as Glue's; on Spark 4, for which it is not built, the sandbox's own reader."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sandbox(GlueFamily):
         )
 
     def kinesis_format(self, spark: str) -> str:
-        """Of Spark 3 the connector's; else the core's own reader."""
+        """Of Spark 3 the connector's; else the sandbox's own reader."""
         return self.KINESIS_FORMAT if spark.startswith("3.") else KINESIS_IN_PYTHON
 
     def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:

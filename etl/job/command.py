@@ -69,9 +69,10 @@ def main(arguments: Sequence[str]) -> int:
             monitor = open_monitor(name, job, console, report, given.binds, region, others, followers)
             ending.callback(monitor.close)
             held = _lease(spark, job, report)
-            held.acquire()
             unsupervised = ending.enter_context(ExitStack())
-            unsupervised.callback(held.release)
+            if held is not None:
+                held.acquire()
+                unsupervised.callback(held.release)
             try:
                 queries = run.build(spark, job, given.binds, report)
             except (OSError, CapturedException, Py4JJavaError) as error:
@@ -137,7 +138,7 @@ def _backfill(
     return backfill_landing.of_query(spark, job, asked, binds, report)(spark, asked)
 
 
-def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease:
+def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease | None:
     run_name = spark.sparkContext.applicationId
     return lease.of(
         job.checkpoints,

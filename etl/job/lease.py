@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import socket
@@ -17,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlparse
 
 from ..record.errors import StartError
@@ -37,36 +35,14 @@ LOOK_SECONDS = 1.0
 MARGIN_SECONDS = 5.0
 """So much before the others may take it, its holder gives it up."""
 
-_LOCAL_PATIENCE_SECONDS = 5.0
-"""The kernel frees the lock of a process that ended; one that is ending needs a moment."""
-
 _TIMEOUTS = (3.0, 4.0)
 """To connect and to read, in seconds: a call that hangs must not outlast the lease."""
 
 Told = Callable[[Mapping[str, Any]], None]
 
 
-class Lease(Protocol):
-    """The right to write the checkpoints below a prefix."""
-
-    def acquire(self) -> None:
-        """Take it, or wait for it, for at most :data:`LIVE_SECONDS` and a little.
-
-        Raises
-        ------
-        StartError
-            Somebody holds it who is alive.
-        """
-
-    def lost(self) -> str | None:
-        """Why it is not held any more; None while it is."""
-
-    def release(self) -> None:
-        """Give it back; once it is given back or lost, nothing happens."""
-
-
-def of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Lease:
-    """The lease of a prefix of checkpoints.
+def of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Lease | None:
+    """The lease of a prefix of checkpoints; None for a folder of this machine, which no deployed job and no sandbox has.
 
     Parameters
     ----------
@@ -84,74 +60,18 @@ def of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Le
     StartError
         A file system that cannot exclude a second writer.
     """
-    local = local_path(checkpoints)
-    if local is not None:
-        return FileLease(Path(local) / FOLDER / "lease.json", run)
     parts = urlparse(checkpoints)
+    if parts.scheme in ("", "file"):
+        return None
     if parts.scheme not in ("s3", "s3a"):
         raise StartError(f"checkpoints {checkpoints}: s3://, s3a:// or a folder of this machine")
     key = f"{parts.path.strip('/')}/{FOLDER}/lease.json"
-    return S3Lease(parts.netloc, key, run, processes, told)
-
-
-def local_path(url: str) -> str | None:
-    """Path of a URL on this machine; None for one elsewhere."""
-    parts = urlparse(url)
-    return parts.path if parts.scheme in ("", "file") else None
+    return Lease(parts.netloc, key, run, processes, told)
 
 
 @dataclass
-class FileLease:
-    """A lock of the kernel on a file, which is gone with the process that has it."""
-
-    path: Path
-    run: str
-    _handle: int | None = None
-
-    def acquire(self) -> None:
-        """Take it; see :class:`Lease`."""
-        try:
-            self._handle = self._locked()
-        except OSError as error:
-            raise StartError(f"the lease {self.path}: {error}") from error
-
-    def _locked(self) -> int:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # Not closed when a program starts another: it is not inherited (PEP 446).
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-        deadline = time.monotonic() + _LOCAL_PATIENCE_SECONDS
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EACCES) or time.monotonic() > deadline:
-                    held = os.pread(handle, 4096, 0).decode(errors="replace")
-                    os.close(handle)
-                    raise StartError(_refusal(str(self.path), _parsed(held))) from error
-            time.sleep(0.1)
-        try:
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(_record(self.run, ())).encode(), 0)
-        except OSError:
-            os.close(handle)
-            raise
-        return handle
-
-    def lost(self) -> str | None:
-        """Never: the kernel takes it from no process that lives."""
-        return None if self._handle is not None else "it was given back"
-
-    def release(self) -> None:
-        """Unlock."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-
-@dataclass
-class S3Lease:
-    """An object that is written under conditions (``If-None-Match``, ``If-Match``), and again every ten seconds.
+class Lease:
+    """The right to write the checkpoints below a prefix: an object that is written under conditions (``If-None-Match``, ``If-Match``), and again every ten seconds.
 
     S3 decides who of two was first. The object's age is counted by S3's own clock, and by ours only while we look on.
     """
@@ -171,7 +91,13 @@ class S3Lease:
     _thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take it; see :class:`Lease`."""
+        """Take it, or wait for it, for at most :data:`LIVE_SECONDS` and a little.
+
+        Raises
+        ------
+        StartError
+            Somebody holds it who is alive.
+        """
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         self._client = aws.client("s3", region, None, timeouts=_TIMEOUTS)
         # The versions of boto3 that the engines ship do not all know the parameter; S3 knows the header.
@@ -184,13 +110,13 @@ class S3Lease:
         self._thread.start()
 
     def lost(self) -> str | None:
-        """See :class:`Lease`; asks the clock, not S3."""
+        """Why it is not held any more; None while it is. Asks the clock, not S3."""
         if self._gone is None and _now() > self._renewed + LIVE_SECONDS - MARGIN_SECONDS:
             self._gone = f"it could not be renewed for {_now() - self._renewed:.0f} s"
         return self._gone
 
     def release(self) -> None:
-        """Say that it is free, so that the next run need not wait."""
+        """Give it back, so that the next run need not wait; once it is given back or lost, nothing happens."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * sum(_TIMEOUTS))

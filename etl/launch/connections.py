@@ -28,7 +28,6 @@ class Connection:
     job's own role, unless ``--bind kafka.NAME.bootstrap=HOST:PORT`` gives them.
     """
 
-    kind: Literal["msk", "external"]
     cluster: str | None
     bootstrap_servers: str | None
     authentication: Literal["iam", "tls", "none"] | SecretLogin

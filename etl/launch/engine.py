@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource
 
 KINESIS_IN_PYTHON = "millrace-kinesis"
-"""Format of the core's own reader (``etl/sources/kinesis/data_source.py``), which takes the options of Glue's connector."""
+"""Format of the sandbox's own reader (``millrace/sandbox/kinesis_reader``), which takes the options of Glue's connector and ``region``."""
 
 
 @dataclass(frozen=True)

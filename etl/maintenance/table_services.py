@@ -232,18 +232,18 @@ class Expiry(TableTask):
         if metadata.schema().findField("_error") is None:
             return None
         first = beginning(metadata, MOST_SNAPSHOTS)
-        return None if first is None else _committed(first)
+        return None if first is None else committed(first)
 
     def _needed(self, spark: SparkSession, reader: str) -> datetime | None:
         """When the state was committed that a reader has read last; the epoch where that is not known."""
         states = read_states(spark, reader, self.table.metadata(spark))
-        return None if states is None else min(map(_committed, states), default=_EPOCH)
+        return None if states is None else min(map(committed, states), default=_EPOCH)
 
 
 _EPOCH = datetime.fromtimestamp(0, tz=UTC)
 
 
-def _committed(snapshot: Any) -> datetime:
+def committed(snapshot: Any) -> datetime:
     """When a state of a table was committed."""
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import read_states
-from ..maintenance.table_services import call, first_row, moment
+from ..maintenance.table_services import call, committed, first_row, moment
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
@@ -104,8 +103,7 @@ def forget(spark: SparkSession, table: Table, snapshot: int) -> int:
     at = table.metadata(spark).snapshot(snapshot)
     if at is None:
         return 0  # somebody has
-    before = datetime.fromtimestamp(at.timestampMillis() / 1000, tz=UTC)
-    limits = {"older_than": moment(before), "retain_last": "1"}
+    limits = {"older_than": moment(committed(at)), "retain_last": "1"}
     found = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
 

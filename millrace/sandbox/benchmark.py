@@ -193,7 +193,6 @@ def _here(subject: Subject, home: Path, bootstrap: str) -> dict[str, Any]:
             query = query | {"routes": [route | {"source": source}]}
         queries.append(query)
     connection = {
-        "kind": "external",
         "cluster": None,
         "bootstrap_servers": bootstrap,
         "authentication": "none",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ LOCAL: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
 }
 """Spark settings of every driver here: it is reached from this machine alone, and its log holds the core's lines."""
+
+
+KINESIS_READER = Path(__file__).with_name("kinesis_reader")
+"""A place for ``PYTHONPATH``: Spark 4 finds the package there by itself."""
 
 
 def start(
@@ -62,10 +67,11 @@ def start(
     properties.write_text("".join(f"{key} {value}\n" for key, value in sorted(given.items())))
     command: list[str | Path] = [spark_home(line) / "bin" / "spark-submit", "--properties-file", properties]
     command += ["--py-files", archive] if archive else []
+    path = os.pathsep.join(filter(None, (str(KINESIS_READER), environment.get("PYTHONPATH"))))
     return Process.start(
         name,
         [*command, entry, *arguments],
-        environment={**environment, **spark_environment(line)},
+        environment={**environment, **spark_environment(line), "PYTHONPATH": path},
         log=home / log,
         cwd=home,
         scratch=scratch,

@@ -107,14 +107,16 @@ class Job:
         said = io.StringIO()
         report = Reporter("in-process", said)
         held = lease.of(self._url, "in-process", (), lambda _: None)
+        back = held.release if held is not None else lambda: None
         try:
-            held.acquire()
+            if held is not None:
+                held.acquire()
             queries = run.build(self._spark, settings.parse(self._job()), self.binds, report)
         except StartError as error:
-            held.release()
+            back()
             return Told(2, str(error))
         except (OSError, CapturedException, Py4JJavaError) as error:
-            held.release()
+            back()
             return Told(1, describe(error))
         if dies:
             queries = (*queries[:-1], _dying(queries[-1]))

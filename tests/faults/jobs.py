@@ -46,7 +46,7 @@ def settings(
     retries: int = 0,
 ) -> dict[str, Any]:
     """Settings of a job, whose Kafka queries read by the connection ``main``."""
-    connection = {"kind": "external", "cluster": None, "authentication": "none"}
+    connection = {"cluster": None, "authentication": "none"}
     job: dict[str, Any] = {"version": 1, "environment": "faults", "job": name, "engine": "sandbox"}
     job |= {"catalog": catalog, "checkpoints": checkpoints, "batch_retries": retries}
     job |= {

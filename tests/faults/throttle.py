@@ -100,7 +100,7 @@ def topic(broker: Kafka) -> Iterator[Case]:
             sizes.append(size)
         return found
 
-    connection = Connection("external", None, broker.bootstrap, "none")
+    connection = Connection(None, broker.bootstrap, "none")
     pid = broker.process.popen.pid
     try:
         # However low, a quota lets some through: a broker that is held answers nobody.

@@ -127,7 +127,7 @@ class Bench:
             query |= {"sink": {"kind": "iceberg", "table": f"bench.{name}"}}
         else:
             query |= {"table": f"bench.{name}"}
-        main = {"kind": "external", "cluster": None, "authentication": "none"}
+        main = {"cluster": None, "authentication": "none"}
         job = {"version": 1, "environment": "bench", "job": "flights", "engine": "sandbox", "catalog": "lake"}
         job |= {
             "checkpoints": str(HOME),

@@ -99,7 +99,6 @@ class Bench:
                 "queries": [in_one_route({"trigger_seconds": 0, **query}) for query in queries],
                 "connections": {
                     "main": {
-                        "kind": "external",
                         "cluster": None,
                         "authentication": "none",
                         "bootstrap_servers": "127.0.0.1:9",  # a stream that is not started asks nobody

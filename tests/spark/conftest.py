@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from millrace.etl.maintenance import table_services
 from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox import jars, session
+from millrace.sandbox.driver import KINESIS_READER
 from tests.spark.profiles import profile_named
 
 
@@ -60,6 +62,9 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         "spark.executorEnv.AWS_SECRET_ACCESS_KEY": "test",
         "spark.sql.streaming.checkpoint.fileManagerClass": FILES,
     }
+    # Python processes of this JVM look for data sources there.
+    path = os.pathsep.join(filter(None, (str(KINESIS_READER), os.environ.get("PYTHONPATH"))))
+    os.environ["PYTHONPATH"] = path
     named = request.config.getoption("--profile", default=None)
     settings |= profile_named(named).settings() if named else {}
     with session.opened(brought, settings, warehouse=warehouse) as running:

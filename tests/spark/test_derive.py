@@ -247,18 +247,20 @@ def test_keys_that_are_one_to_the_stream_do_not_double_records(spark: SparkSessi
     insert(spark, airlines, ("007", "Bond Air", 1), ("7", "Seven", 1), ("7.0", "Float", 1), ("x", "None", 1))
     said: list[int] = []
     numbered = replace(ENRICHMENT, on={"n": "code"})
-    reference = ReferenceTable(numbered, airlines, lambda _table, keys: said.append(keys))
+
+    def joined_to(stream: DataFrame) -> DataFrame:
+        reference = ReferenceTable(numbered, airlines, lambda _table, keys: said.append(keys))
+        return reference.join(stream, reference.rows(stream)).orderBy("n")
+
     stream = spark.createDataFrame([(7,), (8,)], "n INT")
-    joined = reference.join(stream, reference.rows(stream)).orderBy("n").collect()
-    assert [(r["n"], r["airline"]) for r in joined] == [(7, "Bond Air"), (8, None)]
+    assert [(r["n"], r["airline"]) for r in joined_to(stream).collect()] == [(7, "Bond Air"), (8, None)]
     assert said == [1]
     # To a text they are three.
     texts = spark.createDataFrame([("7",), ("007",)], "n STRING")
-    joined = reference.join(texts, reference.rows(texts)).orderBy("n").collect()
-    assert [r["airline"] for r in joined] == ["Bond Air", "Seven"]
+    assert [r["airline"] for r in joined_to(texts).collect()] == ["Bond Air", "Seven"]
     listed = spark.createDataFrame([], "n ARRAY<INT>")
     with pytest.raises(StartError, match="n is array<int>, which cannot be compared with code, string"):
-        reference.rows(listed)
+        joined_to(listed)
 
 
 def test_a_reference_table_is_read_again_on_its_interval_only(spark: SparkSession, airlines: Table) -> None:

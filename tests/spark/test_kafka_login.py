@@ -70,7 +70,7 @@ def secrets() -> Iterator[Secrets]:
 
 
 def bound(secrets: Secrets, servers: str, kind: Any, arn: str) -> Connection:
-    connection = Connection("external", None, servers, SecretLogin(kind, arn))
+    connection = Connection(None, servers, SecretLogin(kind, arn))
     return kafka.bind("main", connection, {"secretsmanager.endpoint": secrets.endpoint})
 
 
@@ -91,7 +91,7 @@ def test_an_own_authority_is_known_without_a_login(
     servers = broker.servers["mutual-tls"]
     arn = secrets.holds({"certificateAuthority": broker.authority.pem.decode()})
     assert "the brokers ask for a certificate" in refused(spark, bound(secrets, servers, "tls", arn))
-    plain = Connection("external", None, servers, "tls")
+    plain = Connection(None, servers, "tls")
     assert "not trusted here" in refused(spark, plain)
 
 
@@ -237,7 +237,7 @@ def test_a_query_follows_a_password_that_is_changed(
         "land", jobs.topic("read", 10, label="read"), tmp_path / "schema.ddl", lambda _: "tests.rotated"
     )
     main = {
-        "kind": "external", "cluster": None, "bootstrap_servers": broker.servers["scram-sha-512"],
+        "cluster": None, "bootstrap_servers": broker.servers["scram-sha-512"],
         "authentication": {"kind": "scram-sha-512", "secret": arn},
     }  # fmt: skip
     job = jobs.settings("shop", queries, str(tmp_path / "checkpoints"), None, retries=2)

@@ -85,7 +85,6 @@ def document(place: Place, home: Path, arns: dict[str, str]) -> dict[str, Any]:
             queries.append(made | {"name": f"{verb}-{kind}"})
     connections = {
         kind: {
-            "kind": "external",
             "cluster": None,
             "bootstrap_servers": place.broker.servers[kind],
             "authentication": {"kind": kind, "secret": arn},
@@ -200,7 +199,7 @@ from millrace.etl.launch.settings import Connection, SecretLogin
 from millrace.etl.sources.kafka.connection import bind, connecting
 
 endpoint, kind, servers, secret = arguments
-connection = Connection("external", None, servers, SecretLogin(kind, secret))
+connection = Connection(None, servers, SecretLogin(kind, secret))
 options = connecting(bind("main", connection, {"secretsmanager.endpoint": endpoint}))
 assert "${file:kafka-" in str(options), options
 rows = spark.range(20).repartition(2).selectExpr("CAST(id AS STRING) AS value")

@@ -218,7 +218,7 @@ def test_a_batch_begins_where_the_one_before_was_landed(
 
 
 def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names, tmp_path: Path) -> None:
-    """As the core's own reader writes them, where connectors write where it begins."""
+    """As the sandbox's own reader writes them, where connectors write where it begins."""
     landing, events, now = table("landing"), Events(), batch_accounts.now()
     write = lander(spark, landing, events, source=KINESIS, checkpoint=tmp_path)
     (guard,) = write.guard.streams

@@ -1,4 +1,4 @@
-"""The core's own reader of Kinesis, on Spark 4 and a real server: each record in one batch, and replays that are exact."""
+"""The sandbox's own reader of Kinesis, on Spark 4 and a real server: each record in one batch, and replays that are exact."""
 
 from __future__ import annotations
 

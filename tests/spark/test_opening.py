@@ -29,7 +29,7 @@ def source(name: str, topic: str, connection: str, **reading: Any) -> dict[str, 
 
 
 def job(folder: Path, *queries: dict[str, Any]) -> Any:
-    servers = {"kind": "external", "cluster": None, "authentication": "none"}
+    servers = {"cluster": None, "authentication": "none"}
     connections = {name: servers | {"bootstrap_servers": "127.0.0.1:1"} for name in ("main", "other")}
     return parse(jobs.settings("shop", queries, str(folder), None) | {"connections": connections})
 

@@ -301,7 +301,7 @@ def job(table: Table, schema: Path) -> dict[str, Any]:
     (land,) = jobs.queries(
         "land", source, schema, lambda _: f"{table.database}.{table.name}", trigger_seconds=1
     )
-    main = {"kind": "msk", "cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
+    main = {"cluster": "nowhere", "bootstrap_servers": None, "authentication": "iam"}
     settings = jobs.settings("flights", [land | {"name": "land-flights"}], "/nowhere", None)
     return settings | {"connections": {"main": main}}
 

@@ -32,7 +32,7 @@ def broker() -> Iterator[Kafka]:
 
 
 def sink(broker: Kafka, topic: str, key: str | None = None, most: int = 100_000) -> KafkaSink:
-    connection = Connection("external", None, broker.bootstrap, "none")
+    connection = Connection(None, broker.bootstrap, "none")
     return KafkaSink(KafkaSinkSettings("kafka", topic, "main", key, most), connection)
 
 

@@ -87,7 +87,7 @@ def test_times_of_other_years_are_letters_and_the_other_rows_are_in(
 def test_so_are_they_before_a_message_is_sent(spark: SparkSession, column: str) -> None:
     sink = KafkaSink(
         KafkaSinkSettings("kafka", "topic", "main", None, 1_000_000),
-        Connection("external", None, "x:1", "none"),
+        Connection(None, "x:1", "none"),
     )
     found = sink.messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
     assert {row["_id"] for row in found if row["_refused"]} == {f"flights-topic/0/{n}" for n in REFUSED}

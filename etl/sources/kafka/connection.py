@@ -66,7 +66,7 @@ def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Bound:
         )
     servers = binds.get(f"kafka.{name}.bootstrap", connection.bootstrap_servers)
     endpoint = binds.get("secretsmanager.endpoint")
-    return Bound(connection.kind, connection.cluster, servers, authentication, endpoint)  # type: ignore[arg-type]
+    return Bound(connection.cluster, servers, authentication, endpoint)  # type: ignore[arg-type]
 
 
 def kind(connection: Connection) -> str:

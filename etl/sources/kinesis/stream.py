@@ -67,9 +67,6 @@ def read(
     options = engine.kinesis_options(source, endpoint, shards) | engine.credentials(os.environ)
     connector = engine.kinesis_format(spark.version)
     if connector == KINESIS_IN_PYTHON:
-        from . import data_source  # needs Spark 4 and PyArrow
-
-        data_source.register(spark)
         options["region"] = source.region
     records = spark.readStream.format(connector).options(**options).load()
     return envelope.from_kinesis(records, source.name)

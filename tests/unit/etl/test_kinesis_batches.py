@@ -1,4 +1,4 @@
-"""Batches of a stream as the core's own reader plans and reads them, against a stream in memory that breaks where it may."""
+"""Batches of a stream as the sandbox's own reader plans and reads them, against a stream in memory that breaks where it may."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from millrace.etl.record.errors import LossError
 from millrace.etl.sources.kinesis.closed_shards import Positions, Shard
-from millrace.etl.sources.kinesis.stream_batches import (
+from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.stream_batches import (
     BatchPlanner,
     Limits,
     Offset,

@@ -15,9 +15,9 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.etl.services import backoff
-from millrace.etl.sources.kinesis import service as module
 from millrace.etl.sources.kinesis.closed_shards import Shard
-from millrace.etl.sources.kinesis.service import KinesisService
+from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis import service as module
+from millrace.sandbox.kinesis_reader.pyspark_millrace_kinesis.service import KinesisService
 
 Answer = tuple[int, Any]
 
@@ -109,12 +109,7 @@ def test_shards_are_listed_page_by_page_with_the_services_time() -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("without_orjson", [False, True])
-def test_what_is_throttled_or_fails_is_asked_again(
-    without_orjson: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if without_orjson:
-        monkeypatch.setitem(__import__("sys").modules, "orjson", None)
+def test_what_is_throttled_or_fails_is_asked_again() -> None:
     records = {"Records": [{"SequenceNumber": "1", "Data": "eA=="}], "MillisBehindLatest": 0}
     busy = [refused("ProvisionedThroughputExceededException"), refused("LimitExceededException")]
     with answering(*busy, (500, b"<html>oh</html>"), (200, records)) as (service, asked):

@@ -43,9 +43,7 @@ SETTINGS: dict[str, Any] = {
     "batch_retries": 3,
     "dead_letters_kept_seconds": None,
     "upkeep": None,
-    "connections": {
-        "main": {"kind": "msk", "cluster": "c", "bootstrap_servers": None, "authentication": "iam"}
-    },
+    "connections": {"main": {"cluster": "c", "bootstrap_servers": None, "authentication": "iam"}},
     "queries": [in_one_route(LAND)],
 }
 

@@ -108,7 +108,7 @@ REFUSED = {
         "connector was kinesis and is millrace-kinesis: positions are of Glue's connector or one of its family",
     ),
     "Kinesis in the sandbox back from Spark 4": (
-        made(STREAMED, engine="sandbox", spark="4.1.1"), made(STREAMED, engine="sandbox"), "positions are of the core's own reader",
+        made(STREAMED, engine="sandbox", spark="4.1.1"), made(STREAMED, engine="sandbox"), "positions are of the sandbox's own reader",
     ),
 }  # fmt: skip
 

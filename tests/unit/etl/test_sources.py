@@ -28,7 +28,7 @@ from millrace.etl.sources.kinesis.source import KinesisSource
 
 STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 TOPIC = KafkaSource("kafka", "flights", "flights", "main", "latest", 1000, 3600)
-MSK = Connection("msk", "acme-kafka", None, "iam")
+MSK = Connection("acme-kafka", None, "iam")
 
 
 def test_kinesis_options_of_glue_and_the_sandbox_are_the_same() -> None:
@@ -180,9 +180,9 @@ class FakeMsk:
 def test_brokers_of_msk_are_looked_up_by_the_exact_name() -> None:
     assert kafka.bootstrap_servers(MSK, client=FakeMsk()) == "iam.arn:acme-kafka:9098"
     with pytest.raises(StartError, match="no MSK cluster named acme "):
-        kafka.bootstrap_servers(Connection("msk", "acme", None, "iam"), client=FakeMsk())
+        kafka.bootstrap_servers(Connection("acme", None, "iam"), client=FakeMsk())
     with pytest.raises(StartError, match="no address for authentication tls"):
-        kafka.bootstrap_servers(Connection("msk", "acme-kafka", None, "tls"), client=FakeMsk())
+        kafka.bootstrap_servers(Connection("acme-kafka", None, "tls"), client=FakeMsk())
 
 
 @pytest.mark.parametrize("call", ["ListClustersV2", "GetBootstrapBrokers"])

@@ -18,7 +18,7 @@ READING = KafkaReading(partitions=(0, 2), partition_count=4)
 SOURCE = KafkaSource("kafka", "orders", "shop.orders", "main", "earliest", 100, 3600, READING)
 
 
-BROKERS = Connection("external", None, "broker:9092", "none")
+BROKERS = Connection(None, "broker:9092", "none")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.Mo
     monkeypatch.setattr(kafka, "_msk_client", lambda: msk)
     monkeypatch.setattr(topic_state, "count", count)
     spark: Any = None
-    connection = Connection("msk", "acme-kafka", None, "iam")
+    connection = Connection("acme-kafka", None, "iam")
     watch = topic_state.watch(spark, SOURCE, connection)
     assert watch is not None
     msk.refused = "TooManyRequestsException"

@@ -1,21 +1,23 @@
 """Calls of the Kinesis API whose answers are read fast: botocore's own parser takes most of the time of reading a stream.
 
-Answers are JSON, which orjson reads where it is installed, and the standard library elsewhere.
+Answers are JSON, which orjson reads.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 
-from ...services import aws, bundled
-from ...services.backoff import Backoff
-from .closed_shards import Shard
+import orjson
+
+from millrace.etl.services import aws, bundled
+from millrace.etl.services.backoff import Backoff
+from millrace.etl.sources.kinesis.closed_shards import Shard
 
 _TARGET = "Kinesis_20131202"
 _CONTENT = "application/x-amz-json-1.1"
@@ -108,7 +110,7 @@ class KinesisService:
         SigV4Auth(self._keys.get_frozen_credentials(), "kinesis", self.region).add_auth(request)
         response = self._http.send(request.prepare())
         if response.status_code == 200:
-            return _parse()(response.content), response.headers
+            return orjson.loads(response.content), response.headers
         try:
             told = json.loads(response.content)
         except ValueError:
@@ -132,11 +134,3 @@ class KinesisService:
 
         self._keys = Credentials(*self.keys) if self.keys else boto3.session.Session().get_credentials()
         self._http = URLLib3Session(timeout=30)
-
-
-def _parse() -> Callable[[bytes], Any]:
-    try:
-        import orjson
-    except ImportError:
-        return json.loads
-    return orjson.loads

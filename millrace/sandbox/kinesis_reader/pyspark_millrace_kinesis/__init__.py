@@ -1,8 +1,12 @@
 """Kinesis as a data source in Python, for Spark 4: in the place of a connector for the JVM where there is none.
 
 It takes the options of Glue's connector that the core gives, with ``region`` beside them, and has its columns. Its batches are
-fixed ranges of sequence numbers, which :mod:`etl.sources.kinesis.stream_batches` finds: the driver reads the stream to find where a
+fixed ranges of sequence numbers, which :mod:`.stream_batches` finds: the driver reads the stream to find where a
 batch ends, its tasks read the same records again.
+
+Spark 4 looks for modules whose names begin with ``pyspark_`` and registers the ``DefaultSource`` of each
+(``pyspark.sql.worker.lookup_data_sources``). It is no part of :mod:`millrace.sandbox`: a driver finds the package
+``millrace`` in its job's archive, and this one beside it.
 """
 
 from __future__ import annotations
@@ -11,24 +15,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from ...launch.engine import KINESIS_IN_PYTHON
-from .closed_shards import COLUMNS
+from millrace.etl.launch.engine import KINESIS_IN_PYTHON
+from millrace.etl.sources.kinesis.closed_shards import COLUMNS
+
 from .service import KinesisService
 from .stream_batches import BatchPlanner, Limits, Offset, Row, ShardRange, ranges, read_range
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 except ImportError:
-    # Spark 3. Every module of the core can be imported on every engine; nobody registers this one there.
+    # Spark 3, which looks for none.
     DataSource = DataSourceStreamReader = InputPartition = object
-
-
-def register(spark: SparkSession) -> None:
-    """Let a session know it by its name."""
-    spark.dataSource.register(KinesisDataSource)  # type: ignore[attr-defined]  # of Spark 4
 
 
 class KinesisDataSource(DataSource):
@@ -46,6 +45,9 @@ class KinesisDataSource(DataSource):
     def streamReader(self, schema: StructType) -> KinesisStreamReader:  # noqa: N802 - Spark's name
         """What finds batches, on the driver, and reads them, in tasks."""
         return KinesisStreamReader(self.options)
+
+
+DefaultSource = KinesisDataSource
 
 
 @dataclass

@@ -19,9 +19,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from ...record.errors import LossError
-from ...services.aws import code_of
-from .closed_shards import AFTER, ENDED, PAGE, Shard, unpack
+from millrace.etl.record.errors import LossError
+from millrace.etl.services.aws import code_of
+from millrace.etl.sources.kinesis.closed_shards import AFTER, ENDED, PAGE, PAUSE_SECONDS, Shard, unpack
+
 from .service import EXPIRED, GONE
 
 AT = "AT_SEQUENCE_NUMBER"
@@ -30,8 +31,6 @@ METADATA = "metadata"
 
 _AGGREGATE = "84maw"
 """:data:`etl.sources.kinesis.closed_shards.AGGREGATE` in Base64, up to the last character that has bits of nothing else."""
-_PAUSE_SECONDS = 0.2
-"""Before a shard is asked again that gave nothing and has more: it takes five calls a second."""
 _EMPTY_ANSWERS = 5
 """In a row, after which what a shard does not give is taken for gone."""
 
@@ -42,7 +41,7 @@ Row = tuple[bytes, str, str, str, int]
 
 
 class Service(Protocol):
-    """What is asked of :class:`etl.sources.kinesis.service.KinesisService`."""
+    """What is asked of :class:`.service.KinesisService`."""
 
     stream: str
 
@@ -244,7 +243,7 @@ class BatchPlanner:
             return False
         self._iterators[shard] = following
         if not records and answer.get("MillisBehindLatest"):
-            self.sleep(_PAUSE_SECONDS)  # nothing here, and something further on
+            self.sleep(PAUSE_SECONDS)  # nothing here, and something further on
             return True
         return bool(records) and taken < self.limits.records
 
@@ -306,7 +305,7 @@ def read_range(
             left, empty, place = left - len(records), 0, (AFTER, str(records[-1]["SequenceNumber"]))
         else:
             empty += not answer.get("MillisBehindLatest")
-            sleep(_PAUSE_SECONDS)
+            sleep(PAUSE_SECONDS)
         iterator = answer.get("NextShardIterator") or ""
         if not iterator:
             break
