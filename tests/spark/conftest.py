@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -57,17 +58,17 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         # What threads allocated is asked through an inner class.
         "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
         "spark.sql.codegen.cache.maxEntries": "5000",
-        # What Python workers sign requests to local servers with.
-        "spark.executorEnv.AWS_ACCESS_KEY_ID": "test",
-        "spark.executorEnv.AWS_SECRET_ACCESS_KEY": "test",
         "spark.sql.streaming.checkpoint.fileManagerClass": FILES,
     }
-    # Python processes of this JVM look for data sources there.
-    path = os.pathsep.join(filter(None, (str(KINESIS_READER), os.environ.get("PYTHONPATH"))))
-    os.environ["PYTHONPATH"] = path
     named = request.config.getoption("--profile", default=None)
     settings |= profile_named(named).settings() if named else {}
-    with session.opened(brought, settings, warehouse=warehouse) as running:
+    with ExitStack() as ending:
+        with pytest.MonkeyPatch.context() as patch:
+            # Of the JVM's Python workers: what they sign requests to local servers with, and where data sources are.
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                patch.setenv(name, "test")
+            patch.setenv("PYTHONPATH", str(KINESIS_READER), prepend=os.pathsep)
+            running = ending.enter_context(session.opened(brought, settings, warehouse=warehouse))
         yield jvm_name_cache.keep(running)
 
 
