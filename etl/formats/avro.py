@@ -133,7 +133,10 @@ class AvroDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
-        limited = rows.withColumn("_limits", F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items()))))
+        # Once for each task: what the first row sets holds for those behind it.
+        first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
+        limits = F.when(first, F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items())))).otherwise("")
+        limited = rows.withColumn("_limits", limits)
         if self._opens:
             packed = F.when(self._packed(), F.expr("substring(payload, 19)"))
             limited = opened(limited, packed, self.open_up_to or 0, arrow=arrow.available())
@@ -163,7 +166,7 @@ class AvroDecoder:
         """Whether no decimal has more bytes than one that fits a column."""
         if not decimals(self.schema):
             return F.lit(True)
-        found = self._read(_without_decimals, F.col("_limits").isNotNull())
+        found = self._read(_without_decimals, _limits_are_set())
         fitting = shared.holds_for_all(
             self.schema,
             found["datum"],
@@ -173,8 +176,7 @@ class AvroDecoder:
 
     def _parsed(self) -> Column:
         """``datum`` and ``end``; both null where it cannot be read."""
-        # Looks at what set the limits, so that they are set before.
-        return self._read(framed_schema, F.col("_limits").isNotNull() & F.col("_harmless"))
+        return self._read(framed_schema, _limits_are_set() & F.col("_harmless"))
 
     def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
         framed = F.when(condition, F.concat(self._body(), F.lit(bytearray(self.mark))))
@@ -246,6 +248,14 @@ def _set(limit: tuple[str, int]) -> str:
     return f"java_method('java.lang.System', 'setProperty', '{name}', '{value}')"
 
 
+def _limits_are_set() -> Column:
+    """Always true; looks at what sets the limits, so that they are set before.
+
+    Were it asked whether that is null, the optimizer would know the answer, and take away the column that sets them.
+    """
+    return F.length("_limits") >= 0
+
+
 def framed_schema(schema: str) -> str:
     """A record of the datum, read with :func:`_wide`, and of what stands behind it."""
     return _framed(_wide(json.loads(schema)))
@@ -309,6 +319,10 @@ def decoder(
         A schema that is wrong, that Spark has no types for or that a writer's does not fit; or an
         engine without spark-avro.
     """
+    jvm: Any = spark._jvm
+    for name, value in _LIMITS.items():
+        # Where the driver decodes: something else of Avro's may be used before the first record is.
+        jvm.java.lang.System.setProperty(name, str(value))
     reader = json.dumps(avro_schemas.parse(spark, text, path))
     writers = {"": reader}
     if settings.framing != "none":

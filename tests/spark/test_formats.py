@@ -196,6 +196,17 @@ def test_avro(spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes])
     assert faults(of_avro, decode(spark, of_avro, [p for p, _, _ in bad.values()]), bad) == {}
 
 
+def test_limits_are_set_in_the_jvm_that_decodes(
+    spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes]
+) -> None:
+    jvm: Any = spark._jvm
+    system = jvm.java.lang.System
+    name = "org.apache.avro.limits.string.maxLength"
+    system.clearProperty(name)
+    decode(spark, of_avro, data)
+    assert system.getProperty(name) == str(avro.LONGEST_VALUE)
+
+
 def framed(framing: str, identity: int | bytes, datum: bytes) -> bytes:
     if framing == "confluent":
         assert isinstance(identity, int)
