@@ -26,10 +26,9 @@ from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import AtomicType, BinaryType, DecimalType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
 from ..launch.format_kinds import Format
-from ..record.errors import StartError
 from . import schemas
 from .decoding import exponents
 from .decoding import rows as shared
@@ -65,39 +64,24 @@ class CsvDecoder:
     Parameters
     ----------
     schema
-        Of the columns, in their order.
+        Of the columns, in their order; the configuration has seen that each holds one value.
     options
         How it is written.
     mark
         The value behind the payload.
-
-    Raises
-    ------
-    StartError
-        A type that a column of CSV cannot have.
     """
 
     schema: StructType
     options: CsvFormat
     mark: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
-    def __post_init__(self) -> None:
-        other = [
-            f"{f.name} {f.dataType.simpleString()}"
-            for f in self.schema.fields
-            if not isinstance(f.dataType, AtomicType) or isinstance(f.dataType, BinaryType)
-        ]
-        if other:
-            raise StartError(f"format csv: a column holds one number, text, time or flag: {', '.join(other)}")
-
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
         payload = F.col("payload")
         typed = self._read(rows)
         record = F.col("_record")
-        missing = [absent for _, absent in shared.required(self.schema, record)]
         fine = F.coalesce(self._whole(record) & shared.valid_text(payload), F.lit(False))
-        for absent in missing:
+        for _, absent in shared.required(self.schema, record.getField, record.isNotNull()):
             fine = fine & ~absent
         finite = exponents.finite(self.schema, record)
         if finite is not None:
@@ -166,9 +150,8 @@ class CsvDecoder:
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        missing = F.concat_ws(
-            ", ", *(F.when(absent, F.lit(name)) for name, absent in shared.required(self.schema, record))
-        )
+        required = shared.required(self.schema, record.getField, record.isNotNull())
+        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the one way to name a value inside an expression.
         return F.transform(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Literal
@@ -38,11 +38,11 @@ from pyspark.sql.types import (
 
 from ..launch.format_kinds import Format
 from ..record.projection import Projection
+from ..record.tables import nullable
 from . import schemas
 from .base import Observe
 from .decoding import exponents
 from .decoding.rows import TOMBSTONE, reason, required, valid_text
-from .schemas import nullable
 
 NOT_ONE = "not exactly one JSON object"
 _UTC = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
@@ -147,7 +147,7 @@ class JsonDecoder:
         values = {f.name: _quick_value(f, raw.getField(f.name)) for f in self.schema.fields}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
-        present = [~absent for absent in _required_of(self.schema, values)]
+        present = [~absent for _, absent in required(self.schema, values.__getitem__, F.lit(True))]
         held = [f for f in self.schema if exponents.flat(f.dataType)]
         fits = [ok for f in held if (ok := exponents.finite(f.dataType, values[f.name])) is not None]
         fine = _all(*_whole(raw), *present, *read, *fits, valid_text(F.col("payload")))
@@ -228,7 +228,7 @@ class JsonDecoder:
     def _judge(self, parses: Column) -> Column:
         payload = F.col("payload")
         record = parses["strict"]
-        absences = required(self.schema, record)
+        absences = required(self.schema, record.getField, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         verdict = F.when(F.length(payload) == 0, reason("decode", "empty record")).when(
             ~valid_text(F.col("payload")), reason("decode", "not UTF-8")
@@ -336,13 +336,3 @@ def _all(*conditions: Column) -> Column:
 def _text() -> Column:
     """The payload as text; costs nothing, as Spark keeps texts as bytes."""
     return F.col("payload").cast("string")
-
-
-def _required_of(schema: StructType, values: Mapping[str, Column]) -> Iterator[Column]:
-    """As :func:`etl.formats.decoding.rows.required`, "is absent" of each of a record that is there, by its values."""
-    for one in schema.fields:
-        value = values[one.name]
-        if not one.nullable:
-            yield value.isNull()
-        if isinstance(one.dataType, StructType):
-            yield from (absent for _, absent in required(one.dataType, value))

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from pyspark.errors import ArithmeticException, ParseException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from ..record import hadoop
 from ..record.errors import StartError
@@ -109,13 +109,3 @@ def _hides_required(kind: DataType, *, inside: bool = False) -> bool:
     if isinstance(kind, StructType):
         return any((inside and not f.nullable) or _hides_required(f.dataType, inside=inside) for f in kind)
     return False
-
-
-def nullable(kind: StructType) -> StructType:
-    """The same schema with every field, at every level of structs, allowed to be null."""
-    return StructType(
-        [
-            StructField(f.name, nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType)
-            for f in kind.fields
-        ]
-    )

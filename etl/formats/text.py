@@ -11,10 +11,9 @@ from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StructType
 
 from ..launch.format_kinds import Format
-from ..record.errors import StartError
 from . import schemas
 from .decoding import rows as shared
 
@@ -37,19 +36,10 @@ class TextDecoder:
     Parameters
     ----------
     schema
-        One ``STRING`` field.
-
-    Raises
-    ------
-    StartError
-        The schema is another.
+        One ``STRING`` field, as the configuration has seen.
     """
 
     schema: StructType
-
-    def __post_init__(self) -> None:
-        if [type(f.dataType) for f in self.schema.fields] != [StringType]:
-            raise StartError(f"format text: one STRING field, not {self.schema.simpleString()}")
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode` says."""

@@ -21,7 +21,6 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_observed
 from ..formats.decoding import data_rules
-from ..formats.schemas import nullable
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, Observed, Reporter, count
@@ -29,6 +28,7 @@ from ..record.commits import Added, Commits, Fence, History
 from ..record.errors import LossError
 from ..record.lookup_bounds import Bound, Look, with_first_that_holds
 from ..record.projection import Projection
+from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.union import SourceUnion, offsets_of
 from .offset_overlap import Overlap, of_landed

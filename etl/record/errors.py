@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
 
 MOST_LINES = 10
 LONGEST_LINE = 1000
+
+JVM_ERRORS = (Py4JJavaError, CapturedException)
+"""What PySpark raises for an exception of the JVM."""
 
 _FRAME = re.compile(r"\s+at \S+\(|\s*\.\.\. \d+ more|Driver stacktrace:")
 
@@ -46,14 +51,17 @@ def java_error(error: BaseException) -> Any:
     return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
 
 
+def causes(error: BaseException) -> Iterator[Any]:
+    """The JVM's exception behind an error of PySpark, and what caused it; none behind one of Python's own."""
+    origin = java_error(error)
+    while origin is not None:
+        yield origin
+        origin = origin.getCause()
+
+
 def whole_text(error: BaseException) -> str:
     """All messages of an error and of its causes in the JVM, uncut: what a task said is somewhere in them."""
-    origin = java_error(error)
-    texts = [str(error)]
-    while origin is not None:
-        texts.append(str(origin.toString()))
-        origin = origin.getCause()
-    return "\n".join(texts)
+    return "\n".join([str(error), *(str(cause.toString()) for cause in causes(error))])
 
 
 def is_interruption(error: BaseException | None) -> bool:
@@ -80,15 +88,13 @@ def describe(error: BaseException) -> str:
     messages: list[str] = []
     python: BaseException | None = error
     while python is not None:
-        java = java_error(python)
-        if java is None:
-            messages.append(str(python).strip() or type(python).__name__)
-        while java is not None:
+        for java in causes(python):
             name = str(java.getClass().getSimpleName())
             messages.append(f"{name}: {java.getMessage() or '(no message)'}")
-            java = java.getCause()
-        # Where the JVM has an exception, what Python has beneath is the same one again.
-        python = None if java_error(python) is not None else python.__cause__
+        if java_error(python) is not None:
+            break  # what Python has beneath is the same one again
+        messages.append(str(python).strip() or type(python).__name__)
+        python = python.__cause__
     lines = [line.rstrip() for m in messages for line in m.splitlines() if line.strip()]
     # Spark repeats a cause's message in that of its wrapper.
     told = list(dict.fromkeys(line[:LONGEST_LINE] for line in lines if not _FRAME.match(line)))

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from . import batch_accounts, schema_evolution
 from .batch_accounts import Reporter
-from .errors import StartError, java_error
+from .errors import StartError
 
-_ABSENT = ("NoSuchTableException", "NoSuchNamespaceException", "NoSuchDatabaseException")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _FANOUT = "write.spark.fanout.enabled"
@@ -87,15 +84,8 @@ class Table:
         return f"{self.catalog}.{self.database}.{self.name}"
 
     def exists(self, spark: SparkSession) -> bool:
-        """Whether the catalog has it; by Iceberg."""
-        try:
-            self.metadata(spark)
-        except (CapturedException, Py4JJavaError) as error:
-            origin = java_error(error)
-            if origin is not None and origin.getClass().getSimpleName() in _ABSENT:
-                return False
-            raise
-        return True
+        """Whether the catalog has it."""
+        return spark.catalog.tableExists(str(self))
 
     def as_it_is(self, spark: SparkSession) -> DataFrame | None:
         """All rows of this moment, whatever is written meanwhile; None for a table without a snapshot."""
@@ -144,7 +134,7 @@ def ensure(
     # Spark asks whether the database is there first, so a role needs no right to make one.
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
     jvm: Any = spark._jvm
-    ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(nullable_columns(schema).json()).toDDL()
+    ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(nullable(schema).json()).toDDL()
     present = set(schema.fieldNames())
     properties = ", ".join(
         f"'{key}'='{value}'"
@@ -195,6 +185,11 @@ def check(spark: SparkSession, table: Table, schema: StructType) -> None:
         )
 
 
-def nullable_columns(schema: StructType) -> StructType:
-    """The same columns, all nullable: dead letters have none of them."""
-    return StructType([StructField(f.name, f.dataType) for f in schema.fields])
+def nullable(kind: StructType) -> StructType:
+    """The same columns, with every field, at every level of structs, allowed to be null: dead letters have none of them."""
+    return StructType(
+        [
+            StructField(f.name, nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType)
+            for f in kind.fields
+        ]
+    )

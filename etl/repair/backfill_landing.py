@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..formats.base import Decoder
-from ..formats.decoding import factory as formats
+from ..formats.decoding import routes as formats
 from ..launch import spark_settings
 from ..launch.document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings

@@ -20,7 +20,8 @@ from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
 from ..record.lookup_bounds import EVERYTHING
-from ..record.tables import Table, nullable_columns
+from ..record.tables import Table
+from ..record.tables import nullable as nullable_columns
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
 from .replay_dead_letters import FAMILY, LetterReplay, Selection, next_of, of_families, told_apart

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -15,9 +13,9 @@ from pyspark.sql.types import StructType
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.batch_accounts import Observed
 from ..record.envelope import IDENTITY
-from ..record.errors import StartError, describe
+from ..record.errors import JVM_ERRORS, StartError, describe
 from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
-from ..record.tables import nullable_columns
+from ..record.tables import nullable
 from .base import Again, Place, Refuse, Written
 from .delivery.timestamps import moment_of
 from .iceberg import outside
@@ -91,10 +89,10 @@ class DeltaSink:
                 f"{path}: this sink only appends, and results of many records are replaced: choose a sink with keys"
             )
         try:
-            empty = spark.createDataFrame([], nullable_columns(schema))
+            empty = spark.createDataFrame([], nullable(schema))
             empty.write.format("delta").mode("append").save(path)
             found = {f.name: f.dataType.simpleString() for f in self._table(spark).schema.fields}
-        except (Py4JJavaError, CapturedException) as error:
+        except JVM_ERRORS as error:
             raise StartError(f"Delta table {path}: {describe(error)}") from error
         wanted = {f.name: f.dataType.simpleString() for f in schema.fields}
         if found != wanted:

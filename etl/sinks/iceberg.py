@@ -9,8 +9,6 @@ from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import Any, Literal
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -20,7 +18,7 @@ from ..record import tables
 from ..record.batch_accounts import Observed, Reporter, count, values_of
 from ..record.commits import Added, Commits, Fence, History
 from ..record.envelope import IDENTITY
-from ..record.errors import ConflictError, LossError, java_error, whole_text
+from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
 from ..record.lookup_bounds import EVERYTHING, OUTSIDE, Bound, Look, OutsideBoundError, with_first_that_holds
 from ..record.tables import Table
 from .base import Again, Place, Refuse, Sink, Written
@@ -157,8 +155,8 @@ class IcebergSink:
             writer = writer.option("validate-from-snapshot-id", str(fence.base))
         try:
             writer.overwrite(F.lit(False))
-        except (Py4JJavaError, CapturedException) as error:
-            if _named(error, "ValidationException"):
+        except JVM_ERRORS as error:
+            if any(cause.getClass().getSimpleName() == "ValidationException" for cause in causes(error)):
                 raise ConflictError(f"table {self.table}: rows were added since it was looked up") from error
             raise
 
@@ -317,7 +315,7 @@ def outside(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (Py4JJavaError, CapturedException) as error:
+    except JVM_ERRORS as error:
         text = whole_text(error)
         if OUTSIDE in text:
             raise OutsideBoundError(what) from error
@@ -330,13 +328,3 @@ def outside(what: str) -> Iterator[None]:
                 "the stream another name in the environment file, with a new checkpoint: identities begin with that name"
             ) from error
         raise
-
-
-def _named(error: Py4JJavaError | CapturedException, name: str) -> bool:
-    """Whether an error of the JVM or one of its causes is of a class."""
-    origin = java_error(error)
-    while origin is not None:
-        if origin.getClass().getSimpleName() == name:
-            return True
-        origin = origin.getCause()
-    return False

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
-from ..record.errors import SinkError, StartError, java_error
+from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
 from .base import Again, Place, Refuse, Written, letters_of, untimely, version_of
@@ -102,23 +100,17 @@ class JdbcSink:
         shape = Shape.of(self.settings.table, schema)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
-            while not self._made(spark, shape, waits):
-                continue
-        except (Py4JJavaError, SinkError) as error:
-            said = str(error) if isinstance(error, SinkError) else _message(error)
-            raise StartError(f"{self._what}: {said}") from error
-
-    def _made(self, spark: SparkSession, shape: Shape, waits: Backoff) -> bool:
-        """Make or check the table; False, after a wait, where the server is busy or away."""
-        try:
-            with self._session(spark, self.login()) as session:
-                shape.ensure(session)
-        except Py4JJavaError as error:
-            if not (sql_state(error) or "").startswith(_AWAY) or distrusted(error):
-                raise
-            waits.wait(_message(error))
-            return False
-        return True
+            while True:
+                try:
+                    with self._session(spark, self.login()) as session:
+                        shape.ensure(session)
+                    return
+                except JVM_ERRORS as error:
+                    if not (sql_state(error) or "").startswith(_AWAY) or distrusted(error):
+                        raise StartError(f"{self._what}: {_message(error)}") from error
+                    waits.wait(_message(error))
+        except SinkError as error:
+            raise StartError(f"{self._what}: {error}") from error
 
     @property
     def _what(self) -> str:
@@ -157,7 +149,7 @@ class JdbcSink:
             while True:
                 try:
                     return self._attempt(rows, shape, version, refuse)
-                except (Py4JJavaError, CapturedException) as error:
+                except JVM_ERRORS as error:
                     state = sql_state(error)
                     if state is None or not state.startswith(_BUSY):
                         raise
@@ -235,9 +227,7 @@ def _unfit(rows: DataFrame) -> Any:
 
 
 def _message(error: BaseException) -> str:
-    origin = java_error(error)
-    text = str(origin.toString()) if origin is not None else str(error)
-    return text.splitlines()[0][:500]
+    return describe(error).splitlines()[0][:500]
 
 
 def login(arn: str, endpoint: str | None) -> tuple[str, str]:

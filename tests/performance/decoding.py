@@ -40,8 +40,9 @@ from rich.console import Console
 
 from millrace.etl.formats import json as decode
 from millrace.etl.formats.json import JsonDecoder
-from millrace.etl.formats.schemas import nullable, parse_schema, read_schema
+from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.record import envelope
+from millrace.etl.record.tables import nullable
 from millrace.sandbox.process import RUN
 from tests.performance.by_hand import SCHEMA
 from tests.performance.core import pairs, spark_session

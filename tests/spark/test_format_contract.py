@@ -16,7 +16,7 @@ from pyspark.sql import Row, SparkSession
 from millrace.config.formats import FORMATS as ASKED
 from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatConfig
-from millrace.etl.formats.decoding import factory
+from millrace.etl.formats.decoding import routes
 from millrace.etl.formats.decoding.redact import WITHHELD
 from millrace.etl.launch import settings, typed_json
 from millrace.etl.launch.format_kinds import FORMATS, Format
@@ -54,7 +54,7 @@ def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None
     form = typed_json.read(Format, asked(kind).settings(), "format")
     parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
     route = settings.RouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
-    return decode(spark, factory.of_query(spark, route), given)
+    return decode(spark, routes.of_query(spark, route), given)
 
 
 def schema_file(home: Path, kind: str) -> Path:

@@ -129,11 +129,6 @@ def test_csv_as_others_write_it(spark: SparkSession) -> None:
     assert bad["_stage"] == "decode"
 
 
-def test_csv_has_no_nested_columns(spark: SparkSession) -> None:
-    with pytest.raises(StartError, match="tags array<string>"):
-        CsvDecoder(parse_schema(spark, "a STRING, tags ARRAY<STRING>", "test.ddl"), COMMA)
-
-
 def test_text(spark: SparkSession) -> None:
     decoder = TextDecoder(parse_schema(spark, "line STRING", "test.ddl"))
     rows = decode(spark, decoder, ["ä\n\0".encode(), b"", None, b"\xc0\xaf"])
@@ -143,8 +138,6 @@ def test_text(spark: SparkSession) -> None:
         ("decode", "not UTF-8"),
     ]
     assert bytes(rows[3]["_bytes"]) == b"\xc0\xaf"
-    with pytest.raises(StartError, match="one STRING field"):
-        TextDecoder(parse_schema(spark, "a STRING, b STRING", "test.ddl"))
 
 
 FLIGHTS = [("AA", 1, 2.5, ["JFK", "LAX"]), (None, None, None, None), ("ä", 2, None, [])]

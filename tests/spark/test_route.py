@@ -155,14 +155,6 @@ def test_no_record_crashes_or_is_dropped(
                 assert found[name].asDict() == {k: wanted[k] for k in found[name].asDict()}
 
 
-def test_routes_that_cannot_be_told_apart_are_refused(router: Router) -> None:
-    first, second, _ = router.routes
-    with pytest.raises(StartError, match="two routes named flights"):
-        Router((first, Route("flights", "other", "other", second.decoder)))
-    with pytest.raises(StartError, match=r"two routes for air.flights of flights"):
-        Router((first, Route("again", "flights", "air.flights", second.decoder)))
-
-
 def test_legs_are_put_together_in_an_order_of_their_own() -> None:
     other = KafkaSource("kafka", "bags", "bags", "other", "earliest", 100, 3600)
     found = group_sources([SHOP, WEB, other, CLICKS, FLIGHTS])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.formats.decoding import factory
+from millrace.etl.formats.decoding import routes
 from millrace.etl.launch.format_kinds import FORMATS
 from millrace.etl.launch.settings import LandSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
@@ -179,7 +179,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     registered(monkeypatch, home, FORMATS, "toy_runs:ToyFormat")
     (query,) = parse(settings).queries
     assert isinstance(query, LandSettings)
-    found = factory.of_query(
+    found = routes.of_query(
         spark,
         dataclasses.replace(
             query.routes[0],

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..schemas import nullable
+from ...record.tables import nullable
 from .rows import judged
 from .worker_batches import in_portions
 

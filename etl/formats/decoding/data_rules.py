@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from ...launch.settings import RouteSettings, RuleSettings
 from ...record import envelope
-from ...record.errors import StartError, describe
+from ...record.errors import JVM_ERRORS, StartError, describe
 from ..base import Around, Decoder
 
 STAGE = "rule"
@@ -85,7 +83,7 @@ def ruled(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]
         record = _record(spark, decoder.schema)
         try:
             kind = record.select(F.expr(rule.where)).schema[0].dataType
-        except (Py4JJavaError, CapturedException) as error:
+        except JVM_ERRORS as error:
             raise StartError(
                 f"rule {rule.name}: {rule.where}: {' '.join(describe(error).splitlines()[:2])}"
             ) from error

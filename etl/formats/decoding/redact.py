@@ -22,7 +22,6 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ...record.errors import StartError
 from ..base import Around, Decoder, Observe, decode_observed
 from .rows import valid_text
 
@@ -57,23 +56,10 @@ class Redacting(Around):
         Names of top-level columns of its schema; at least one.
     readable
         Whether the bytes name the fields that they hold, as JSON does. Others are withheld as a whole.
-
-    Raises
-    ------
-    StartError
-        The schema has no such column.
     """
 
     fields: tuple[str, ...]
     readable: bool = True
-
-    def __post_init__(self) -> None:
-        known = self.decoder.schema.fieldNames()
-        unknown = [name for name in self.fields if name not in known]
-        if unknown:
-            raise StartError(
-                f"redact: no such field: {', '.join(unknown)}; the schema has {', '.join(known)}"
-            )
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, then take the fields out; columns as :meth:`etl.formats.base.Decoder.decode` has them."""
@@ -85,12 +71,9 @@ class Redacting(Around):
 
     def _taken_out(self, decoded: DataFrame) -> DataFrame:
         bare = self.bare(F.col("_bytes"))
-        kinds = {field.name: field.dataType for field in self.schema.fields}
-        return decoded.select(
-            *(
-                F.lit(None).cast(kinds[name]).alias(name) if name in self.fields else self._letter(name, bare)
-                for name in decoded.columns
-            )
+        gone = {name: F.lit(None).cast(self.schema[name].dataType) for name in self.fields}
+        return decoded.withColumns(
+            {**gone, "_bytes": bare, "_error": said(F.col("_error"), F.col("_bytes"), bare)}
         )
 
     def bare(self, payload: Column) -> Column:
@@ -102,13 +85,6 @@ class Redacting(Around):
             Bytes as they came.
         """
         return F.when(self._shown(payload), self._cut(payload).cast("binary"))
-
-    def _letter(self, name: str, bare: Column) -> Column:
-        if name == "_bytes":
-            return bare.alias(name)
-        if name == "_error":
-            return said(F.col("_error"), F.col("_bytes"), bare).alias(name)
-        return F.col(f"`{name}`")
 
     def _shown(self, payload: Column) -> Column:
         if not self.readable:

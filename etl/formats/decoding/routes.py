@@ -17,10 +17,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
+from ...record.tables import nullable
 from ..base import Decoder
-from ..schemas import nullable
-from . import factory as formats
 from . import redact
+from .data_rules import ruled
+from .decompress import Opening
+from .tombstones import Deleting
 
 COLUMN = "_route"
 """Name of the route, in a routed landing table."""
@@ -63,23 +65,10 @@ class Router:
     Parameters
     ----------
     routes
-        At least one; no two of one name or for one topic.
-
-    Raises
-    ------
-    StartError
-        Two routes of one name, or two for the records of one topic or stream.
+        At least one; no two of one name or for one topic, as the configuration has seen.
     """
 
     routes: tuple[Route, ...]
-
-    def __post_init__(self) -> None:
-        names = [route.name for route in self.routes]
-        origins = [f"{route.origin} of {route.source}" for route in self.routes]
-        for what, found in (("named", names), ("for", origins)):
-            twice = sorted({each for each in found if found.count(each) > 1})
-            if twice:
-                raise StartError(f"two routes {what} {', '.join(twice)}")
 
     @property
     def schema(self) -> StructType:
@@ -145,6 +134,24 @@ class Router:
         )
 
 
+def of_query(spark: SparkSession, query: RouteSettings) -> Decoder:
+    """Make the decoder of one route, with whatever else it does to a payload.
+
+    Raises
+    ------
+    StartError
+        As :meth:`etl.launch.format_kinds.Format.decoder`.
+    """
+    made = query.format.decoder(spark, query.schema, query.decompress_up_to)
+    if query.decompress_up_to is not None:
+        made = Opening(made, query.decompress_up_to)
+    if query.source.deletes:
+        made = Deleting(made)
+    made = ruled(spark, made, query.rules)
+    readable = query.format.NAMES_FIELDS
+    return redact.Redacting(made, query.redact, readable=readable) if query.redact else made
+
+
 def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decoder:
     """Make the decoder of a query.
 
@@ -156,9 +163,9 @@ def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decod
     Raises
     ------
     StartError
-        A schema that cannot be read, or routes that cannot be told apart.
+        A schema that cannot be read.
     """
-    made = [formats.of_query(spark, route) for route in routes]
+    made = [of_query(spark, route) for route in routes]
     if len(routes) == 1 and routes[0].name is None:
         return made[0]
     return Router(

@@ -88,14 +88,28 @@ def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
     return asked
 
 
-def required(schema: StructType, record: Column, prefix: str = "") -> Iterator[tuple[str, Column]]:
-    """Dotted name and "is absent" of each NOT NULL field; inside a struct only where the struct is given."""
+def required(
+    schema: StructType, value_of: Callable[[str], Column], given: Column, prefix: str = ""
+) -> Iterator[tuple[str, Column]]:
+    """Dotted name and "is absent" of each NOT NULL field; inside a struct only where the struct is given.
+
+    Parameters
+    ----------
+    schema
+        Of the record, or of a struct in it.
+    value_of
+        A field's value, by its name.
+    given
+        Whether the record or struct is there at all.
+    prefix
+        Of the names.
+    """
     for field in schema.fields:
-        value = record.getField(field.name)
+        value = value_of(field.name)
         if not field.nullable:
-            yield prefix + field.name, record.isNotNull() & value.isNull()
+            yield prefix + field.name, given & value.isNull()
         if isinstance(field.dataType, StructType):
-            yield from required(field.dataType, value, f"{prefix}{field.name}.")
+            yield from required(field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}.")
 
 
 def judged(rows: DataFrame, schema: StructType, record: str, verdict: str) -> DataFrame:

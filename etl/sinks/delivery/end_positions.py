@@ -14,12 +14,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame, SparkSession
 
 from ...record import hadoop
-from ...record.errors import SinkError, whole_text
+from ...record.errors import JVM_ERRORS, SinkError, whole_text
 from ...services.backoff import Backoff
 from ..base import Again, Place, Written
 from .folder_manifest import name_of
@@ -98,18 +96,13 @@ class EndPositions:
         first = begun is None or begun[0] != place.run
         if first:
             self._mark = self._read(spark, place)
-        if self._mark is not None and (first or self.again(begun, place)):
+        if self._mark is not None and (begun is None or first or place.batch <= begun[1]):
             return self._mark
         now = self.clock()
         if self._mark is None or now - self._taken_at >= self.every:
             self._mark, self._taken_at = Mark(self.stream, place.run, place.batch, end()), now
             self._write(spark, f"{place.notes}/{FOLDER}", self._mark)
         return None
-
-    @staticmethod
-    def again(begun: tuple[str, int] | None, place: Place) -> bool:
-        """Whether a batch comes that this run has begun before, or one of before that."""
-        return begun is not None and place.batch <= begun[1]
 
     def write(
         self,
@@ -137,7 +130,7 @@ class EndPositions:
         while True:
             try:
                 return send(rows, None if mark is None else mark.end)
-            except (CapturedException, Py4JJavaError) as error:
+            except JVM_ERRORS as error:
                 if again is None or TASK_RETRIED not in whole_text(error):
                     raise
                 waits.wait(TASK_RETRIED)

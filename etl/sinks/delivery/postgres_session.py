@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from ...formats.schemas import read_file
 from ...record import driver_files
-from ...record.errors import java_error
+from ...record.errors import causes
 
 _REJECTED = "08004"
 """SQLSTATE of pgjdbc where the server speaks no TLS (``PSQLState.CONNECTION_REJECTED``)."""
@@ -118,22 +118,15 @@ def connect(
 
 def sql_state(error: BaseException) -> str | None:
     """SQLSTATE of the first database error behind an error of PySpark; None where there is none."""
-    origin = java_error(error)
-    while origin is not None:
-        if hasattr(origin, "getSQLState") and "SQLException" in str(origin.getClass().getName()):
-            state = origin.getSQLState()
+    for cause in causes(error):
+        if hasattr(cause, "getSQLState") and "SQLException" in str(cause.getClass().getName()):
+            state = cause.getSQLState()
             return None if state is None else str(state)
-        origin = origin.getCause()
     return None
 
 
 def distrusted(error: BaseException) -> bool:
     """Whether a connection was refused for its certificate or for the lack of TLS, which no wait mends."""
-    if sql_state(error) == _REJECTED:
-        return True
-    origin = java_error(error)
-    while origin is not None:
-        if str(origin.getClass().getName()).startswith(("java.security.cert.", "sun.security.validator.")):
-            return True
-        origin = origin.getCause()
-    return False
+    of_certificates = ("java.security.cert.", "sun.security.validator.")
+    classes = (str(cause.getClass().getName()) for cause in causes(error))
+    return sql_state(error) == _REJECTED or any(name.startswith(of_certificates) for name in classes)

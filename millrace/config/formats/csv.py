@@ -39,6 +39,6 @@ class CsvFormat(FormatConfig):
 
     def misfits(self, fields: Sequence[SchemaField]) -> Iterator[str]:
         """Columns hold one value each."""
-        nested = {each.kind.name.upper() for each in fields if each.kind.name in ("array", "map", "struct")}
-        for kind in sorted(nested):
+        others = ("array", "binary", "map", "struct")
+        for kind in sorted({each.kind.name.upper() for each in fields if each.kind.name in others}):
             yield f"columns hold one value each: CSV has no {kind}"

@@ -41,6 +41,7 @@ def files(root: Path) -> None:
     """Add the schema files that the rows name."""
     folder = root / FOLDER
     (folder / "nested.ddl").write_text("page STRING, tags ARRAY<STRING>\n")
+    (folder / "bytes.ddl").write_text("page STRING, body BINARY\n")
     (folder / "page.ddl").write_text("page STRING\n")
     (folder / "two.ddl").write_text("page STRING, time TIMESTAMP\n")
     (folder / "click.avsc").write_text(
@@ -74,6 +75,9 @@ ROWS = {
     ),
     "nested columns in CSV": (
         SCHEMA, _with("nested.ddl #!", "csv"), f"{LAND}.schema", f"{FOLDER}/nested.ddl", "CSV has no ARRAY", None,
+    ),
+    "bytes in CSV": (
+        SCHEMA, _with("bytes.ddl #!", "csv"), f"{LAND}.schema", f"{FOLDER}/bytes.ddl", "CSV has no BINARY", None,
     ),
     "two fields of text": (
         SCHEMA, _with("two.ddl #!", "text"), f"{LAND}.schema", f"{FOLDER}/two.ddl", "one STRING field", None,
