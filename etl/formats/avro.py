@@ -319,6 +319,10 @@ def decoder(
         A schema that is wrong, that Spark has no types for or that a writer's does not fit; or an
         engine without spark-avro.
     """
+    jvm: Any = spark._jvm
+    for name, value in _LIMITS.items():
+        # Where the driver decodes: something else of Avro's may be used before the first record is.
+        jvm.java.lang.System.setProperty(name, str(value))
     reader = json.dumps(avro_schemas.parse(spark, text, path))
     writers = {"": reader}
     if settings.framing != "none":

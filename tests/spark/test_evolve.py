@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.catalog import Catalog
 from pyspark.sql.types import StructType
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
@@ -105,14 +104,9 @@ def test_what_may_not_is_refused_and_alters_nothing(
     assert schema_evolution.changes(spark.table(str(name)).schema, struct(spark, found)) == []
 
 
-def test_tables_are_found_and_made_where_spark_takes_no_catalog_in_a_name(
-    spark: SparkSession, table: Names, monkeypatch: pytest.MonkeyPatch
+def test_tables_are_looked_for_and_made_where_their_database_is_not_there(
+    spark: SparkSession, table: Names
 ) -> None:
-    def of_spark_33(self: Catalog, name: str, _database: str | None = None) -> bool:
-        raise AssertionError(f"Spark 3.3 cannot parse {name}")
-
-    for call in ("tableExists", "databaseExists"):
-        monkeypatch.setattr(Catalog, call, of_spark_33)
     name = Table("lake", "made_by_us", table("plain").name)
     assert not name.exists(spark)
     for _ in range(2):
