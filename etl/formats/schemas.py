@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pkgutil
 from pathlib import PurePosixPath
 
@@ -48,13 +47,11 @@ def read_file(spark: SparkSession, path: str) -> bytes:
         if "://" in path or path.startswith("/"):
             return hadoop.read_bytes(spark, path)
         package, *rest = PurePosixPath(path).parts
-        if ".." in rest or not rest or importlib.util.find_spec(package) is None:
-            raise FileNotFoundError(f"no such file in the archive: {path}")
         data = pkgutil.get_data(package, "/".join(rest))
     except OSError as error:
         raise StartError(f"file {path}: {error}") from error
     if data is None:
-        raise StartError(f"file {path}: package {package} holds no files")
+        raise StartError(f"no such file in the archive: {path}")
     return data
 
 

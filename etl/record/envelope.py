@@ -175,6 +175,18 @@ def _within(topics: tuple[str, ...]) -> Projection:
     return Projection(lambda: [F.expr(changed.get(name, name)) for name in (*COLUMNS, "payload")])
 
 
+def moment_of(micros: int) -> datetime:
+    """The moment of so many microseconds since 1970; of the years that Python lacks, the nearest but one that it has.
+
+    Examples
+    --------
+    >>> moment_of(2**63 - 1)
+    datetime.datetime(9999, 12, 31, 23, 59, 59, 999998, tzinfo=datetime.timezone.utc)
+    """
+    first, last = -62_135_596_799_999_999, 253_402_300_799_999_998
+    return _EPOCH + timedelta(microseconds=min(max(micros, first), last))
+
+
 def _micros(at: datetime) -> str:
     return f"{(at.astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)}L"
 

@@ -12,12 +12,11 @@ from pyspark.sql.types import StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.batch_accounts import Observed
-from ..record.envelope import IDENTITY
+from ..record.envelope import IDENTITY, moment_of
 from ..record.errors import JVM_ERRORS, StartError, describe
 from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
 from ..record.tables import nullable
 from .base import Again, Place, Refuse, Written
-from .delivery.timestamps import moment_of
 from .iceberg import outside
 
 
@@ -84,10 +83,6 @@ class DeltaSink:
             It has another shape, or Delta is not on the class path.
         """
         path = self.settings.path
-        if "_source" not in schema.fieldNames():
-            raise StartError(
-                f"{path}: this sink only appends, and results of many records are replaced: choose a sink with keys"
-            )
         try:
             empty = spark.createDataFrame([], nullable(schema))
             empty.write.format("delta").mode("append").save(path)

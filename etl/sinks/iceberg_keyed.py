@@ -59,10 +59,6 @@ class KeyedIcebergSink:
         refuse: Refuse,
         again: Again | None = None,
     ) -> Written:
-        """Write the results of a batch; the guarantee is that of :meth:`upsert`."""
-        return Written(None, self.upsert(rows), None)
-
-    def upsert(self, batch: DataFrame) -> int:
         """Insert the results of a batch or put them in place of those with their ``_id``, in one transaction.
 
         A row whose :data:`~etl.sinks.base.DELETED` is true takes the row with its ``_id`` away.
@@ -73,19 +69,14 @@ class KeyedIcebergSink:
 
         Parameters
         ----------
-        batch
+        rows
             With ``_id``, each once, in the table's shape; :data:`~etl.sinks.base.DELETED` may be beside it.
-
-        Returns
-        -------
-        int
-            Results in the batch.
         """
-        spark = batch.sparkSession
+        spark = rows.sparkSession
         # A MERGE reads its source twice, and the source of a batch with state is the state's own commit.
-        batch.persist()
+        rows.persist()
         try:
-            span = batch.select(
+            span = rows.select(
                 F.count(F.lit(1)).alias("rows"),
                 *(
                     (
@@ -99,19 +90,18 @@ class KeyedIcebergSink:
             ).first()
             assert span is not None
             if span["rows"]:
-                batch.createOrReplaceTempView(_VIEW)
-                deletes = DELETED in batch.columns
+                rows.createOrReplaceTempView(_VIEW)
+                deletes = DELETED in rows.columns
                 delete, kept = (f"WHEN MATCHED AND s.{DELETED} THEN DELETE ", f" AND NOT s.{DELETED}")
                 spark.sql(
                     f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} "
                     f"{delete if deletes else ''}WHEN MATCHED THEN UPDATE SET * "
                     f"WHEN NOT MATCHED{kept if deletes else ''} THEN INSERT *"
                 )
-            rows: int = span["rows"]
-            return rows
+            return Written(None, span["rows"], None)
         finally:
             spark.catalog.dropTempView(_VIEW)
-            batch.unpersist()
+            rows.unpersist()
 
     def _within(self, span: Row) -> str:
         """The range of time in which a row with an identity of the batch lies; none where some have no time."""

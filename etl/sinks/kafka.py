@@ -58,10 +58,8 @@ class KafkaSinkSettings(SinkSettings):
         Raises
         ------
         StartError
-            The connection is not there, or its brokers are not known.
+            Its brokers are not known.
         """
-        if self.connection not in context.connections:
-            raise StartError(f"sink {self.topic}: there is no connection {self.connection}")
         connection = bind(self.connection, context.connections[self.connection], context.binds)
         return KafkaSink(self, resolved(connection))
 

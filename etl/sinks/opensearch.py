@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
-import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -51,25 +50,36 @@ class Http:
 
     endpoint: str
     region: str
-    _connection: http.client.HTTPConnection | None = field(default=None, repr=False)
-    _credentials: Any = field(default=None, repr=False)
+    _session: Any = field(init=False, repr=False)
+    _credentials: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        from botocore.httpsession import URLLib3Session
+        from botocore.session import get_session
+
+        trusted: Any = os.environ.get("SSL_CERT_FILE") or True
+        self._session = URLLib3Session(timeout=_SECONDS, verify=trusted)
+        self._credentials = get_session().get_credentials()
+        if self._credentials is None:
+            raise SinkError(f"{self.endpoint}: there are no credentials to sign requests with")
 
     def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Send a request; its status and its answer.
+        """Send a request with a signature by the job's own role (AWS Signature Version 4); its status and its answer.
 
         Raises
         ------
-        OSError, http.client.HTTPException
+        BotoCoreError
             The connection broke. The next request opens another.
         """
-        try:
-            connection = self._connection = self._connection or self._open()
-            connection.request(method, path, body=body or None, headers=self._signed(method, path, body))
-            answer = connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, http.client.HTTPException):
-            self.close()
-            raise
+        from botocore.auth import SigV4Auth
+        from botocore.awsrequest import AWSRequest
+
+        request = AWSRequest(method, self.endpoint + path, {"Content-Type": "application/x-ndjson"}, body)
+        # Those of a role expire; the provider renews them.
+        frozen = self._credentials.get_frozen_credentials()
+        SigV4Auth(frozen, "es", self.region).add_auth(request)
+        answer = self._session.send(request.prepare())
+        return answer.status_code, answer.content
 
     def patiently(self, method: str, path: str, waits: Backoff, body: bytes = b"") -> tuple[int, bytes]:
         """As :meth:`ask`, again where the domain is busy or away.
@@ -79,10 +89,12 @@ class Http:
         SinkError
             It is for longer than the patience.
         """
+        from botocore.exceptions import BotoCoreError
+
         while True:
             try:
                 status, answer = self.ask(method, path, body)
-            except (OSError, http.client.HTTPException) as error:
+            except BotoCoreError as error:
                 waits.wait(f"{type(error).__name__}: {error}")
                 continue
             if status not in _BUSY:
@@ -91,35 +103,7 @@ class Http:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _open(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self.endpoint)
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.netloc, timeout=_SECONDS)
-        return http.client.HTTPSConnection(
-            parts.netloc,
-            timeout=_SECONDS,
-            context=ssl.create_default_context(cafile=os.environ.get("SSL_CERT_FILE")),
-        )
-
-    def _signed(self, method: str, path: str, body: bytes) -> Mapping[str, str]:
-        """Headers with a signature by the job's own role (AWS Signature Version 4), made by botocore."""
-        from botocore.auth import SigV4Auth
-        from botocore.awsrequest import AWSRequest
-        from botocore.session import get_session
-
-        if self._credentials is None:
-            self._credentials = get_session().get_credentials()
-            if self._credentials is None:
-                raise SinkError(f"{self.endpoint}: there are no credentials to sign requests with")
-        request = AWSRequest(method, self.endpoint + path, {"Content-Type": "application/x-ndjson"}, body)
-        # Those of a role expire; the provider renews them.
-        frozen = self._credentials.get_frozen_credentials()
-        SigV4Auth(frozen, "es", self.region).add_auth(request)
-        return dict(request.headers.items())
+        self._session.close()
 
 
 def action(identity: str, version: int | None, *, deletes: bool = False) -> bytes:
@@ -307,15 +291,13 @@ class OpenSearchSink:
         """
         if "millrace" in schema.fieldNames():
             raise StartError("OpenSearch: millrace is a field of the sink's own, for identity and times")
-        reached = Http(self.settings.endpoint, self.settings.region)
         where = f"{self.settings.endpoint}/{self.settings.index}"
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
-            status, _ = reached.patiently("HEAD", f"/{quote(self.settings.index)}", waits)
+            with closing(Http(self.settings.endpoint, self.settings.region)) as reached:
+                status, _ = reached.patiently("HEAD", f"/{quote(self.settings.index)}", waits)
         except SinkError as error:
             raise StartError(f"{where}: {error}") from error
-        finally:
-            reached.close()
         if status != 200:
             raise StartError(f"{where}: status {status}; the index must be there, with its mapping")
 

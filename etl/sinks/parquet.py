@@ -14,12 +14,11 @@ from pyspark.sql.types import StructType
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record import hadoop
 from ..record.batch_accounts import Observed
-from ..record.envelope import IDENTITY
+from ..record.envelope import IDENTITY, moment_of
 from ..record.errors import StartError
 from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
 from .base import Again, Place, Refuse, Written
 from .delivery.folder_manifest import FOLDER, Manifest, Manifests, files_in, name_of
-from .delivery.timestamps import moment_of
 from .iceberg import outside
 
 _SHAPE = "_schema.txt"
@@ -72,10 +71,6 @@ class ParquetSink:
             It holds rows of another shape, files of somebody else's, or cannot be read.
         """
         path = self.settings.path
-        if "_source" not in schema.fieldNames():
-            raise StartError(
-                f"{path}: this sink only appends, and results of many records are replaced: choose a sink with keys"
-            )
         shape = {f.name: f.dataType.simpleString() for f in schema.fields}
         try:
             found = hadoop.names(spark, path)

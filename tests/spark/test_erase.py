@@ -27,6 +27,7 @@ from millrace.etl.sinks.base import LETTER
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events, log_offsets
 from tests.spark.erasing import DDL, WHERE, ZOE, Shop, of_zoe, order
+from tests.spark.sinks import none_refused
 from tests.spark.upkept import Names, snapshots
 
 BROKEN = f'{{"customer": "{ZOE}", "amount": '.encode()
@@ -200,7 +201,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     sink.prepare(spark, spark.createDataFrame([], shape).schema)
     for total in (1, 2):
         rows = [(name, name, total, None) for name in (ZOE, "amy@example.org")]
-        sink.upsert(spark.createDataFrame(rows, shape).coalesce(1))
+        sink.write(spark.createDataFrame(rows, shape).coalesce(1), None, none_refused)
     # Merged on read: her first total is in a file, and another one says that it is gone.
     assert spark.table(f"{results}.delete_files").count()
     tables.ensure(spark, refused, LETTER)

@@ -31,7 +31,7 @@ from millrace.etl.queries.direct import Director, Lane, Onward
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.errors import AccountsError, StartError
+from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
@@ -202,10 +202,6 @@ def test_a_derive_query_into_files(spark: SparkSession, table: Names, tmp_path: 
     assert sum(written for *_, written, _ in accounts(events)[2:]) == 0
     written = spark.read.parquet(*committed_files(spark, str(files)))
     assert sorted(r["flight"] for r in written.collect()) == [1, 2, 4, 5, 7, 7, 8, 10]
-    kafka = {"kind": "kafka", "topic": "t", "connection": "main", "key": None, "max_record_bytes": 1}
-    unconnected = settings(landing, tmp_path / "three", kafka, None)
-    with pytest.raises(StartError, match="there is no connection main"):
-        run.build(spark, unconnected, {}, events.reporter)
 
 
 class Direct:

@@ -14,6 +14,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events
+from tests.spark.sinks import none_refused
 
 DAYS = 40
 
@@ -76,7 +77,9 @@ def test_so_are_results_that_take_the_place_of_others(
     spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.spark.fanout.enabled'='true')")
     tables.ensure(spark, name, rows.schema, report=events.reporter)
     assert [e["event"] for e in events.all()] == ["altered"]
-    plan = order_of_writing(spark, lambda: KeyedIcebergSink(name, "_arrived_at").upsert(rows))
+    plan = order_of_writing(
+        spark, lambda: KeyedIcebergSink(name, "_arrived_at").write(rows, None, none_refused)
+    )
     assert "Sort" in plan.split("== Final Plan ==")[1].splitlines()[1], "below the writing itself"
     assert spark.table(str(name)).count() == 2 * DAYS
 

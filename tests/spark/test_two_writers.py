@@ -29,6 +29,7 @@ from tests.spark.batches import (
     lander,
     log_offsets,
 )
+from tests.spark.sinks import none_refused
 from tests.spark.test_exactly_once import compact
 
 Names = Callable[[str], Table]
@@ -121,7 +122,7 @@ def test_of_two_merges_of_results_one_commits_and_the_other_fails(
             F.col("id").cast("string").alias("_id"), at.alias("at"), F.lit(value).alias("n")
         )
 
-    sink.upsert(rows(0, 1))
+    sink.write(rows(0, 1), None, none_refused)
     for first in (0, 10):
         begun, go = tmp_path / f"begun-{first}", tmp_path / f"go-{first}"
 
@@ -141,7 +142,7 @@ def test_of_two_merges_of_results_one_commits_and_the_other_fails(
             )
             while not begun.exists():
                 time.sleep(0.01)
-            sink.upsert(rows(first, 3))
+            sink.write(rows(first, 3), None, none_refused)
             go.touch()
             with pytest.raises(Exception, match="conflicting files"):
                 late.result()

@@ -18,6 +18,7 @@ from millrace.etl.maintenance.table_services import Compaction, Expiry, Orphans
 from millrace.etl.record import tables
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events
+from tests.spark.sinks import none_refused
 from tests.spark.test_derive import Pipeline
 from tests.spark.upkept import (
     NOW,
@@ -183,7 +184,7 @@ def test_results_without_a_time_are_replaced_without_rewriting_files_and_compact
     sink = KeyedIcebergSink(results)
     for value in range(3):
         rows = spark.range(0, 100, 1, 1).selectExpr("CAST(id AS STRING) AS _id", f"{value}L AS n")
-        sink.upsert(rows if value == 0 else rows.where("_id < '2'"))
+        sink.write(rows if value == 0 else rows.where("_id < '2'"), None, none_refused)
     replaced = spark.table(str(results)).where("n > 0").count()
     newest = spark.table(f"{results}.snapshots").orderBy("committed_at").collect()[-1]["summary"]
     assert int(newest["total-position-deletes"]) == 2 * replaced

@@ -33,6 +33,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from ..base import Around
+from ..protobuf_wire import varint
 from .arrow import available
 from .worker_batches import in_portions
 
@@ -60,7 +61,7 @@ MOST_BYTES = 64 << 20
 messages can come to, and Spark cuts batches by their rows alone."""
 
 
-class DecompressError(ValueError):
+class DecompressError(Exception):
     """A compressed message that cannot be opened, or not within the ceiling."""
 
 
@@ -103,8 +104,6 @@ def decompress(message: bytes, limit: int) -> bytes:
     except _BrokenError as error:
         if name == "zlib" and (not error.opened or _is_text(message)):
             return message
-        raise
-    except DecompressError:
         raise
     except ImportError as error:
         raise DecompressError(f"{name}: this engine has no pyarrow to open it") from error
@@ -186,7 +185,7 @@ def _snappy(message: bytes) -> Iterator[bytes]:
         if kind == 0x01:
             yield message[at + 8 : end]
         elif kind == 0x00:
-            size = _varint(message[at + 8 : at + 13])
+            size, _ = varint(message[at + 8 : at + 13], 0)
             if size > _STEP:  # the format allows no more in a chunk
                 raise DecompressError(f"snappy: a chunk of {size:,} bytes")
             yield pa.Codec("snappy").decompress(message[at + 8 : end], size, asbytes=True)
@@ -196,15 +195,6 @@ def _snappy(message: bytes) -> Iterator[bytes]:
         if at == len(message):
             return
     raise DecompressError(f"snappy: more than {MOST_STREAMS:,} chunks")
-
-
-def _varint(data: bytes) -> int:
-    value = 0
-    for place, byte in enumerate(data):
-        value |= (byte & 0x7F) << (7 * place)
-        if byte < 0x80:
-            break
-    return value
 
 
 _OPENED = StructType([StructField("content", BinaryType()), StructField("error", StringType())])
