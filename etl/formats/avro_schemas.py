@@ -7,7 +7,6 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,7 +15,6 @@ from pyspark.sql import SparkSession
 
 from ..record.errors import StartError, describe
 
-_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _ANSWER_SECONDS = 10
 
 
@@ -41,40 +39,10 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
     Raises
     ------
     StartError
-        As of :func:`java_schema`, or an array whose items take no bytes: a few bytes could then stand for billions of
-        them.
+        As of :func:`java_schema`.
     """
     java_schema(spark, text, where)
-    schema = json.loads(text)
-    kinds = [kind for kind in _kinds(schema) if isinstance(kind, dict)]
-    named = {kind["name"]: kind for kind in kinds if "name" in kind}
-    if any(kind.get("type") == "array" and _is_nothing(kind["items"], named) for kind in kinds):
-        raise StartError(f"{where}: an array whose items take no bytes")
-    return schema
-
-
-def _kinds(kind: Any) -> Iterator[Any]:
-    """A schema and all that it is made of."""
-    yield kind
-    parts = kind if isinstance(kind, list) else ()
-    if isinstance(kind, dict):
-        fields = [field["type"] for field in kind["fields"]] if kind.get("type") == "record" else ()
-        parts = (kind.get("type"), kind.get("items"), kind.get("values"), *fields)
-    for each in parts:
-        if isinstance(each, dict | list):
-            yield from _kinds(each)
-
-
-def _is_nothing(kind: Any, named: Mapping[str, Any]) -> bool:
-    if isinstance(kind, str) and kind not in _PRIMITIVES:
-        name = kind.rpartition(".")[2]
-        # Of a record that holds itself, which Spark refuses, there is no end.
-        kind, named = named.get(name, kind), {n: k for n, k in named.items() if n != name}
-    if isinstance(kind, dict):
-        if kind.get("type") == "record":
-            return all(_is_nothing(f["type"], named) for f in kind["fields"])
-        return kind.get("type") == "null" or (kind.get("type") == "fixed" and kind.get("size") == 0)
-    return bool(kind == "null")
+    return json.loads(text)
 
 
 def from_folder(path: str, framing: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from pyspark.errors import ArithmeticException, ParseException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql.types import StructType
 
 from ..record import hadoop
 from ..record.errors import StartError
@@ -79,30 +79,16 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
     Raises
     ------
     StartError
-        Not DDL, no field at all, a name that begins with ``_`` (those are ours), two
-        names that differ in case only, or ``NOT NULL`` inside an array or a map,
-        where it could not be kept.
+        Not DDL, no field at all, a name that begins with ``_`` (those are ours), or two names that differ in case
+        only. The configuration refuses ``NOT NULL`` inside an array or a map, where it could not be kept.
     """
     try:
         schema = spark.createDataFrame([], ddl).schema
     except (ArithmeticException, ParseException) as error:  # the former for a decimal of more than 38 digits
         raise StartError(f"{name}: not a schema: {_first_line(error)}") from error
-    hidden = sorted(f.name for f in schema.fields if _hides_required(f.dataType))
-    if hidden:
-        raise StartError(f"{name}: NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}")
     return check_names(schema, name)
 
 
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0] if lines else type(error).__name__
-
-
-def _hides_required(kind: DataType, *, inside: bool = False) -> bool:
-    if isinstance(kind, ArrayType):
-        return _hides_required(kind.elementType, inside=True)
-    if isinstance(kind, MapType):
-        return _hides_required(kind.valueType, inside=True)
-    if isinstance(kind, StructType):
-        return any((inside and not f.nullable) or _hides_required(f.dataType, inside=inside) for f in kind)
-    return False

@@ -56,7 +56,7 @@ class ItemWriter(RequestWriter):
 
     def key(self, entry: Any) -> Any:
         """One request must not name an item twice."""
-        return tuple(entry[name]["S"] for name in self.form.key)
+        return tuple(str(entry.get(name)) for name in self.form.key)
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits."""

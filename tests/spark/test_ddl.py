@@ -39,8 +39,6 @@ BAD = [
     "a INT DEFAULT 3",
     "_a INT",
     "a INT, A INT",
-    "a ARRAY<STRUCT<x: INT NOT NULL>>",
-    "a MAP<STRING, STRUCT<x: INT NOT NULL>>",
     "a MAP<INT>",
     "a STRUCT<x INT",
     "a INT NULL NOT",

@@ -1,4 +1,8 @@
-"""Items of DynamoDB out of a row's JSON, within what the service takes."""
+"""Items of DynamoDB out of a row's JSON.
+
+The service knows its own limits (of an item, a key, a number) and refuses what is beyond them, which is then a dead
+letter. Here is what it would take in another sense, and what would spoil a whole request.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +18,9 @@ from pyspark.sql.types import BinaryType, DoubleType, FloatType, StructType
 from ..base import DELETED
 from .python_tasks import UnfitError as UnfitError
 
-ITEM_BYTES = 400 * 1024
-"""Largest item, names of attributes included (DynamoDB developer guide, "Quotas")."""
-
-KEY_BYTES, SORT_BYTES = 2048, 1024
-"""Longest partition and sort key (the same page)."""
-
-DIGITS = 38
-LARGEST, SMALLEST = Decimal("9.9999999999999999999999999999999999999E+125"), Decimal("1E-130")
-"""What a number may be (DynamoDB developer guide, "Supported data types")."""
+TEXT_BYTES = 4 << 20
+"""Largest row, as JSON. An item has 400 KB at most (DynamoDB developer guide, "Quotas"), which are 2.4 MB where each character
+is an escape; larger rows would make a request that is refused as a whole."""
 
 
 def attribute(value: Any) -> dict[str, Any] | None:
@@ -32,49 +30,18 @@ def attribute(value: Any) -> dict[str, Any] | None:
     ----------
     value
         Decoded with numbers as ``Decimal``.
-
-    Raises
-    ------
-    UnfitError
-        A number that is too long, too large or too small.
     """
     if value is None:
         return None
     if isinstance(value, bool):
         return {"BOOL": value}
     if isinstance(value, Decimal):
-        # Not normalize(), which rounds to the 28 digits of Python's own context.
-        digits = "".join(map(str, value.as_tuple().digits))
-        if len(digits.strip("0")) > DIGITS:
-            raise UnfitError(f"a number of more than {DIGITS} digits")
-        if value and not SMALLEST <= abs(value) <= LARGEST:
-            raise UnfitError(f"a number outside {SMALLEST:E} to {LARGEST:.1E}")
         return {"N": str(value)}
     if isinstance(value, str):
         return {"S": value}
     if isinstance(value, list):
         return {"L": [{"NULL": True} if item is None else attribute(item) for item in value]}
     return {"M": {name: item for name, each in value.items() if (item := attribute(each)) is not None}}
-
-
-def size_of(value: dict[str, Any]) -> int:
-    """Bytes of an attribute's value, as DynamoDB counts them, or a few more.
-
-    "DynamoDB item sizes and formats" of the developer guide: text in UTF-8, a byte for two digits and one or
-    two more, one for a boolean, three and one for each element for lists and maps.
-    """
-    ((kind, content),) = value.items()
-    if kind == "S":
-        return len(content.encode())
-    if kind == "N":
-        return len(content) // 2 + 3
-    if kind == "B":
-        return len(content)
-    if kind == "L":
-        return 3 + sum(1 + size_of(item) for item in content)
-    if kind == "M":
-        return 3 + sum(1 + len(name.encode()) + size_of(item) for name, item in content.items())
-    return 1
 
 
 @dataclass(frozen=True)
@@ -110,7 +77,7 @@ class Form:
         return ("_id",) if self.keyed else ("_id", "_source")
 
     def item(self, text: str, more: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], int]:
-        """An item out of a row's JSON, and its size in bytes.
+        """An item out of a row's JSON, and the size of that in bytes, which is about its own.
 
         Parameters
         ----------
@@ -122,6 +89,9 @@ class Form:
         UnfitError
             It cannot be one.
         """
+        size = len(text.encode())
+        if size > TEXT_BYTES:
+            raise UnfitError(f"a row of {size} bytes; the most is {TEXT_BYTES}")
         item: dict[str, Any] = dict(more or {})
         for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
             if name == DELETED:
@@ -132,11 +102,4 @@ class Form:
                 raise UnfitError(f"{name} is {value}: DynamoDB has no such number")
             elif (formed := attribute(value)) is not None:
                 item[name] = formed
-        for name, longest in zip(self.key, (KEY_BYTES, SORT_BYTES), strict=False):
-            length = len(item.get(name, {}).get("S", "").encode())
-            if not 0 < length <= longest:
-                raise UnfitError(f"{name} has {length} bytes; a key has 1 to {longest}")
-        size = sum(len(name.encode()) + size_of(value) for name, value in item.items())
-        if size > ITEM_BYTES:
-            raise UnfitError(f"an item of {size} bytes; the most is {ITEM_BYTES}")
         return item, size
