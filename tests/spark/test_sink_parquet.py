@@ -13,7 +13,7 @@ from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.sinks.base import Place, Written
 from millrace.etl.sinks.delivery import folder_manifest
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
-from tests.spark.sinks import NOON, breaking, none_refused, place, results, row, rows
+from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
 
 
 def sink(path: Path, files: int = 1) -> ParquetSink:
@@ -150,5 +150,3 @@ def test_a_folder_of_somebody_else_is_refused(spark: SparkSession, tmp_path: Pat
     (tmp_path / "part-0.parquet").write_bytes(b"theirs")
     with pytest.raises(StartError, match="files in it that are none of ours"):
         sink(tmp_path).prepare(spark, rows(spark, []).schema)
-    with pytest.raises(StartError, match="choose a sink with keys"):
-        sink(tmp_path / "other").prepare(spark, results(spark, {}).schema)
