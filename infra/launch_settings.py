@@ -15,6 +15,7 @@ from millrace.config.kafka_login import Login, secret_of
 from millrace.config.model import Environment, ExternalCluster, Job, Stream
 from millrace.config.names import Names
 from millrace.config.queries import (
+    DirectQuery,
     DirectRoute,
     DirectRouteQuery,
     Enrichment,
@@ -156,13 +157,15 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
     if isinstance(query, DirectRouteQuery):
         return settings | {"dead_letters": names.table(query.dead_letters)}
     if isinstance(query, StreamQuery):
-        source = _source(environment, job, query, query.source, plan, names)
-        only = {"name": None, "origin": None, "source": source, **_payload(query, None)}
-        if isinstance(query, LandQuery):
-            return settings | {"routes": [only], "table": names.table(query.table)}
-        only |= _written(environment, query, plan, names)
-        return settings | {"routes": [only], "dead_letters": names.table(query.dead_letters)}
+        settings |= {
+            "source": _source(environment, job, query, query.source, plan, names),
+            **_payload(query, None),
+        }
+    if isinstance(query, LandQuery):
+        return settings | {"table": names.table(query.table)}
     settings |= _written(environment, query, plan, names)
+    if isinstance(query, DirectQuery):
+        return settings | {"dead_letters": names.table(query.dead_letters)}
     return settings | {
         "source_table": names.table(query.source),
         "route": query.route,

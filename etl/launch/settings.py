@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from . import typed_json
@@ -211,7 +211,9 @@ class DirectSettings(Routed):
 
 
 QuerySettings = LandSettings | DeriveSettings | DirectSettings
-"""Told apart by ``kind``; a land or direct query that was written with routes has one of its own."""
+"""Told apart by ``kind``; documents name a land or direct query with routes by one of its own."""
+
+_ROUTE = {"land": RouteSettings, "direct": DirectRouteSettings}
 
 
 @dataclass(frozen=True)
@@ -284,11 +286,39 @@ def parse(document: Any) -> JobSettings:
     etl.launch.typed_json.SettingsError
         An unknown or missing key or a value of the wrong type, with its path.
     """
-    settings: JobSettings = typed_json.read(JobSettings, document, "settings")
+    queries = document.get("queries") if isinstance(document, dict) else None
+    written = queries if isinstance(queries, list) else []
+    if isinstance(queries, list):
+        document = {**document, "queries": [_with_routes(query) for query in queries]}
+    try:
+        settings = typed_json.read(JobSettings, document, "settings")
+    except typed_json.SettingsError as error:
+        said = str(error)
+        for place, query in enumerate(written):
+            if isinstance(query, dict) and "routes" not in query:
+                said = said.replace(f"queries[{place}].routes[0]", f"queries[{place}]")
+        raise typed_json.SettingsError(said) from error
+    assert isinstance(settings, JobSettings)
     for place, query in enumerate(settings.queries):
+        routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):
             raise typed_json.SettingsError(
                 f"settings.queries[{place}]: a direct query needs a source that gives a batch again as it was, and "
                 f"{query.sources[0].kind!r} does not"
             )
+        if any((route.name is None) != (query.kind in _ROUTE) for route in routes):
+            raise typed_json.SettingsError(
+                f"settings.queries[{place}].routes: not those of kind {query.kind!r}"
+            )
     return settings
+
+
+def _with_routes(query: Any) -> Any:
+    """A query as documents write it that has no routes: one route, without a name."""
+    route = _ROUTE.get(str(query.get("kind"))) if isinstance(query, dict) else None
+    if route is None or "routes" in query:
+        return query
+    mine = {each.name for each in fields(route)} - {"name", "origin"}
+    own = {key: value for key, value in query.items() if key in mine}
+    others = {key: value for key, value in query.items() if key not in mine}
+    return {**others, "routes": [{"name": None, "origin": None, **own}]}

@@ -151,9 +151,14 @@ def _of_type(template: Template, kind: str) -> dict[str, Any]:
 
 
 def _read(document: Mapping[str, Any]) -> frozenset[str]:
-    routes = (route for query in document["settings"]["queries"] for route in query.get("routes", ()))
-    sources = (route["source"] for route in routes)
-    return frozenset(str(source.get("stream") or source.get("topic")) for source in sources)
+    # A query with routes has its sources there.
+    readers = (
+        each for query in document["settings"]["queries"] for each in (query, *query.get("routes", ()))
+    )
+    sources = (reader.get("source") for reader in readers)
+    return frozenset(
+        str(source.get("stream") or source.get("topic")) for source in sources if isinstance(source, Mapping)
+    )
 
 
 def _statements(template: Template) -> Iterator[str]:

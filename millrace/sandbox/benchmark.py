@@ -178,19 +178,20 @@ def _here(subject: Subject, home: Path, bootstrap: str) -> dict[str, Any]:
     for query in settings["queries"]:
         if query["name"] not in subject.queries:
             continue
-        if "routes" in query:
-            [route] = query["routes"]
-            source = {
-                "kind": "kafka",
-                "name": route["source"]["name"],
-                "topic": TOPIC,
-                "connection": _CONNECTION,
-                "start": "earliest",
-                "records_per_batch": 1,
-                "retention_seconds": route["source"]["retention_seconds"],
-                "reading": None,
+        if "source" in query:
+            source = query["source"]
+            query = query | {
+                "source": {
+                    "kind": "kafka",
+                    "name": source["name"],
+                    "topic": TOPIC,
+                    "connection": _CONNECTION,
+                    "start": "earliest",
+                    "records_per_batch": 1,
+                    "retention_seconds": source["retention_seconds"],
+                    "reading": None,
+                }
             }
-            query = query | {"routes": [route | {"source": source}]}
         queries.append(query)
     connection = {
         "cluster": None,

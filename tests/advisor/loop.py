@@ -205,9 +205,8 @@ def _around(loop: Loop) -> int:
     loop.told("advise", log, *ours_, "--score", f"../{forecast.name}")
     after = {each.kind for each in loop.judged().findings}
     wanted = next(each.new for each in before.findings[number - 1].changes if each.kind == "environment")
-    [route] = deployed["routes"]
     reached = (
-        planned is not None and planned.value == wanted and route["source"]["records_per_batch"] == wanted
+        planned is not None and planned.value == wanted and deployed["source"]["records_per_batch"] == wanted
     )
     gone = not KINDS & after
     sys.stdout.write(

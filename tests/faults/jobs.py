@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from millrace.sandbox.ledger import Ledger, compare
-from tests.documents import in_one_route
 
 Rows = Callable[..., pa.Table]
 """Columns of a table of a job: ``rows("landed", "_id", "_hash")``."""
@@ -49,11 +48,7 @@ def settings(
     connection = {"cluster": None, "authentication": "none"}
     job: dict[str, Any] = {"version": 1, "environment": "faults", "job": name, "engine": "sandbox"}
     job |= {"catalog": catalog, "checkpoints": checkpoints, "batch_retries": retries}
-    job |= {
-        "dead_letters_kept_seconds": None,
-        "upkeep": None,
-        "queries": [in_one_route(query) for query in queries],
-    }
+    job |= {"dead_letters_kept_seconds": None, "upkeep": None, "queries": list(queries)}
     main = {"main": connection | {"bootstrap_servers": bootstrap}} if bootstrap else {}
     return job | {"connections": main}
 

@@ -76,16 +76,15 @@ class RoutedStage(Stage):
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)
         [land] = job["queries"]
-        [only] = land["routes"]
         web = jobs.topic(r"web\..*", 5_000, label="web", pattern=True)
         air, sea = (jobs.topic(name, 5_000, label=name) for name in (AIR, SEA))
         routes = {
             "air": (AIR, air),
             "sea": (SEA, sea),
             "clicks": (CLICKS, web),
-            "shop": (self.stream, only["source"]),
+            "shop": (self.stream, land["source"]),
         }
-        payload = {key: only[key] for key in ("format", "schema", "decompress_up_to", "redact", "rules")}
+        payload = {key: land[key] for key in ("format", "schema", "decompress_up_to", "redact", "rules")}
         shared = {key: land[key] for key in ("trigger_seconds", "repartition", "table")}
         written = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in routes.items()]
         derived = {"kind": "derive", "name": "derive-air", "source_table": land["table"], "route": "air"}
@@ -95,7 +94,7 @@ class RoutedStage(Stage):
         job["queries"] = [
             {"kind": "route", "name": "land-all", "routes": written, **shared},
             land | {"name": "land-shop", "table": "faults.shop"},
-            land | {"name": "land-air", "table": "faults.air", "routes": [only | {"source": air}]},
+            land | {"name": "land-air", "table": "faults.air", "source": air},
             derived,
         ]
         return job

@@ -203,9 +203,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     (refusal,) = refusals(scene.aws, other, [JOB])
     untouched = scene.runs == runs and scene.live.process.alive
     sources = [
-        route["source"]["topic"]
-        for query in document_of(scene.aws.names, other, JOB)["settings"]["queries"]
-        for route in query["routes"]
+        query["source"]["topic"] for query in document_of(scene.aws.names, other, JOB)["settings"]["queries"]
     ]
     yield f"refused: {refusal[:150]}...", untouched and sources == ["shipments"]
 

@@ -51,7 +51,6 @@ from millrace.etl.record.query import Query
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.toolchain import program_environment
-from tests.documents import in_one_route
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.intervals import interval
@@ -134,7 +133,7 @@ class Bench:
             "batch_retries": 0,
             "dead_letters_kept_seconds": None,
             "upkeep": None,
-            "queries": [in_one_route(query)],
+            "queries": [query],
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
         report = report or Reporter("flights", self.log)

@@ -22,7 +22,6 @@ from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.kafka.record_times import Timed
-from tests.documents import in_one_route
 from tests.performance.growth_tables import borrowed, opaque, write
 
 DDL = "n BIGINT"
@@ -96,7 +95,7 @@ class Bench:
                 "batch_retries": 0,
                 "dead_letters_kept_seconds": None,
                 "upkeep": None,
-                "queries": [in_one_route({"trigger_seconds": 0, **query}) for query in queries],
+                "queries": [{"trigger_seconds": 0, **query} for query in queries],
                 "connections": {
                     "main": {
                         "cluster": None,

@@ -34,7 +34,6 @@ from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
-from tests.documents import in_one_route
 from tests.performance.by_hand import HOME, SCHEMA
 from tests.performance.core import pairs, spark_session
 from tests.performance.intervals import interval
@@ -91,7 +90,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
         "catalog": "lake",
     }
     job |= {"checkpoints": str(HOME), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None}
-    job |= {"connections": {}, "queries": [in_one_route(query)]}
+    job |= {"connections": {}, "queries": [query]}
     binds = {"kinesis.endpoint": endpoint}
     built = run.build(spark, settings.parse(job), binds, Reporter("flights", log))[0]
     return (

@@ -45,7 +45,7 @@ def test_triggers_and_limits_are_the_plans(each: Synthesis) -> None:
             checked += 1
             if query["kind"] == "derive":
                 continue
-            [source] = (route["source"] for route in query["routes"])
+            source = query["source"]
             figure, key = (
                 (planned.records_per_partition, "records_per_shard")
                 if source["kind"] == "kinesis"
@@ -66,7 +66,7 @@ def test_sources_are_the_streams_that_are_deployed(each: Synthesis) -> None:
             if not isinstance(query, LandQuery):
                 continue
             stream = each.environment.streams[query.source]
-            source = written[query_name]["routes"][0]["source"]
+            source = written[query_name]["source"]
             physical = source["stream" if isinstance(stream, KinesisStream) else "topic"]
             assert source["retention_seconds"] == stream.retention.total_seconds()
             assert physical == each.names.stream(query.source)

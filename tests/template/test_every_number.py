@@ -69,7 +69,9 @@ def query(found: Synthesis, job: str, name: str) -> dict[str, Any]:
 
 
 def sources(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    return [route["source"] for route in settings.get("routes", ())]
+    if "legs" in settings:
+        return list(settings["legs"])
+    return [settings["source"]] if isinstance(settings.get("source"), dict) else []
 
 
 def deep(value: Any, key: str) -> list[Any]:

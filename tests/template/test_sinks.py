@@ -110,8 +110,7 @@ def of(synthesise: Synthesise, tmp_path_factory: pytest.TempPathFactory) -> Of:
 
 def sink_of(found: Synthesis, job: str, query: str) -> dict[str, Any]:
     (written,) = [q for q in found.documents[job]["settings"]["queries"] if q["name"] == query]
-    [end] = written.get("routes", [written])
-    return dict(end["sink"])
+    return dict(written["sink"])
 
 
 def test_the_core_reads_what_is_written_of_a_sink(of: Of) -> None:

@@ -181,7 +181,7 @@ def _once(server: Kinesalite, setting: Setting) -> Drained:
     with _limited(server.endpoint.removeprefix("http://"), shard) as url:
         stage = Stage(
             _Behind(server, url), RUN / f"validation-{name}", name, random.Random(1),
-            settings={name: launched["routes"][0]["source"][name] for name in ("records_per_shard", "fetch_seconds")},
+            settings={name: launched["source"][name] for name in ("records_per_shard", "fetch_seconds")},
             trigger_seconds=query.trigger_seconds.value,
         )  # fmt: skip
         try:

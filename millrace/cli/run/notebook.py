@@ -121,13 +121,16 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
     ]
     for query in settings["queries"]:
         cells.append(_markdown(f"## Query `{query['name']}`"))
-        if "routes" not in query:
-            cells += _derive_cells(query, settings)
-            continue
-        for route in query["routes"]:
-            if route["name"] is not None:
+        if "routes" in query:
+            for route in query["routes"]:
                 cells.append(_markdown(f"### Route `{route['name']}`"))
-            cells += _land_cells(_of_route(query, route), settings, environment, binds)
+                cells += _land_cells(_of_route(query, route), settings, environment, binds)
+            continue
+        cells += (
+            _land_cells(query, settings, environment, binds)
+            if "source" in query
+            else _derive_cells(query, settings)
+        )
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     return {
@@ -186,14 +189,15 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
 
 
 def _of_route(query: dict[str, Any], route: dict[str, Any]) -> dict[str, Any]:
-    """A query on the one topic or stream whose records take a route; the query itself where it has only one, without a name."""
-    shared = {"name": query["name"], "repartition": query["repartition"]}
-    if route["name"] is None:
-        return route | shared
+    """A query on the one topic or stream whose records take a route."""
     source = dict(route["source"])
     if source["kind"] == "kafka":
         source |= {"topic": route["origin"], "reading": None}
-    return route | shared | {"name": f"{query['name']}-{route['name']}", "source": source}
+    return route | {
+        "name": f"{query['name']}-{route['name']}",
+        "source": source,
+        "repartition": query["repartition"],
+    }
 
 
 def _land_cells(

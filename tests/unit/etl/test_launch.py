@@ -9,7 +9,6 @@ import pytest
 
 from millrace.etl.launch.document import Arguments, ReplayRequest, parse_arguments, read_document
 from millrace.etl.record.errors import StartError
-from tests.documents import in_one_route
 
 LAND: dict[str, Any] = {
     "kind": "land",
@@ -44,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "dead_letters_kept_seconds": None,
     "upkeep": None,
     "connections": {"main": {"cluster": "c", "bootstrap_servers": None, "authentication": "iam"}},
-    "queries": [in_one_route(LAND)],
+    "queries": [LAND],
 }
 
 

@@ -14,7 +14,6 @@ import millrace.etl as etl
 from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
-from tests.documents import in_one_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 
 KINESIS: dict[str, Any] = {
@@ -55,7 +54,7 @@ def made(
     schema: bytes = b"a int",
     operators: tuple[str, ...] | None = None,
 ) -> Manifest:
-    job = settings.parse({**SETTINGS, "engine": engine, "queries": [in_one_route(query)]})
+    job = settings.parse({**SETTINGS, "engine": engine, "queries": [query]})
     conf = {manifest.PARTITIONS: partitions}.get
     found = manifest.of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
     return dataclasses.replace(found, operators=operators)

@@ -9,7 +9,7 @@ import pytest
 
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, LandSettings, RouteSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
-from tests.documents import in_one_route, plain
+from tests.documents import plain
 from tests.faults import jobs
 
 SINK = {"kind": "iceberg", "table": "d.out"}
@@ -20,20 +20,31 @@ def document(*queries: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(kind: str) -> dict[str, Any]:
-    """A query with one route, which has no name."""
+    """A query as it is written without routes."""
     source = {**jobs.topic("events", 10), "reading": {
         "pattern": False, "partitions": None, "partition_count": None, "min_records_per_batch": None,
         "max_delay_seconds": None, "start_offsets": {"0": 7}, "headers": True, "group_id_prefix": None,
         "lag_group": None, "null_payload": "dead_letter",
     }}  # fmt: skip
-    return in_one_route(jobs.queries(kind, source, Path("a.ddl"), "d.{}".format)[0])
+    return jobs.queries(kind, source, Path("a.ddl"), "d.{}".format)[0]
 
 
 def routed(kind: str) -> dict[str, Any]:
     """The same with two routes, of a kind of its own."""
     query = flat(kind)
-    [route] = query["routes"]
-    routes = [{**route, "name": name, "origin": f"topic-{name}"} for name in ("a", "b")]
+    keys = {
+        "source",
+        "format",
+        "schema",
+        "decompress_up_to",
+        "redact",
+        "rules",
+        "enrich",
+        "transform",
+        "sink",
+    }
+    route = {key: query.pop(key) for key in keys & query.keys()}
+    routes = [{"name": name, "origin": f"topic-{name}", **route} for name in ("a", "b")]
     return {**query, "kind": {"land": "route", "direct": "direct-route"}[kind], "routes": routes}
 
 
@@ -54,18 +65,21 @@ def test_a_query_with_routes_and_one_without_are_of_one_class(made: Any, kind: s
 
 
 @pytest.mark.parametrize("kind", ["land", "direct"])
-def test_a_query_and_its_routes_are_read_strictly(kind: str) -> None:
-    query = flat(kind)
-    [route] = query["routes"]
-    for key in query.keys() - {"kind"}:
-        without = {name: value for name, value in query.items() if name != key}
-        with pytest.raises(SettingsError, match=rf"settings\.queries\[0\]: missing keys {key}"):
+def test_a_query_without_routes_is_read_strictly(kind: str) -> None:
+    for key in flat(kind).keys() - {"kind"}:
+        without = {name: value for name, value in flat(kind).items() if name != key}
+        with pytest.raises(SettingsError, match=rf"settings\.queries\[0\].*missing keys {key}"):
             parse(document(without))
-    for key in route:
-        without = {name: value for name, value in route.items() if name != key}
-        with pytest.raises(SettingsError, match=rf"settings\.queries\[0\]\.routes\[0\]: missing keys {key}"):
-            parse(document({**query, "routes": [without]}))
-    with pytest.raises(SettingsError, match=r"settings\.queries\[0\]: unknown keys colour"):
-        parse(document({**query, "colour": "red"}))
+    for key in ("origin", "colour"):
+        with pytest.raises(SettingsError, match=rf"settings\.queries\[0\]: unknown keys {key}"):
+            parse(document({**flat(kind), key: "red"}))
+    both = {**flat(kind), "routes": routed(kind)["routes"]}
+    with pytest.raises(SettingsError, match=r"settings\.queries\[0\]: unknown keys .*source"):
+        parse(document(both))
     with pytest.raises(SettingsError, match=r"settings\.queries\[0\]"):
-        parse(document({**query, "kind": "lands"}))
+        parse(document({**flat(kind), "kind": "lands"}))
+    unnamed = routed(kind)
+    unnamed["routes"][0]["name"] = None
+    for wrong in (unnamed, {**routed(kind), "kind": kind}):
+        with pytest.raises(SettingsError, match=r"settings\.queries\[0\].routes: not those of kind"):
+            parse(document(wrong))

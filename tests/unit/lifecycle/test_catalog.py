@@ -66,7 +66,7 @@ def test_the_sandbox_has_the_same_names_of_types(tmp_path: Path) -> None:
 def test_all_tables_of_the_lake_that_a_job_names() -> None:
     settings = {
         "queries": [
-            {"kind": "land", "table": "shop.landed", "routes": [{"source": {"topic": "t"}}]},
+            {"kind": "land", "table": "shop.landed", "source": {"topic": "t"}},
             {
                 "kind": "derive",
                 "source_table": "shop.landed",

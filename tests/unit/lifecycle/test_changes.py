@@ -30,10 +30,7 @@ DOCUMENT: dict[str, Any] = {
     "workers": {"max": 3},
     "settings": {
         "queries": [
-            {
-                "name": "land",
-                "routes": [{"source": {"kind": "kinesis", "stream": "p-clicks", "records_per_shard": 1000}}],
-            },
+            {"name": "land", "source": {"kind": "kinesis", "stream": "p-clicks", "records_per_shard": 1000}},
             {"name": "derive", "source_table": "t"},
         ]
     },
@@ -87,7 +84,7 @@ def test_a_stream_that_goes_drains_its_readers_only() -> None:
 
 def test_a_stream_that_goes_drains_those_who_read_it_by_a_route() -> None:
     gone = (STREAMS, frozenset({"p-other"}))
-    routes = [{"name": "a", "source": DOCUMENT["settings"]["queries"][0]["routes"][0]["source"]}]
+    routes = [{"name": "a", "source": DOCUMENT["settings"]["queries"][0]["source"]}]
     document = {"settings": {"queries": [{"kind": "route", "name": "r", "routes": routes}]}}
     found = change(template(Job=GLUE), template(Job=GLUE), sources=gone, document=(document, document))
     assert (found.before, found.why) == ("drain", ("stream p-clicks goes",))
@@ -113,9 +110,9 @@ def test_streams_and_topics_are_found_by_name() -> None:
 def test_numbers_are_told_by_path() -> None:
     new = copy.deepcopy(DOCUMENT)
     new["workers"]["max"] = 5
-    new["settings"]["queries"][0]["routes"][0]["source"]["records_per_shard"] = 2000
+    new["settings"]["queries"][0]["source"]["records_per_shard"] = 2000
     assert list(differences(DOCUMENT, new)) == [
-        ("settings.queries[0].routes[0].source.records_per_shard", 1000, 2000),
+        ("settings.queries[0].source.records_per_shard", 1000, 2000),
         ("workers.max", 3, 5),
     ]
 
