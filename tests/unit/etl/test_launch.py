@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.etl.launch.document import Arguments, ReplayRequest, parse_arguments, read_document
+from millrace.etl.launch.settings import parse
 from millrace.etl.record.errors import StartError
 
 LAND: dict[str, Any] = {
@@ -61,6 +62,11 @@ def test_binds_and_engine_are_applied() -> None:
     )
     assert dict(arguments.binds) == {"kafka.main.bootstrap": "a:1,b:2", "kinesis.endpoint": "x=y"}
     assert read_document(document(), arguments).engine.kind == "sandbox"
+
+
+def test_connections_of_earlier_documents_are_read() -> None:
+    connections = {"main": {"kind": "msk", **SETTINGS["connections"]["main"]}}
+    assert parse(SETTINGS | {"connections": connections}).connections["main"].cluster == "c"
 
 
 def test_glue_passes_its_own_arguments_on() -> None:
