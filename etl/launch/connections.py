@@ -26,14 +26,8 @@ class Connection:
 
     MSK's brokers are known to AWS only: ``cluster`` is looked up at start by the
     job's own role, unless ``--bind kafka.NAME.bootstrap=HOST:PORT`` gives them.
-
-    Attributes
-    ----------
-    kind
-        Of earlier documents, which are read when a job is upgraded or rolled back; nothing else asks for it.
     """
 
     cluster: str | None
     bootstrap_servers: str | None
     authentication: Literal["iam", "tls", "none"] | SecretLogin
-    kind: str = ""

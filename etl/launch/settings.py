@@ -290,6 +290,8 @@ def parse(document: Any) -> JobSettings:
     written = queries if isinstance(queries, list) else []
     if isinstance(queries, list):
         document = {**document, "queries": [_with_routes(query) for query in queries]}
+    if isinstance(document, dict) and isinstance(found := document.get("connections"), dict):
+        document = {**document, "connections": {name: _without_kind(each) for name, each in found.items()}}
     try:
         settings = typed_json.read(JobSettings, document, "settings")
     except typed_json.SettingsError as error:
@@ -311,6 +313,13 @@ def parse(document: Any) -> JobSettings:
                 f"settings.queries[{place}].routes: not those of kind {query.kind!r}"
             )
     return settings
+
+
+def _without_kind(connection: Any) -> Any:
+    """A connection without the kind that earlier documents say; nothing asked for it."""
+    return (
+        {k: v for k, v in connection.items() if k != "kind"} if isinstance(connection, dict) else connection
+    )
 
 
 def _with_routes(query: Any) -> Any:
