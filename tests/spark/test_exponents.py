@@ -125,6 +125,7 @@ def costs(
         yield payload, row, cost - plain
 
 
+@pytest.mark.slow
 def test_a_number_out_of_range_is_a_dead_letter_that_costs_nothing(
     spark: SparkSession, decoder: JsonDecoder
 ) -> None:
