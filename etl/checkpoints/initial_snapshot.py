@@ -101,8 +101,7 @@ def begin_with_everything(
     for number, table in {each.source: each.table for each in streamed(rows)}.items():
         url = checkpoint.beginning(number)
         # Iceberg reads it at every start, and needs it until the first batch is committed.
-        folder, _, file = url.rpartition("/")
-        if begun and file in hadoop.names(spark, folder):
+        if begun and _is_there(spark, url):
             continue
         metadata = _load(spark, table)
         if metadata.currentSnapshot() is None:
@@ -111,7 +110,7 @@ def begin_with_everything(
         whole = oldest.parentId() is None
         if not whole and begun and checkpoint.positions(spark) is None:
             raise StartError(
-                f"query {name}: the file {url} is lost: it says where the query began on {table}, whose "
+                f"query {name}: the file {url} is lost or damaged: it says where the query began on {table}, whose "
                 "first states are forgotten, and its first batch, which begins there, is planned and not committed; "
                 "put the file back, or `millrace checkpoint reset` lets the query start from the beginning"
             )
@@ -246,6 +245,18 @@ def _of_first(
         for line, (each, (start, end)) in enumerate(lines)
         if start and end and start["scan_all_files"]
     ]
+
+
+def _is_there(spark: SparkSession, url: str) -> bool:
+    """Whether a file is what was written."""
+    try:
+        return isinstance(json.loads(hadoop.read_text(spark, url)), dict)
+    except (FileNotFoundError, ValueError):
+        return False
+    except OSError as error:
+        if hadoop.spoiled(error):
+            return False
+        raise
 
 
 def _load(spark: SparkSession, table: str) -> Any:
