@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..formats.base import Decoder
-from ..formats.decoding import routes as formats
+from ..formats.decoding.routes import of_query as decoder_of
 from ..launch import spark_settings
 from ..launch.document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
@@ -145,7 +145,7 @@ def of_query(
     table = Table.of(job.catalog, query.table)
     if not table.exists(spark):
         raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
-    decoder = formats.of_query(spark, route)
+    decoder = decoder_of(spark, route)
     tables.check(spark, table, land.table_schema(decoder.schema))
     return Refiller(query.name, parts, decoder, IcebergSink(table), report)
 

@@ -20,8 +20,7 @@ from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
 from ..record.lookup_bounds import EVERYTHING
-from ..record.tables import Table
-from ..record.tables import nullable as nullable_columns
+from ..record.tables import Table, nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
 from .replay_dead_letters import FAMILY, LetterReplay, Selection, next_of, of_families, told_apart
@@ -143,7 +142,7 @@ class RefusedReplayer(LetterReplay):
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
-        read = still.withColumn("_row", F.from_json(text, nullable_columns(shape), options))
+        read = still.withColumn("_row", F.from_json(text, nullable(shape), options))
         broken = F.col("_row").isNull() | F.col(f"_row.{_CORRUPT}").isNotNull()
         own: dict[str, Column] = {"_id": F.col("_root"), "_written_at": F.current_timestamp()}
         own |= {name: F.col(name) for name in CARRIED[1:]}

@@ -12,7 +12,7 @@ from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
-from millrace.sizing.measured import ScalingCurve, Speed, speed
+from millrace.sizing.measured import Speed, speed, stretched
 from millrace.sizing.measured import problems as result_problems
 from millrace.sizing.prices_and_limits import a_second, limits
 
@@ -256,38 +256,6 @@ def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
     # Spare partitions come with their cores: one without a core would be a second wave.
     spare = environment.partition_buffer if job.cores is None else 0.0
     return stretched(needed * (1 + spare), demand.speed.scaling)
-
-
-def stretched(needed: float, curve: ScalingCurve | None) -> float:
-    """Return the cores that do what ``needed`` cores would if each did as much as one alone.
-
-    Parameters
-    ----------
-    needed
-        Cores as a real number.
-    curve
-        Of the benchmark; without one cores are counted as equals, up to what one driver hands out.
-
-    Raises
-    ------
-    InfeasibleError
-        Before so many are reached, another core brings less than it is worth.
-    """
-    if curve is None or needed <= 1:
-        return needed
-    worth = limits()["spark.scaling.worth"]
-    given, cores = 1.0, 1
-    while given < needed:
-        more = (cores + 1) * curve.share(cores + 1)
-        if more - given < worth:
-            raise InfeasibleError(
-                "scaling",
-                f"{needed:.1f} cores' work, and from {cores} cores on another brings less than {worth:.0%} of the first",
-            )
-        if more >= needed:
-            return cores + (needed - given) / (more - given)
-        given, cores = more, cores + 1
-    return float(cores)
 
 
 def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -> QueryDemand:

@@ -17,6 +17,7 @@ from millrace.config.model import Basis, Environment
 from millrace.config.problems import Finding
 from millrace.config.queries import Query, SourceQuery
 from millrace.config.rate import Rate
+from millrace.sizing.capacity import InfeasibleError
 from millrace.sizing.prices_and_limits import limits
 
 VERSION = 1
@@ -289,3 +290,35 @@ def problems(environment: Environment, job: str) -> list[Finding]:
             assert rate is not None
             found[path] = Finding((*path, "result"), str(rate.result), str(error))
     return list(found.values())
+
+
+def stretched(needed: float, curve: ScalingCurve | None) -> float:
+    """Return the cores that do what ``needed`` cores would if each did as much as one alone.
+
+    Parameters
+    ----------
+    needed
+        Cores as a real number.
+    curve
+        Of the benchmark; without one cores are counted as equals, up to what one driver hands out.
+
+    Raises
+    ------
+    InfeasibleError
+        Before so many are reached, another core brings less than it is worth.
+    """
+    if curve is None or needed <= 1:
+        return needed
+    worth = limits()["spark.scaling.worth"]
+    given, cores = 1.0, 1
+    while given < needed:
+        more = (cores + 1) * curve.share(cores + 1)
+        if more - given < worth:
+            raise InfeasibleError(
+                "scaling",
+                f"{needed:.1f} cores' work, and from {cores} cores on another brings less than {worth:.0%} of the first",
+            )
+        if more >= needed:
+            return cores + (needed - given) / (more - given)
+        given, cores = more, cores + 1
+    return float(cores)

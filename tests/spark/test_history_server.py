@@ -19,7 +19,7 @@ from millrace.sandbox.toolchain import java_home, past_proxies, program_environm
 from tests.faults.services import moto
 
 pytestmark = pytest.mark.skipif(
-    not spark_line().default, reason="the history server's image has the default line's Spark and S3 jars"
+    not spark_line().default, reason="the server's image has the default line's jars"
 )
 
 BUCKET, RUN = "event-logs", "app-20261123-0001"

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError
 from millrace.sizing import plan
 from millrace.sizing.capacity import InfeasibleError
-from millrace.sizing.demand import stretched
-from millrace.sizing.measured import Interval, ScalingCurve, speed
+from millrace.sizing.measured import Interval, ScalingCurve, speed, stretched
 from tests.unit.sizing.conftest import Loader, text
 
 RESULT: dict[str, Any] = {
