@@ -30,12 +30,12 @@ from ..launch.source_kinds import group_sources
 FORMAT = 1
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 PARTITIONS = "spark.sql.shuffle.partitions"
-_KINESIS = {
+KINESIS = {
     "kinesis": "Glue's connector or one of its family",
     "aws-kinesis": "EMR's connector",
     KINESIS_IN_PYTHON: "the sandbox's own reader on Spark 4",
 }
-
+"""The connectors of Kinesis, as Spark names them, each with whose positions those are that only it reads."""
 
 ANOTHER_NAME = (
     "a record is known by its stream's name, topic, partition and offset, so that under the same name the new topic's "
@@ -279,8 +279,8 @@ def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
     found = []
     for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
         what = f"source {number}"
-        if was.connector != now.connector and {was.connector, now.connector} <= _KINESIS.keys():
-            why = f"positions are of {_KINESIS[was.connector]}, which the other one does not read"
+        if was.connector != now.connector and {was.connector, now.connector} <= KINESIS.keys():
+            why = f"positions are of {KINESIS[was.connector]}, which the other one does not read"
             found.append(Change(f"{what}'s connector", was.connector, now.connector, why))
         elif was.connector != now.connector or was.of != now.of:
             repeats = bool(set(was.topics) & set(now.topics))

@@ -1,9 +1,18 @@
-"""A deployed job moves to a later line of Spark and back, again and again: ``python -m tests.faults.moves --engine glue``.
+"""A job moves, again and again: to a later line of Spark and back, or its query to a job on another engine.
+
+.. code-block:: console
+
+   python -m tests.faults.moves --engine glue
+   python -m tests.faults.moves --engine any
 
 The shop is deployed as in :mod:`tests.faults.upgrade`, and records are sent all the while. ``millrace upgrade`` takes the job to
 the later version of its engine and back on the same checkpoint and tables; before every other move its driver is killed with
 SIGKILL, so that a batch which one line had planned is finished by the other. Each move must end healthy, on the line that the
 version runs. At last the tables are held against the ledger. It ends with 1 where a move failed or a row is lost or doubled.
+
+With ``--engine any`` the query is in one of three jobs, each in a file of its own, as no two queries write one table: on Glue 6.0,
+on EMR Serverless with Spark 3.5 and with Spark 4.0, each with its engine's Spark settings. The job that has it is stopped,
+``millrace checkpoint move`` carries the checkpoint, and another of the three, chosen at random, starts and must commit a batch.
 """
 
 from __future__ import annotations
@@ -11,19 +20,25 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import yaml
+
+from millrace.config import Names, load
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import line_of
 from millrace.lifecycle.deploy import document_of
-from millrace.lifecycle.state_machine import execute
-from millrace.lifecycle.upgrade import UpgradeError
+from millrace.lifecycle.state_machine import Aws, Verb, execute
+from millrace.lifecycle.upgrade import UpgradeError, current
+from millrace.sandbox.kept import keep
 from millrace.sandbox.process import SandboxError
-from tests.faults.project import ENVIRONMENT
-from tests.faults.upgrade import JOB, Scene, compared, opened, under_load
+from tests.faults.project import ENVIRONMENT, millrace, synthesise
+from tests.faults.upgrade import HOME, JOB, Scene, compared, opened, under_load
 
 VERSIONS = {"emr": ("emr-7.13.0", "emr-spark-8.0.0"), "glue": ("5.1", "6.0")}
+ANY = "any"
+QUERY = "tax"
 FILE = "environments/shop.yaml"
 
 
@@ -67,10 +82,71 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
         )
 
 
+PLACES = {
+    "on-glue": ("glue", "6.0"),
+    "on-emr": ("emr", "emr-7.13.0"),
+    "on-emr-spark": ("emr", "emr-spark-8.0.0"),
+}
+"""Engine and version of the jobs among which a query moves."""
+
+
+def one_job(job: str) -> str:
+    """The shop's environment with one job, which has the query."""
+    engine, version = PLACES[job]
+    shop = yaml.safe_load(ENVIRONMENT)
+    shop["jobs"] = {job: {**shop["jobs"][JOB], "engine": engine, "version": version}}
+    return yaml.safe_dump(shop, sort_keys=False)
+
+
+def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
+    """Move the query so often by its checkpoint; what each move came to, and whether it goes on from where it was."""
+    here, choose = next(iter(PLACES)), scene.shop.choose
+    file = scene.project / FILE
+    places: dict[str, Aws] = {}
+    for job in (*list(PLACES)[1:], here):
+        file.write_text(one_job(job))
+        environment = load("shop", root=scene.project)
+        places[job] = Aws(Names(environment, scene.aws.names.account), scene.stack.client)
+        assembly = HOME / f"of-{job}"
+        synthesise(scene.project, assembly)
+        scene.cdk_deploy(assembly, places[job].names.stack(f"job-{job}"))
+    scene.engines.glue_document = lambda: current(places["on-glue"], "on-glue").document_url
+    keep(scene.shop.sandbox)
+    ran(places, here, "start", scene)
+    for number in range(1, times + 1):
+        scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
+        there = choose.choice([job for job in PLACES if job != here])
+        last = max(event["batch"] for event in scene.live.events() if event["event"] == "batch")
+        killed = number % 2 == 0
+        begun = time.monotonic()
+        if killed:
+            scene.live.process.kill()
+        ran(places, here, "stop", scene)
+        file.write_text(one_job(there))
+        millrace(scene.project, "checkpoint", "move", here, QUERY, f"{there}/{QUERY}", "--env", "shop")
+        ran(places, there, "start", scene)
+        scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
+        first = min(event["batch"] for event in scene.live.events() if event["event"] == "batch")
+        how = ", after a SIGKILL" if killed else ""
+        took = time.monotonic() - begun
+        yield (
+            f"move {number} from {here} to {there}{how}: a batch after {took:.0f} s, {first} after {last}",
+            first >= last,
+        )
+        here = there
+
+
+def ran(places: Mapping[str, Aws], job: str, verb: Verb, scene: Scene) -> None:
+    """Start or stop a job by its machine."""
+    done = execute(places[job], job, verb, progress=scene.say)
+    if not done.ok:
+        raise SandboxError(f"{verb} {job}: {done.message}")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(description=__doc__)
-    made.add_argument("--engine", choices=tuple(VERSIONS), default="emr")
+    made.add_argument("--engine", choices=(*VERSIONS, ANY), default="emr")
     made.add_argument("--times", type=int, default=20)
     made.add_argument("--seed", type=int, default=1)
     return made
@@ -80,9 +156,13 @@ def main() -> int:
     """Move, compare, print."""
     given = parser().parse_args()
     good = 0
-    with opened(given.seed, environment(given.engine)) as scene:
+    text = ENVIRONMENT if given.engine == ANY else environment(given.engine)
+    with opened(given.seed, text) as scene:
+        moves = (
+            carried(scene, given.times) if given.engine == ANY else moved(scene, given.engine, given.times)
+        )
         with under_load(scene):
-            for line, well in moved(scene, given.engine, given.times):
+            for line, well in moves:
                 sys.stdout.write(f"{'ok' if well else 'NOT OK'}: {line}\n")
                 sys.stdout.flush()
                 good += well
@@ -92,7 +172,6 @@ def main() -> int:
         sys.stdout.write(
             f"{given.engine}: {good} of {given.times} moves healthy, {scene.runs} runs; {held}\n"
         )
-        execute(scene.aws, JOB, "stop", progress=scene.say)
     return status
 
 

@@ -166,20 +166,21 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     from millrace.lifecycle.problems import told
 
     environment = load(env)
-    check_job(environment, job)
     other, _, name = to.rpartition("/")
     other = other or job
     check_job(environment, other)
-    # Its old name may be gone from the file, and its new one need not be there yet.
-    for part in (query, name):
-        if not part or part.startswith("_") or part in (".", ".."):
-            raise _problem(environment, "QUERY", part, "the name of a query")
+    # Its old name may be gone from the file, the job's too, and its new one need not be there yet.
+    for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
+        if not part or part.startswith("_") or "/" in part or part in (".", ".."):
+            raise _problem(environment, key, part, f"the name of a {key.lower()}")
     verb = "move" if moves else "fork"
     with told("reading the checkpoints"):
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
         if not source.begun(query):
             raise CheckpointError(f"{job}/{query} has no checkpoint")
+        if target is not source and (why := _refused_there(environment, source, query, other)):
+            raise CheckpointError(f"{other}/{name} could not continue from {job}/{query}: {why}")
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
             return
@@ -193,6 +194,25 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
                 kept = source.put_aside(query, start=None, moment=datetime.now(UTC))
                 typer.echo(f"the old checkpoint of {job}/{query} is kept in {kept}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
+
+
+def _refused_there(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
+    """Why the engine and the Spark of another job would not continue from a checkpoint; empty where they would."""
+    from millrace.cli.run.checkpoint_compatibility import refused_elsewhere
+    from millrace.config.engines import SPARK
+    from millrace.config.engines.versions import line_of
+    from millrace.sandbox.kept import place
+
+    text = source.manifest(query)
+    there = environment.jobs[other]
+    engine, spark = there.engine, SPARK[there.version]
+    if place(environment) is not None:
+        engine, spark = "sandbox", line_of(spark).spark
+    return (
+        ""
+        if text is None
+        else refused_elsewhere(text, environment.name, source.job, query, engine=engine, spark=spark)
+    )
 
 
 def _checkpoints(environment: Environment, job: str) -> Checkpoints:

@@ -136,3 +136,37 @@ def _manifests(
             here, spark = dataclasses.replace(parsed, engine=engine_kinds.of("sandbox")), old.spark
         new = manifest.of(here, query, spark=spark, conf=conf, schema_text=schema_text)
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
+
+
+def refused_elsewhere(
+    manifest_text: str, environment: str, job: str, query: str, *, engine: str, spark: str
+) -> str:
+    """Say why the query of a checkpoint cannot continue on another job's engine and Spark; empty where it can.
+
+    Parameters
+    ----------
+    manifest_text
+        Of the checkpoint.
+    environment, job, query
+        That it is of.
+    engine
+        As launch documents name it.
+    spark
+        Release that the other job runs on.
+    """
+    import dataclasses
+
+    from millrace.etl.checkpoints import manifest
+    from millrace.etl.launch import engine_kinds
+
+    old = manifest.read(manifest_text)
+    connector = engine_kinds.of(engine).kinesis_format(spark)
+    legs = [
+        dataclasses.replace(leg, connector=connector) if leg.connector in manifest.KINESIS else leg
+        for leg in old.legs
+    ]
+    there = dataclasses.replace(old, engine=engine, spark=spark, legs=tuple(legs))
+    wrong = manifest.refused(manifest.changes(old, there))
+    return (
+        f"{'; '.join(map(str, wrong))}; {manifest.way_out(environment, job, query, wrong)}" if wrong else ""
+    )

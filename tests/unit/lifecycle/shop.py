@@ -42,6 +42,11 @@ jobs:
     rate: {records_per_second_per_core: 5000}
     queries:
       land-2: {kind: land, source: clicks, table: landed_2, schema: pipelines/clicks/schemas/click.ddl}
+  on-emr:
+    engine: emr
+    rate: {records_per_second_per_core: 5000}
+    queries:
+      land-3: {kind: land, source: clicks, table: landed_3, schema: pipelines/clicks/schemas/click.ddl}
 """
 MANIFEST = manifest.Manifest(
     "glue", "3.5.4", "0.1.0", "land", "land", (manifest.Leg("kinesis", "us-east-1/shop-shop-clicks"),),

@@ -153,6 +153,44 @@ def test_a_checkpoint_is_carried_to_another_job_and_name(shop: Shop) -> None:
     assert "other/land-2 has a checkpoint" in occupied.output
 
 
+def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> None:
+    """Glue's connector and EMR's do not read each other's positions, and an earlier Spark no state of a later one."""
+    shop.begin()
+    before = shop.names_of()
+    for verb in ("move", "fork"):
+        refused = shop.run(verb, "clicks", "land", "on-emr/land-3")
+        assert refused.exit_code == 2
+        assert "source 1's connector was kinesis and is aws-kinesis" in " ".join(refused.output.split())
+        assert "millrace checkpoint reset clicks land --env shop" in " ".join(refused.output.split())
+    assert shop.names_of() == before
+    kept = dataclasses.replace(
+        MANIFEST,
+        spark="4.1.1",
+        legs=(manifest.Leg("iceberg", "shop_shop.landed"),),
+        state=manifest.State("at", (), ("session",), None, None, None),
+    )
+    shop.put("clicks/_millrace/land.manifest.json", kept.text())
+    refused = shop.run("move", "clicks", "land", "other/firsts")
+    assert refused.exit_code == 2
+    assert "an earlier Spark does not read the states of a later one" in " ".join(refused.output.split())
+    # Without state, it goes on there.
+    shop.put("clicks/_millrace/land.manifest.json", dataclasses.replace(kept, state=None).text())
+    assert shop.run("move", "clicks", "land", "on-emr/land-3").exit_code == 0
+
+
+def test_the_last_query_of_a_job_leaves_it_after_the_job_has_left_the_file(shop: Shop) -> None:
+    """No two queries write one table, so that a file never has both jobs of the query that moves."""
+    shop.begin()
+    text = shop.file.read_text()
+    begin, end = text.index("  clicks:\n    engine"), text.index("  other:\n")
+    shop.file.write_text(text[:begin] + text[end:])
+    done = shop.run("move", "clicks", "land", "other/land-2")
+    assert done.exit_code == 0, done.output
+    assert shop.names_of("clicks/land/") == []
+    assert "no-job/land has no checkpoint" in shop.run("move", "no-job", "land", "other/land-9").output
+    assert "the name of a job" in str(shop.run("move", "..", "land", "other/land-9").exception)
+
+
 def test_a_fork_may_write_elsewhere(shop: Shop) -> None:
     shop.begin()
     shop.put("clicks/new/state/0/left-over", "of a copy that was interrupted")
