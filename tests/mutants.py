@@ -60,7 +60,7 @@ AREAS = {
         ("spark/test_land.py", "spark/test_derive.py", "spark/test_direct.py", "spark/test_exactly_once.py"),
     ),
     "offsets": Area(
-        ("etl/sources/offsets.py", "etl/sources/kafka/ranges.py", "etl/sources/kinesis/guard.py"),
+        ("etl/sources/offsets.py", "etl/sources/kafka/range_reader.py", "etl/sources/kinesis/guard.py"),
         (
             *(
                 "unit/etl/test_sources.py",

@@ -27,7 +27,7 @@ from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import Part, Parts
-from ..sources.kafka.ranges import is_overflow
+from ..sources.kafka.range_reader import is_overflow
 from ..sources.kafka.record_times import Overflown
 from .backfill_files import of_files
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ...sources.kafka.ranges import Partition, Reader
+from ...sources.kafka.range_reader import Partition, Reader
 
 Edges = dict[Partition, tuple[int, int]]
 """Offsets of the oldest message and of the next one, by partition."""

@@ -16,7 +16,7 @@ from ...record.lookup_bounds import Bound
 from ..base import Part, Parts, arrived, steps
 from ..offsets import offset_bound
 from .connection import connecting, sign_in
-from .ranges import Ranges, Reader
+from .range_reader import Ranges, Reader
 from .topics import reading
 
 if TYPE_CHECKING:

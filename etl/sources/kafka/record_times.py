@@ -24,7 +24,7 @@ from ...record.batch_accounts import Reporter
 from ...record.query import Query
 from ..union import union
 from . import connection
-from .ranges import LATEST, Ranges, Reader, is_overflow
+from .range_reader import LATEST, Ranges, Reader, is_overflow
 from .topics import enveloped, reading
 
 if TYPE_CHECKING:

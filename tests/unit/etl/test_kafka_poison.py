@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.etl.record.errors import AccountsError
-from millrace.etl.sources.kafka.ranges import MOST_RANGES, is_overflow, split
+from millrace.etl.sources.kafka.range_reader import MOST_RANGES, is_overflow, split
 
 HERE = ("flights", 0)
 
