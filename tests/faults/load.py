@@ -19,8 +19,9 @@ from pyspark.sql import functions as F
 from millrace.sandbox import kafka
 from millrace.sandbox.process import SandboxError, wait_until
 from tests.performance.by_hand import HOME
-from tests.performance.core import Bench, landing, spark_session
+from tests.performance.core import Bench, landing
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
+from tests.performance.session import spark_session
 
 NAME = "load"
 STALL_SECONDS = 180.0

@@ -31,12 +31,10 @@ listener
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
@@ -45,17 +43,16 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from millrace.etl.job import run
-from millrace.etl.launch import settings, spark_settings
+from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
-from millrace.etl.services import jvm_name_cache
-from millrace.sandbox import jars, kafka
-from millrace.sandbox.toolchain import program_environment
+from millrace.sandbox import kafka
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.intervals import interval
 from tests.performance.preloaded import PARTITIONS, TOPIC, preload
 from tests.performance.rounds import in_turn
+from tests.performance.session import spark_session
 from tests.performance.watching import listener, watched
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
@@ -302,38 +299,6 @@ def report_little(console: Console, rounds: Sequence[Mapping[str, Little]]) -> N
             for case in (c for c in rounds[0] if c not in OURS):
                 median, low, high = interval([of(r[ours]) / of(r[case]) for r in rounds])
                 console.print(f"  {ours:7} / {case:12} {median:.2f} [{low:.2f}, {high:.2f}]")
-
-
-@contextmanager
-def spark_session(cores: int, java_options: str = "") -> Iterator[SparkSession]:
-    """A local session, set as the core sets its own."""
-    os.environ.update(program_environment())
-    found = [*jars.files("sandbox"), *jars.files("kafka-client")]
-    conf = {
-        "spark.jars": ",".join(map(str, found)),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "3g",
-        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {java_options}".strip(),
-        "spark.log.level": "ERROR",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(cores),
-        "spark.ui.retainedStages": "100000",  # for the CPU of their tasks
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
-        "spark.sql.catalog.lake.cache-enabled": "false",
-        **spark_settings.RUNTIME,
-    }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName("bench-core")
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    spark = jvm_name_cache.keep(builder.getOrCreate())
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def pairs(text: str) -> int:

@@ -45,11 +45,12 @@ from millrace.etl.record import envelope
 from millrace.etl.record.tables import nullable
 from millrace.sandbox.process import RUN
 from tests.performance.by_hand import SCHEMA
-from tests.performance.core import pairs, spark_session
+from tests.performance.core import pairs
 from tests.performance.cpu import task_seconds
 from tests.performance.intervals import interval
 from tests.performance.preloaded import clean
 from tests.performance.rounds import in_turn
+from tests.performance.session import spark_session
 
 HOME = RUN / "bench-decoding"
 PARTS = 4

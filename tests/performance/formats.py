@@ -20,12 +20,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -43,14 +41,14 @@ from millrace.etl.formats.csv import CsvDecoder, CsvFormat
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
-from millrace.etl.launch import spark_settings
-from millrace.sandbox import flights, jars
+from millrace.sandbox import flights
 from millrace.sandbox.payloads import payloads
 from millrace.sandbox.process import RUN
-from millrace.sandbox.toolchain import ROOT, program_environment
+from millrace.sandbox.toolchain import ROOT
 from tests import protobuf as pb
 from tests.performance.intervals import interval
 from tests.performance.rounds import in_turn
+from tests.performance.session import spark_session
 
 HOME = RUN / "bench-formats"
 DDL = ROOT / "pipelines/flights/schemas/flight.ddl"
@@ -137,31 +135,6 @@ def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
     }
 
 
-@contextmanager
-def spark_session(cores: int) -> Iterator[SparkSession]:
-    """A local session, set as the core sets its own, with the jar that Avro takes."""
-    os.environ.update(program_environment())
-    builder = SparkSession.builder.master(f"local[{cores}]").appName("bench-formats")
-    conf = {
-        "spark.jars": ",".join(map(str, jars.files("avro"))),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
-        "spark.log.level": "ERROR",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        **spark_settings.RUNTIME,
-    }
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 def seconds(spark: SparkSession, folder: str, decoder: Decoder) -> float:
     """Decode everything once."""
     frame = decoder.decode(spark.read.parquet(str(HOME / folder)))
@@ -178,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     console = Console(width=200, highlight=False)
     shutil.rmtree(HOME, ignore_errors=True)
-    with spark_session(given.cores) as spark:
+    with spark_session(given.cores, jar_sets=("sandbox", "avro")) as spark:
         cases = prepare(spark, given.records)
         for name, (folder, decoder) in cases.items():
             bad = decoder.decode(spark.read.parquet(str(HOME / folder))).where("_error IS NOT NULL").count()

@@ -27,6 +27,7 @@ from tests.performance.growth_parts import NAMES, Parts, timed
 from tests.performance.growth_sources import Case
 from tests.performance.intervals import interval
 from tests.performance.rounds import in_turn
+from tests.performance.session import spark_session
 
 HOME = RUN / "bench-growth"
 WANTED = 1.2
@@ -182,7 +183,7 @@ def main(arguments: Sequence[str]) -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     begun = time.monotonic()
-    with core.spark_session(2) as spark:
+    with spark_session(2) as spark:
         spark.sparkContext.setLogLevel("OFF")
         # Spark does so in every micro-batch before 4.1.
         spark.conf.set("spark.sql.adaptive.enabled", "false")

@@ -35,9 +35,10 @@ from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
 from tests.performance.by_hand import HOME, SCHEMA
-from tests.performance.core import pairs, spark_session
+from tests.performance.core import pairs
 from tests.performance.intervals import interval
 from tests.performance.preloaded import clean
+from tests.performance.session import spark_session
 
 STREAM = "flights"
 SHARDS = 2

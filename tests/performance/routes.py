@@ -21,10 +21,11 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.decoding.routes import Route, Router
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from tests.performance.formats import DDL, HOME, spark_session, write
+from tests.performance.formats import DDL, HOME, write
 from tests.performance.intervals import interval
 from tests.performance.preloaded import clean
 from tests.performance.rounds import in_turn
+from tests.performance.session import spark_session
 
 
 def decoders(spark: SparkSession) -> dict[str, Decoder]:
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(width=160, highlight=False)
     shutil.rmtree(HOME, ignore_errors=True)
     write("json", (event.payload for event in clean(given.records)))
-    with spark_session(given.cores) as spark:
+    with spark_session(given.cores, jar_sets=("sandbox", "avro")) as spark:
         cases = decoders(spark)
         counts = {name: getattr(decoder, "routes", (None,)) for name, decoder in cases.items()}
         frames = {n: cases[n].decode(records(spark, len(counts[n]))) for n in cases}

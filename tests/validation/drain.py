@@ -18,6 +18,7 @@ from millrace.benchmark.fit import Fit
 from millrace.sandbox import flights, kafka
 from millrace.sandbox.process import only_one
 from tests.performance import core
+from tests.performance.session import spark_session
 
 PARTITIONS = 4
 CORES = 2
@@ -121,7 +122,7 @@ def drained(fit: Fit, said: Callable[[str], None]) -> list[Drained]:
     found = []
     shutil.rmtree(core.HOME, ignore_errors=True)
     core.HOME.mkdir(parents=True)
-    with only_one(), kafka.running() as broker, core.spark_session(CORES) as spark:
+    with only_one(), kafka.running() as broker, spark_session(CORES) as spark:
         for number, setting in enumerate(SETTINGS):
             topic = f"{core.TOPIC}-{number}"
             broker.create_topic(topic, PARTITIONS)

@@ -1,0 +1,55 @@
+"""The local Spark session in which speed is measured."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from millrace.etl.launch import spark_settings
+from millrace.etl.services import jvm_name_cache
+from millrace.sandbox import jars
+from millrace.sandbox.toolchain import program_environment
+from tests.performance.by_hand import HOME
+
+
+@contextmanager
+def spark_session(
+    cores: int, java_options: str = "", jar_sets: Sequence[str] = ("sandbox", "kafka-client")
+) -> Iterator[SparkSession]:
+    """A local session, set as the core sets its own.
+
+    Parameters
+    ----------
+    jar_sets
+        Of ``toolchain/jars.lock.json``, on its class path.
+    """
+    os.environ.update(program_environment())
+    found = [path for name in jar_sets for path in jars.files(name)]
+    conf = {
+        "spark.jars": ",".join(map(str, found)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "3g",
+        "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {java_options}".strip(),
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.ui.retainedStages": "100000",  # for the CPU of their tasks
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
+        "spark.sql.catalog.lake.cache-enabled": "false",
+        **spark_settings.RUNTIME,
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = jvm_name_cache.keep(builder.getOrCreate())
+    try:
+        yield spark
+    finally:
+        spark.stop()
