@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest, run
+from tests import conftest, parts, run
 from tests.spark.profiles import profile_named
 
 
@@ -17,8 +17,8 @@ def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
         "import os, signal\n\n\ndef test_it() -> None:\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     (tmp_path / "test_well.py").write_text("def test_it() -> None:\n    assert 1 + 1 == 2\n")
-    parts = tuple(run.Part("mine", name, (str(tmp_path / f"test_{name}.py"),)) for name in ("killed", "well"))
-    monkeypatch.setattr(run, "LANES", (parts,))
+    two = tuple(parts.Part("mine", name, (str(tmp_path / f"test_{name}.py"),)) for name in ("killed", "well"))
+    monkeypatch.setattr(run, "LANES", (two,))
     monkeypatch.setattr(run, "KINDS", ("mine",))
     monkeypatch.setattr(run, "SANDBOXES", tmp_path)
     status = run.main(["mine"])
@@ -29,16 +29,16 @@ def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
 
 
 def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> None:
-    assert all((run.TESTS / path).is_file() for path in run._LARGE)
-    assert profile_named(run.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
-    (lane,) = (lane for lane in run.LANES if any(part.paths == run._LARGE for part in lane))
+    assert all((run.TESTS / path).is_file() for path in parts.LARGE)
+    assert profile_named(parts.LARGE_PROFILE).more["spark.sql.autoBroadcastJoinThreshold"] == "-1"
+    (lane,) = (lane for lane in parts.LANES if any(part.paths == parts.LARGE for part in lane))
 
     def large(slow: str) -> list[tuple[str, ...]]:
         return [part.paths for part in run.parts_of(lane, ["spark"], slow) if part.daily]
 
     assert large("none") == []
-    assert large("all") == [run._LARGE]
-    assert large("today") in [[(path,)] for path in run._LARGE]
+    assert large("all") == [parts.LARGE]
+    assert large("today") in [[(path,)] for path in parts.LARGE]
 
 
 def test_each_slow_test_has_its_day(monkeypatch: pytest.MonkeyPatch) -> None:
