@@ -51,6 +51,8 @@ def advise(history: History, subject: Subject = NOBODY) -> Advice:
         found += tasks.find(view, history.cores)
         found += reads.find(view)
         found += state.find(view)
+        if (other := overhead.without_batches(view)) is not None:
+            notes.append(other)
         if not view.enough:
             notes.append(
                 f"{view.query.name} has {len(view.batches)} settled batches with records; of its times nothing is said "

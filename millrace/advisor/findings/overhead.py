@@ -10,6 +10,7 @@ import numpy as np
 from millrace.advisor.findings.capacity import hits
 from millrace.advisor.findings.model import Finding
 from millrace.advisor.findings.view import BOUND, View, figure
+from millrace.advisor.job_context import connector
 from millrace.advisor.statistics import Estimate, median
 
 CHECKPOINT = ("walCommit", "commitOffsets")
@@ -43,6 +44,26 @@ def find(view: View) -> Iterator[Finding]:
         yield planning
     if checkpoint is None and planning is None:
         yield from _trigger(view)
+
+
+def without_batches(view: View) -> str | None:
+    """Say what there is for a query of whose latency the overhead of its batches leaves nothing; None for any other.
+
+    Real-time mode came with Spark 4.1: for queries without state in Scala, of which Kafka is a source and a sink, with all tasks
+    running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does not have it).
+    """
+    latency = view.subject.latency(view.query)
+    if latency is None or not view.enough or connector(view.query, view.history.engine) != "kafka":
+        return None
+    overhead = median(view.overhead)
+    # A record waits for a trigger, and for its batch.
+    if overhead.low < latency / 2 or any(each.state for each in view.batches):
+        return None
+    return (
+        f"{view.query.name}: {overhead.value:.2g} s of every batch is overhead, more than half of the {latency:g} s of its latency, which no "
+        "trigger changes. Spark's real-time mode (from 4.1, on Glue 6.0) has no batches to wait for, but takes a program of your own: "
+        "in Scala, from Kafka to Kafka or a writer of yours, and as many cores as there are partitions, always, so without scaling"
+    )
 
 
 def _trigger_for(overhead: float, view: View) -> float:

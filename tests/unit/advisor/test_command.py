@@ -17,7 +17,7 @@ from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from tests.unit.advisor import runs
-from tests.unit.advisor.made import batch, history, job, stage
+from tests.unit.advisor.made import batch, history, job, stage, state
 from tests.unit.advisor.written import write
 
 REAL = str(Path(__file__).parent / "data" / "flights-3.5.zstd")
@@ -105,6 +105,27 @@ def test_a_trigger_of_ours_leaves_room_for_the_latency():
     [finding] = [each for each in flights(slow).findings if each.kind == "overhead-bound"]
     assert finding.change.key == "jobs.flights.queries.show-departures.trigger"
     assert int(finding.change.new.removesuffix("s")) <= 30
+
+
+def test_a_latency_that_batches_cannot_keep_is_told_of_real_time_mode():
+    def slow(number, begun):
+        at = job(number, [stage(begun + 31, [0.1, 0.1], [500, 500])])
+        return batch(number, begun, [at], duration=31.9, parts={"queryPlanning": 31.0})
+
+    def quick(number, begun):
+        at = job(number, [stage(begun + 3, [0.1, 0.1], [500, 500])])
+        return batch(number, begun, [at], duration=3.9, parts={"queryPlanning": 3.0})
+
+    def stateful(number, begun):
+        return replace(slow(number, begun), state=state(10))
+
+    (note,) = [each for each in flights(slow).notes if "real-time mode" in each]
+    assert note.startswith(
+        "show-departures: 32 s of every batch is overhead, more than half of the 60 s of its latency"
+    )
+    assert all("real-time" not in each for of in (quick, stateful) for each in flights(of).notes)
+    # Where nobody says what latency is wanted, none is missed.
+    assert all("real-time" not in each for each in advise(history(slow)).notes)
 
 
 def test_the_worth_of_ours_is_a_share_of_the_plans_cost():
