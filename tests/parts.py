@@ -127,6 +127,7 @@ _NEW_LINE = tuple(
         "sink_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",
         "sink_jdbc.py::test_rows_that_the_table_refuses_are_letters_and_the_others_are_in",
         "state.py::test_a_later_result_replaces_an_earlier_one",
+        "state.py::test_a_file_of_state_with_the_changes_of_another_ends_the_query",
     )
 )
 """What differs between Spark's lines: bytes that are not UTF-8, a table at a snapshot, counts of a batch, a merge, Kinesis."""
