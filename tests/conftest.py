@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import HealthCheck, settings
 
 from tests.run import DAYS, FAULTS, SLOW, SLOWLY, day
@@ -17,6 +20,9 @@ untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("repeatable", untimed, derandomize=True)
 settings.register_profile("searching", untimed)
 settings.load_profile("searching" if os.environ.get("SEARCH") else "repeatable")
+
+# A run of `millrace` puts its whole command line together, which is the same each time: hundreds of tests share one.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

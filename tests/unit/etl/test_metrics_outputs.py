@@ -114,7 +114,7 @@ def test_ages_of_many_batches_are_several_data() -> None:
 def test_no_call_is_too_large_and_no_value_is_lost() -> None:
     """CloudWatch's own model and serializer say how large: 1,000 data, 150 values, a mebibyte."""
     names = [m.name for m in METRICS if m.kind != "spread"]
-    queries = [f"query-{n:02}" for n in range(40)]
+    queries = [f"query-{n:02}" for n in range(10)]
     samples = [
         Sample(960.0 + n / 100, query, dict.fromkeys(names, 1000000000.0 + n + 0.123), n, AGES)
         for query in queries
