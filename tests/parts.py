@@ -67,20 +67,8 @@ _EDGES = tuple(
 _LATE = tuple(
     f"spark/test_{name}.py"
     for name in (
-        *(
-            "kinesis_land",
-            "kinesis_trimmed",
-            "land",
-            "manifests",
-            "marks",
-            "metrics",
-            "opening",
-            "operations",
-            "read_once",
-            "redact",
-        ),
-        *("refill", "replay", "retention", "route", "routed_direct", "script", "state"),
-        *("supervise", "supervise_lease", "upkeep"),
+        *("land", "manifests", "marks", "metrics", "opening", "operations", "read_once", "redact", "refill"),
+        *("retention", "route", "routed_direct", "script", "state", "supervise", "supervise_lease", "upkeep"),
     )
 )
 """The second half of the core, in a session of its own: the lanes end together, and a heap of one session holds it."""
@@ -88,18 +76,18 @@ _LATE = tuple(
 _HOSTILE = tuple(
     f"spark/test_{name}.py"
     for name in (
+        *("bare_python", "exponents", "kafka_limits", "kafka_login", "kafka_secured", "kafka_times"),
         *(
-            "bare_python",
-            "exponents",
-            "kafka_limits",
-            "kafka_login",
-            "kafka_secured",
-            "kafka_times",
+            "kinesis_land",
+            "kinesis_trimmed",
             "latest",
             "origins",
             "partitions",
+            "redaction",
+            "refused",
+            "replay",
         ),
-        *("redaction", "refused", "state_times"),
+        "state_times",
     )
 )
 """What the world outside does to a job; many start a program or a broker of their own."""

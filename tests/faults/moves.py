@@ -28,6 +28,7 @@ import yaml
 from millrace.config import Names, load
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import line_of
+from millrace.lifecycle.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.state_machine import Aws, Verb, execute
 from millrace.lifecycle.upgrade import UpgradeError, current
@@ -123,7 +124,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
             scene.live.process.kill()
         ran(places, here, "stop", scene)
         file.write_text(one_job(there))
-        millrace(scene.project, "checkpoint", "move", here, QUERY, f"{there}/{QUERY}", "--env", "shop")
+        taken(scene.project, here, there)
         ran(places, there, "start", scene)
         scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
         first = min(event["batch"] for event in scene.live.events() if event["event"] == "batch")
@@ -134,6 +135,19 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
             first >= last,
         )
         here = there
+
+
+def taken(project: Path, here: str, there: str) -> None:
+    """Move the checkpoint as a person does, who waits until the lease of a run that was killed has ended."""
+    until = time.monotonic() + LIVE_SECONDS + 15
+    while True:
+        try:
+            millrace(project, "checkpoint", "move", here, QUERY, f"{there}/{QUERY}", "--env", "shop")
+            return
+        except SandboxError as error:
+            if "are being written by" not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(2)
 
 
 def ran(places: Mapping[str, Aws], job: str, verb: Verb, scene: Scene) -> None:

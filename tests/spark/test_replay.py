@@ -327,6 +327,7 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
         commands.replayer(spark, settings, "land-flights", events.reporter)
 
 
+@pytest.mark.slow
 def test_the_entry_script_replays_and_ends(
     spark: SparkSession, table: Names, tmp_path: Path, warehouse: Path
 ) -> None:
