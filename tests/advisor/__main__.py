@@ -23,7 +23,7 @@ from millrace.advisor.findings.view import LEAST, View
 from millrace.advisor.job_context import Subject
 from millrace.sandbox import kafka
 from millrace.sandbox.toolchain import ROOT
-from tests.advisor.runs import RUNS, SPARKS, Run, folder, play, possible
+from tests.advisor.runs import RUNS, SPARKS, Run, folder, play
 
 PAGE = ROOT / "docs" / "advisor.md"
 _MARKED = re.compile(r"(?<=<!-- runs -->\n).*?(?=<!-- /runs -->)", re.S)
@@ -78,12 +78,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     if not given.again:
-        _make(
-            [run for run in possible(given.spark) if run.name in given.only],
-            given.spark,
-            given.seconds,
-            given.work,
-        )
+        _make([RUNS[name] for name in given.only], given.spark, given.seconds, given.work)
     judged = [
         Judged(spark, run, advise(read(find(str(folder(spark, run) / "logs"))[0])))
         for spark in SPARKS
@@ -150,7 +145,7 @@ def table(judged: Sequence[Judged]) -> str:
     met = sum(each.met for each in faulty)
     made = {(each.spark, each.run.name) for each in judged}
     for spark in SPARKS:
-        left = [run.name for run in possible(spark) if (spark, run.name) not in made]
+        left = [run.name for run in RUNS.values() if (spark, run.name) not in made]
         if left:
             parts += ["", f"Not made yet on Spark {spark}: {', '.join(left)}."]
     parts += [

@@ -16,15 +16,18 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from millrace.advisor.findings.model import Kind
+from millrace.config.engines.versions import LINES
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT, java_home, state
 
 JOB = ROOT / "tests" / "advisor" / "job.py"
 HOME = RUN / "advisor"
-SPARKS = {"3.5": Path(sys.executable), "4.0": state() / "spark-4.0" / "bin" / "python"}
-CONNECTORS = {"3.5": "kafka-client"}
-"""Jar sets with Spark's Kafka source; runs that read Kafka are made where there is one."""
+SPARKS = {
+    name: Path(sys.executable) if line.default else state() / f"spark-{name}" / "bin" / "python"
+    for name, line in LINES.items()
+}
+"""By Spark line, the interpreter that has it."""
 
 BURNERS = 6
 """Processes that take the processor away: three for each of the job's two cores."""
@@ -97,11 +100,6 @@ RUNS = {
 }
 
 
-def possible(spark: str) -> list[Run]:
-    """The runs that can be made on a Spark."""
-    return [run for run in RUNS.values() if spark in CONNECTORS or not run.reads_kafka]
-
-
 def folder(spark: str, run: Run) -> Path:
     """Where a run's log is kept."""
     return HOME / spark / run.name
@@ -129,7 +127,7 @@ def play(spark: str, run: Run, seconds: float, broker: kafka.Kafka | None, work:
         topic = f"{run.name}-{time.time_ns()}"
         broker.create_topic(topic, 2)
         command += ["--kafka", broker.bootstrap, "--topic", topic]
-        command += ["--jars", ",".join(map(str, jars.files(CONNECTORS[spark])))]
+        command += ["--jars", ",".join(map(str, jars.files("kafka-client", LINES[spark])))]
     environment = {
         **{key: value for key, value in os.environ.items() if key != "SPARK_HOME"},
         "JAVA_HOME": str(java_home()),
