@@ -36,13 +36,19 @@ GOALS = {
 }
 
 
+KINESIS = 100
+"""Streams of an environment that are Kinesis's: their alarms are in one stack, which holds no more; topics have none of their own."""
+
+
 def large(streams: int, jobs: int) -> str:
     """Write an environment of so many streams and jobs, several queries each."""
-    lines = ["project: large", 'account: "111122223333"', "partition_buffer: 0.25", "streams:"]
+    lines = ["project: large", 'account: "111122223333"', "partition_buffer: 0.25"]
+    lines += ["observability: {alarms: by-job}", "kafka: {main: {kind: msk, tier: express}}", "streams:"]
     for number in range(streams):
         rate = 200 + 37 * (number % 50)
+        kind = "kinesis" if number < KINESIS else "kafka, cluster: main"
         lines.append(
-            f"  s{number}x: {{kind: kinesis, traffic: {{records_per_second: {rate}, peak_factor: 2, "
+            f"  s{number}x: {{kind: {kind}, traffic: {{records_per_second: {rate}, peak_factor: 2, "
             "record_size: 400B, basis: measured}}"
         )
     lines.append("jobs:")
