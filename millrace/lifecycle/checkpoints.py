@@ -224,10 +224,7 @@ class Checkpoints:
             raise CheckpointError(
                 f"{to.job}/{name} has a checkpoint: `millrace checkpoint reset` puts it aside, or name another one"
             )
-        if damaged := self.kept(query).damaged:
-            raise CheckpointError(
-                f"{self.job}/{query} is damaged, and nothing continues from it: {'; '.join(damaged)}"
-            )
+        self.check_whole(query)
         to._delete(name)  # what an interrupted copy has left
         self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
         if held := self.kept(query).manifest:
@@ -236,6 +233,19 @@ class Checkpoints:
                 manifest["sinks"] = {}
             to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
         self._copy_if_there(self._beside(query, "sources"), to._beside(name, "sources"))
+
+    def check_whole(self, query: str) -> None:
+        """Refuse a checkpoint with a file that cannot be read.
+
+        Raises
+        ------
+        CheckpointError
+            There is one; names each.
+        """
+        if damaged := self.kept(query).damaged:
+            raise CheckpointError(
+                f"{self.job}/{query} is damaged, and nothing continues from it: {'; '.join(damaged)}"
+            )
 
     # ---- objects ----
 

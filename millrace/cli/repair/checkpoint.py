@@ -179,6 +179,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
         target = source if other == job else _checkpoints(environment, other)
         if not source.begun(query):
             raise CheckpointError(f"{job}/{query} has no checkpoint")
+        source.check_whole(query)
         if target is not source and (why := _refused_there(environment, source, query, other)):
             raise CheckpointError(f"{other}/{name} could not continue from {job}/{query}: {why}")
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)

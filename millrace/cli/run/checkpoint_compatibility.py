@@ -159,7 +159,10 @@ def refused_elsewhere(
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import engine_kinds
 
-    old = manifest.read(manifest_text)
+    try:
+        old = manifest.read(manifest_text)
+    except manifest.ManifestError as error:
+        return str(error)
     connector = engine_kinds.of(engine).kinesis_format(spark)
     legs = [
         dataclasses.replace(leg, connector=connector) if leg.connector in manifest.KINESIS else leg

@@ -173,6 +173,10 @@ def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> N
     refused = shop.run("move", "clicks", "land", "other/firsts")
     assert refused.exit_code == 2
     assert "an earlier Spark does not read the states of a later one" in " ".join(refused.output.split())
+    later = {**json.loads(kept.text()), "version": 2}
+    shop.put("clicks/_millrace/land.manifest.json", json.dumps(later))
+    refused = shop.run("move", "clicks", "land", "other/firsts")
+    assert (refused.exit_code, "not a manifest" in refused.output) == (2, True)
     # Without state, it goes on there.
     shop.put("clicks/_millrace/land.manifest.json", dataclasses.replace(kept, state=None).text())
     assert shop.run("move", "clicks", "land", "on-emr/land-3").exit_code == 0
