@@ -241,3 +241,4 @@ def _references(subject: Subject, home: Path) -> None:
     for name, rows in subject.references.items():
         catalog.create_namespace_if_not_exists(name.partition(".")[0])
         catalog.create_table(name, schema=rows.schema).append(rows)
+    catalog.close()

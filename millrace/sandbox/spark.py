@@ -11,6 +11,7 @@ import re
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -212,7 +213,7 @@ class SandboxSpark:
     def catalog(self, warehouse: str) -> SqlCatalog:
         """Open the local catalog without Spark: a second, independent reader of the tables."""
         _CATALOG_DATABASE.parent.mkdir(parents=True, exist_ok=True)
-        with sqlite3.connect(_CATALOG_DATABASE) as database:
+        with closing(sqlite3.connect(_CATALOG_DATABASE)) as database:
             # Readers and the writer then never wait for each other; the file remembers it.
             database.execute("PRAGMA journal_mode=WAL")
         return SqlCatalog(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -18,6 +19,10 @@ from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import LongType
 
 CORES = 2
+MANAGERS = "org.apache.spark.sql.execution.streaming"
+"""Package of what writes checkpoints."""
+if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1):
+    MANAGERS += ".checkpointing"
 TRIGGER = "2 seconds"
 
 SLOW = """
@@ -214,8 +219,7 @@ def session(given: argparse.Namespace) -> SparkSession:
         "spark.eventLog.rolling.enabled": "true",
         "spark.eventLog.rolling.maxFileSize": "10m",
         "spark.hadoop.fs.slow.impl": "SlowFileSystem",
-        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming."
-        "FileSystemBasedCheckpointFileManager",
+        "spark.sql.streaming.checkpointFileManagerClass": f"{MANAGERS}.FileSystemBasedCheckpointFileManager",
         "spark.local.dir": f"{given.scratch}/local",
     }
     if given.jars:

@@ -58,7 +58,6 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         # What threads allocated is asked through an inner class.
         "--add-opens=jdk.management/com.sun.management.internal=ALL-UNNAMED",
         "spark.sql.codegen.cache.maxEntries": "5000",
-        "spark.sql.streaming.checkpoint.fileManagerClass": FILES,
     }
     named = request.config.getoption("--profile", default=None)
     settings |= profile_named(named).settings() if named else {}
@@ -72,7 +71,6 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
         yield jvm_name_cache.keep(running)
 
 
-FILES = "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
 _numbers = itertools.count()
 
 

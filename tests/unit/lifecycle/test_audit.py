@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -56,10 +56,11 @@ Row = tuple[str, str, datetime]
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> SqlCatalog:
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
     catalog.create_namespace("db")
-    return catalog
+    yield catalog
+    catalog.close()
 
 
 def landed(catalog: SqlCatalog, rows: Sequence[Row], source: str = "clicks") -> Landed:

@@ -39,10 +39,11 @@ COLUMNS = pa.schema(
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> SqlCatalog:
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
     catalog.create_namespace("db")
-    return catalog
+    yield catalog
+    catalog.close()
 
 
 def rows(*identities: str, arrived: datetime = NOW) -> pa.Table:
