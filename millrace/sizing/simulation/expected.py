@@ -95,11 +95,15 @@ def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Itera
         traffic = environment.streams[name].traffic
         rate = traffic.records_per_second
         arrivals[name] = Arrivals.spikes(rate, rate * traffic.peak_factor, seconds, 2 * seconds)
-    moving, held = (
-        simulate(scenario(environment, plan, job.name, arrivals, fixed=fixed)) for fixed in (False, True)
-    )
-    for name, query in job.queries.items():
-        sla = query.latency_seconds.value
-        shares = [played.queries[name].in_time(sla, played.seconds) for played in (moving, held)]
-        if shares[0] < IN_TIME <= shares[1]:
-            yield name, shares[0]
+    moving = simulate(scenario(environment, plan, job.name, arrivals))
+    late = {
+        name: share
+        for name, query in job.queries.items()
+        if (share := moving.queries[name].in_time(query.latency_seconds.value, moving.seconds)) < IN_TIME
+    }
+    if not late:
+        return
+    held = simulate(scenario(environment, plan, job.name, arrivals, fixed=True))
+    for name, share in late.items():
+        if held.queries[name].in_time(job.queries[name].latency_seconds.value, held.seconds) >= IN_TIME:
+            yield name, share
