@@ -23,7 +23,7 @@ from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.faults.crashed import KINDS as CRASHED
 from tests.faults.deployed import ROUNDS as DEPLOYED
-from tests.faults.moves import VERSIONS as MOVED
+from tests.faults.moves import ANY, VERSIONS
 from tests.faults.rounds import ROUNDS
 
 STATE = RUN / "faults-budget.jsonl"
@@ -74,8 +74,9 @@ PARTS = (
     _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
     *(
         _part(f"moves {engine}", "to a later Spark and back, twenty times", f"tests.faults.moves --engine {engine} --times 20", 30)
-        for engine in MOVED
+        for engine in VERSIONS
     ),
+    _part("moves between engines", "to a job on another engine by its checkpoint, twenty times", f"tests.faults.moves --engine {ANY} --times 20", 25),
     _part("sinks", "kill -9 in the middle of writes to every sink", "tests.faults.sinks --kills 3 --records 3000", 6),
     _part("throttle", "sinks that are slow or take nothing", "tests.faults.throttle", 6),
     _part("upkeep", "tables kept up while they are written and read", "tests.faults.upkeep --minutes 10", 12),
