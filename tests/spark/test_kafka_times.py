@@ -205,7 +205,8 @@ def test_times_before_1970_and_none_are_those_of_the_batch_and_one_that_overflow
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", ["route", pytest.param("direct-route", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["route", "direct-route"])
 def test_routes_are_read_around_times_that_overflow(
     spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str
 ) -> None:
@@ -237,10 +238,8 @@ def test_routes_are_read_around_times_that_overflow(
     job.drop()
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["land", pytest.param("direct", marks=pytest.mark.slow), pytest.param("derive", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["land", "direct", "derive"])
 def test_a_batch_is_no_code_of_its_own(
     spark: SparkSession, broker: Kafka, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

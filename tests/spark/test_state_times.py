@@ -91,6 +91,7 @@ def test_one_record_of_a_year_far_ahead_makes_nothing_late(
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_nor_in_a_join_whichever_side_it_comes_from(
     spark: SparkSession, table: Callable[[str], Table], tmp_path: Path
 ) -> None:
