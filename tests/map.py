@@ -67,14 +67,19 @@ def counts(places: list[str]) -> Iterator[str]:
         yield f"{name:<32} {count:>6,}"
 
 
-def main(arguments: list[str]) -> int:
-    """Print the list of what was asked for."""
+def parser() -> argparse.ArgumentParser:
+    """What may be asked for."""
     reading = argparse.ArgumentParser(prog="python -m tests.map", description="The product, a line a file.")
     reading.add_argument(
         "place", nargs="*", default=list(PRODUCT), help="folder of the repository; all of the product"
     )
     reading.add_argument("--statements", action="store_true", help="count logical statements of each folder")
-    asked = reading.parse_args(arguments)
+    return reading
+
+
+def main(arguments: list[str]) -> int:
+    """Print the list of what was asked for."""
+    asked = parser().parse_args(arguments)
     found = counts(asked.place) if asked.statements else lines(asked.place)
     sys.stdout.write("\n".join(found).lstrip("\n") + "\n")
     return 0
