@@ -22,7 +22,6 @@ from millrace.infra.assets import write_archive
 from millrace.sandbox import jars, kafka
 from tests.faults.in_process import PORTION, Job
 from tests.faults.services import moto
-from tests.spark.conftest import FILES
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,7 +137,6 @@ def test_a_job_lands_records_on_pyspark_alone(
             "spark.sql.catalog.lake.type": "hadoop",
             "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
             "spark.sql.catalog.lake.cache-enabled": "false",
-            "spark.sql.streaming.checkpoint.fileManagerClass": FILES,
         }
         options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
         stderr = os.open(tmp_path / "stderr", os.O_WRONLY | os.O_CREAT)
