@@ -144,4 +144,6 @@ LANES = (
         Part("unit", "unit-programs", _PROGRAMS),
     ),
 )
+"""Three, of about the same length, on two cores: four took a fifth longer, as each Spark session wants more than one."""
+
 KINDS = tuple(dict.fromkeys(part.kind for lane in LANES for part in lane))
