@@ -20,6 +20,7 @@ LINE_PYTHON := $(if $(LINE),$(STATE)/spark-$(LINE),.venv)/bin/python
 LINE_STAMP := $(LINE:%=$(STAMPS)/spark-%)
 # What differs on it, tests of the default line run, too.
 NEWEST_SPARK := 4.1
+OTHER_SPARKS := 4.0 4.1
 PYTHONS ?= 3.12 3.13
 PYTHON311 := $(firstword $(wildcard $(BIN)/python3.11) python3.11)
 # Programs of ours find Java and Node by themselves; CDK's own libraries want Node on the path.
@@ -118,8 +119,9 @@ synth: setup ## Write the CloudFormation templates of ENV to cdk.out
 test: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## What a change is trusted by, one closing line per kind; SLOW=today adds a share of the slow tests
 	@$(BIN)/python -m tests.run unit template spark integration --slow $(or $(SLOW),none)
 
-test-all: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Every test, the slow ones too
+test-all: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Every test, the slow ones too, and the core's on each line of Spark
 	@$(BIN)/python -m tests.run unit template spark integration --slow all
+	@for line in $(OTHER_SPARKS); do $(MAKE) --no-print-directory test-spark SPARK=$$line || exit 1; done
 
 test-unit: $(STAMPS)/python-dev $(STAMPS)/jars ## No JVM, no network; SEARCH=1 looks for new examples
 	@$(BIN)/python -m tests.run unit --slow $(or $(SLOW),all)

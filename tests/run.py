@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -200,6 +201,7 @@ def main(arguments: list[str]) -> int:
         f"all took {time.monotonic() - started:.0f} s",
         f"faults among them: {sum(r.faults for r in results.values())} tests, "
         f"{sum(r.faults_seconds for r in results.values()):.0f} s",
+        *_by_line(results),
         *(
             _closing_line(kind, [r for part, r in results.items() if part.kind == kind])
             for kind in dict.fromkeys(part.kind for part in results)
@@ -207,6 +209,16 @@ def main(arguments: list[str]) -> int:
     ]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return max(r.status for r in results.values())
+
+
+def _by_line(results: dict[Part, Result]) -> Iterator[str]:
+    """Say what the core's tests came to on each line of Spark."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    core = {part: result for part, result in results.items() if part.kind == "spark"}
+    for name in dict.fromkeys(part.line for part in core):
+        line = LINES[name] if name else spark_line()
+        of = [result for part, result in core.items() if part.line == name]
+        yield _closing_line(f"Spark {line.spark}, Scala {line.scala}, Python {python}", of)
 
 
 def _closing_line(kind: str, results: list[Result]) -> str:

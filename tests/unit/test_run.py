@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from millrace.sandbox.toolchain import spark_line
 from tests import conftest, parts, run
 from tests.spark.profiles import profile_named
 
@@ -26,6 +27,18 @@ def test_a_part_that_a_signal_ended_fails_beside_one_that_is_well(
     assert status == 128 + 9
     assert " and ended with status 137\nwell took " in said
     assert said.endswith("\nmine: 1 passed, 0 failed\n")
+
+
+def test_the_core_is_counted_by_line_of_spark() -> None:
+    core, newest = (
+        parts.Part("spark", name, (), line=line) for name, line in (("a", ""), ("b", parts.NEWEST))
+    )
+    results = {core: run.Result(0, 5, 0, 1, 1.0, 0, 0.0), newest: run.Result(1, 2, 1, 0, 1.0, 0, 0.0)}
+    first, second = run._by_line(results)
+    assert first.startswith(f"Spark {spark_line().spark}, Scala ")
+    assert first.endswith(": 5 passed, 0 failed, 1 skipped")
+    assert second.startswith("Spark 4.1.1, Scala 2.13, Python 3.")
+    assert second.endswith(": 2 passed, 1 failed")
 
 
 def test_what_is_run_once_more_without_broadcasts_is_there_and_has_its_day() -> None:
