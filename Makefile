@@ -116,10 +116,10 @@ synth: setup ## Write the CloudFormation templates of ENV to cdk.out
 
 # ---- tests: kinds are told apart by what they may touch (CONTRIBUTING.md) ----
 
-test: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## What a change is trusted by, one closing line per kind; SLOW=today adds a share of the slow tests
+test: setup-dev $(OTHER_SPARKS:%=$(STAMPS)/spark-%) ## What a change is trusted by, one closing line per kind; SLOW=today adds a share of the slow tests
 	@$(BIN)/python -m tests.run unit template spark integration --slow $(or $(SLOW),none)
 
-test-all: setup-dev $(STAMPS)/spark-$(NEWEST_SPARK) ## Every test, the slow ones too, and the core's on each line of Spark
+test-all: setup-dev $(OTHER_SPARKS:%=$(STAMPS)/spark-%) ## Every test, the slow ones too, and the core's on each line of Spark
 	@$(BIN)/python -m tests.run unit template spark integration --slow all
 	@for line in $(OTHER_SPARKS); do $(MAKE) --no-print-directory test-spark SPARK=$$line || exit 1; done
 

@@ -120,6 +120,15 @@ _NEW_LINE = tuple(
 )
 """What differs between Spark's lines: bytes that are not UTF-8, a table at a snapshot, counts of a batch, a merge, Kinesis."""
 
+_BETWEEN = tuple(
+    f"spark/test_{name}"
+    for name in (
+        "land.py::test_a_batch_lands_with_envelope_hash_and_dead_letters",
+        "state.py::test_a_later_result_replaces_an_earlier_one",
+    )
+)
+"""A sample on the line between the default one and the newest."""
+
 LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 """Of :mod:`tests.spark.profiles`."""
 
@@ -142,6 +151,7 @@ LANES = (
         Part("template", "template", ("template",)),
         Part("spark", "spark-edges", _EDGES),
         Part("unit", "unit-programs", _PROGRAMS),
+        Part("spark", "spark-4.0", _BETWEEN, line="4.0"),
     ),
 )
 """Three, of about the same length, on two cores: four took a fifth longer, as each Spark session wants more than one."""

@@ -26,7 +26,7 @@ from xml.etree import ElementTree
 
 from millrace.config.engines.versions import LINES
 from millrace.sandbox.toolchain import spark_environment, spark_line
-from tests.parts import KINDS, LANES, NEWEST, Part
+from tests.parts import KINDS, LANES, Part
 
 TESTS = Path(__file__).parent
 SANDBOXES = TESTS.parent / ".millrace" / "tests"
@@ -175,7 +175,7 @@ def main(arguments: list[str]) -> int:
     started = time.monotonic()
     interrupted = threading.Event()
     # On another line than the default one (make test-spark SPARK=4.1), all parts run on that.
-    lines = {"", NEWEST} if spark_line().default else {""}
+    lines = {"", *LINES} if spark_line().default else {""}
     lanes = [[part for part in parts_of(lane, kinds, slow) if part.line in lines] for lane in LANES]
     if any(part.kind in ("spark", "integration") for lane in lanes for part in lane):
         share_classes()
