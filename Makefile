@@ -120,8 +120,8 @@ test: setup-dev $(OTHER_SPARKS:%=$(STAMPS)/spark-%) ## What a change is trusted 
 	@$(BIN)/python -m tests.run unit template spark integration --slow $(or $(SLOW),none)
 
 test-all: setup-dev $(OTHER_SPARKS:%=$(STAMPS)/spark-%) ## Every test, the slow ones too, and the core's on each line of Spark
-	@$(BIN)/python -m tests.run unit template spark integration --slow all
-	@for line in $(OTHER_SPARKS); do $(MAKE) --no-print-directory test-spark SPARK=$$line || exit 1; done
+	@ended=0; $(BIN)/python -m tests.run unit template spark integration --slow all || ended=1; \
+	for line in $(OTHER_SPARKS); do $(MAKE) test-spark SPARK=$$line || ended=1; done; exit $$ended
 
 test-unit: $(STAMPS)/python-dev $(STAMPS)/jars ## No JVM, no network; SEARCH=1 looks for new examples
 	@$(BIN)/python -m tests.run unit --slow $(or $(SLOW),all)
