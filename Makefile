@@ -4,6 +4,8 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+# Images of containers often forbid it; without bytecode, each of thousands of processes compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 ENV ?= local
 DEFAULT_SPARK := 3.5
