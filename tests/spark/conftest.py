@@ -86,7 +86,7 @@ REGIMES = {"small": ("10485760", "2", "false"), "large": ("-1", "4", "false")}
 broadcast, or sorted and merged."""
 
 
-@pytest.fixture(params=sorted(REGIMES))
+@pytest.fixture(params=["small", pytest.param("large", marks=pytest.mark.slow)])
 def regime(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
     names = (
         "spark.sql.autoBroadcastJoinThreshold",
