@@ -22,6 +22,7 @@ from ..record.batch_accounts import Accounts, Observed, Reporter, count
 from ..record.envelope import IDENTITY
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
+from ..sinks.delivery.merge_source import named
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import arrived, steps
 
@@ -132,13 +133,12 @@ class Backfiller:
         was there goes by its identity, and what was worked out again comes without one to match.
         """
         spark = rows.sparkSession
-        # A MERGE reads its source twice.
-        new = rows.persist()
-        try:
-            there = spark.table(str(self.sink.table)).where(arrived(since, until)).select(*IDENTITY)
-            count, before = new.count(), there.count()
-            gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
-            gone.unionByName(new, allowMissingColumns=True).createOrReplaceTempView(_VIEW)
+        there = spark.table(str(self.sink.table)).where(arrived(since, until)).select(*IDENTITY)
+        gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
+        offered = gone.unionByName(rows, allowMissingColumns=True)
+        before = there.count()
+        with named(offered, _VIEW):
+            count = offered.where(F.col(f"{_GONE}_id").isNull()).count()
             same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
             # The range says nothing new, but without it Iceberg would read the whole table.
             within = [
@@ -152,6 +152,3 @@ class Backfiller:
                 f"WHEN NOT MATCHED AND s.{_GONE}_id IS NULL THEN INSERT ({columns}) VALUES ({values})"
             )
             return count, before
-        finally:
-            spark.catalog.dropTempView(_VIEW)
-            new.unpersist()

@@ -12,6 +12,7 @@ from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .base import DELETED, Again, Place, Refuse, Written
+from .delivery.merge_source import named
 from .delivery.result_keys import time_of
 
 _VIEW = "millrace_results"
@@ -72,10 +73,8 @@ class KeyedIcebergSink:
         rows
             With ``_id``, each once, in the table's shape; :data:`~etl.sinks.base.DELETED` may be beside it.
         """
-        spark = rows.sparkSession
-        # A MERGE reads its source twice, and the source of a batch with state is the state's own commit.
-        rows.persist()
-        try:
+        # The source of a batch with state is the state's own commit: it is read once.
+        with named(rows, _VIEW):
             span = rows.select(
                 F.count(F.lit(1)).alias("rows"),
                 *(
@@ -90,18 +89,14 @@ class KeyedIcebergSink:
             ).first()
             assert span is not None
             if span["rows"]:
-                rows.createOrReplaceTempView(_VIEW)
                 deletes = DELETED in rows.columns
                 delete, kept = (f"WHEN MATCHED AND s.{DELETED} THEN DELETE ", f" AND NOT s.{DELETED}")
-                spark.sql(
+                rows.sparkSession.sql(
                     f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} "
                     f"{delete if deletes else ''}WHEN MATCHED THEN UPDATE SET * "
                     f"WHEN NOT MATCHED{kept if deletes else ''} THEN INSERT *"
                 )
             return Written(None, span["rows"], None)
-        finally:
-            spark.catalog.dropTempView(_VIEW)
-            rows.unpersist()
 
     def _within(self, span: Row) -> str:
         """The range of time in which a row with an identity of the batch lies; none where some have no time."""

@@ -105,6 +105,26 @@ def test_jobs_that_share_a_topic_out_do_not_refuse_each_other(
         batch(0, 3)
 
 
+def test_results_that_a_table_was_joined_to_take_the_place_of_others(
+    spark: SparkSession, table: Names
+) -> None:
+    """In a table that is written copy on write, as those with a time in their key are."""
+    results, names = table("results"), table("names")
+    shape = spark.createDataFrame([], "_id STRING, at TIMESTAMP, name STRING").schema
+    tables.ensure(spark, results, shape, time="at")
+    spark.sql(f"CREATE TABLE {names} (_id STRING, name STRING) USING iceberg")
+    sink = KeyedIcebergSink(results, "at")
+    for name in ("first", "later"):
+        spark.sql(f"INSERT OVERWRITE {names} VALUES ('1', '{name}')")  # noqa: S608 - our own names
+        batch = spark.range(3).select(
+            F.col("id").cast("string").alias("_id"), F.timestamp_micros(F.col("id")).alias("at")
+        )
+        rows = batch.join(F.broadcast(spark.table(str(names))), "_id", "left")
+        assert sink.write(rows, None, none_refused).written == 3
+        found = {row["_id"]: row["name"] for row in spark.table(str(results)).collect()}
+        assert found == {"0": None, "1": name, "2": None}
+
+
 def test_of_two_merges_of_results_one_commits_and_the_other_fails(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
