@@ -83,6 +83,7 @@ def agree(found: Iterator[tuple[str, bytes]], outcome: dict[str, Any], path: Pat
     assert Counter((identity, payload_hash(payload)) for identity, payload in found) == sent
 
 
+@pytest.mark.slow
 def test_into_kafka_at_a_rate(sandbox: Sandbox, project: Path) -> None:
     sandbox.kafka.create_topic(TOPIC, 2)
     path = project / "orders.parquet"

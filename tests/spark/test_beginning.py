@@ -71,6 +71,7 @@ def test_what_lands_before_all_is_read_takes_nothing_from_it(
     assert read(pipe, 4) == (list(range(8)), 1)
 
 
+@pytest.mark.slow
 def test_a_reader_begins_though_a_chore_wrote_last(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     """The source passes over a commit that appends nothing, and over all files of such a state."""
     pipe = Pipeline(spark, table, tmp_path / "reader")

@@ -34,7 +34,11 @@ def test_the_releases_are_there() -> None:
     assert ROUTES
 
 
-@pytest.mark.parametrize("archive", [*TOPICS, *ROUTES], ids=lambda each: each.name.partition(".tar")[0])
+@pytest.mark.parametrize(
+    "archive",
+    [*(pytest.param(each, marks=pytest.mark.slow) for each in TOPICS), *ROUTES],
+    ids=lambda each: each.name.partition(".tar")[0],
+)
 def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kafka, archive: Path) -> None:
     routed = archive in ROUTES
     with release.place() as place:

@@ -112,6 +112,7 @@ def now() -> int:
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_a_time_that_overflows_is_a_dead_letter_and_stops_nothing(
     job: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:

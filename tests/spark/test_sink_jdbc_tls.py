@@ -105,6 +105,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_executors_in_processes_of_their_own_know_the_authorities_too(
     server: Postgres, tmp_path: Path
 ) -> None:

@@ -32,8 +32,10 @@ from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA,
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
 from tests.unit.lifecycle.test_problems import refusing
 
+# What is deployed, started, told and refused is in tests/unit/lifecycle/test_deploy.py, against moto.
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_an_account_that_is_not_bootstrapped_is_told(shop: Shop) -> None:
     assert (shop.before.returncode, shop.before.stdout) == (1, "")
     assert shop.before.stderr == (
@@ -59,7 +61,6 @@ def test_a_first_deployment_shows_deploys_starts_and_watches(shop: Shop, engines
     assert {on for job in (GLUE, EMR) for on in shop.alarms(job).values()} == {True}
 
 
-@pytest.mark.slow
 def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_number(
     shop: Shop, engines: Engines
 ) -> None:
@@ -102,7 +103,6 @@ def assembly_of(shop: Shop) -> Path:
 
 
 @pytest.mark.faults
-@pytest.mark.slow
 def test_a_run_that_ends_without_being_asked_is_started_again_by_its_event(
     shop: Shop, engines: Engines
 ) -> None:
@@ -178,7 +178,6 @@ def verbs(shop: Shop, engines: Engines, job: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     shop: Shop, engines: Engines
 ) -> None:
@@ -221,7 +220,6 @@ def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     assert engines.asked == []
 
 
-@pytest.mark.slow
 def test_status_stop_start_and_drain_of_running_jobs(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
     engines.asked.clear()
@@ -266,7 +264,6 @@ def test_a_job_that_somebody_stopped_stays_stopped(shop: Shop, engines: Engines)
     assert engines.asked == []
 
 
-@pytest.mark.slow
 @pytest.mark.faults
 def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Shop, engines: Engines) -> None:
     assert shop.first.returncode == 0, shop.first.stderr[-1500:]
@@ -284,7 +281,6 @@ def test_what_was_drained_for_a_deployment_that_failed_is_started_again(shop: Sh
 
 
 @pytest.mark.faults
-@pytest.mark.slow
 def test_an_upgrade_that_fails_is_taken_back(
     shop: Shop, engines: Engines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
