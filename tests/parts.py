@@ -141,12 +141,12 @@ LANES = (
         Part("integration", "crash-point", _CRASH_POINT, daily=True),
         Part("spark", "spark-hostile", _HOSTILE),
         Part("spark", f"spark-{NEWEST}", _NEW_LINE, line=NEWEST),
-        Part("spark", "spark-4.0", _BETWEEN, line="4.0"),
         Part("spark", "spark-large", LARGE, options=("--profile", LARGE_PROFILE), daily=True),
     ),
     (
         Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE, *_HOSTILE)),
         Part("spark", "spark-late", _LATE),
+        Part("spark", "spark-4.0", _BETWEEN, line="4.0"),
     ),
     (
         Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),

@@ -250,6 +250,7 @@ def test_kinesis_replays_with_other_records_land_once(spark: SparkSession, table
     assert sum(added_records(spark, landing)) == 150
 
 
+@pytest.mark.slow
 def test_a_record_older_than_the_bound_is_looked_up_wider(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     sink, now = CountingSink(landing), batch_accounts.now()

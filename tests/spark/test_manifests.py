@@ -39,6 +39,7 @@ def told(pipeline: Pipeline, event: str) -> list[dict[str, Any]]:
     return [each for each in pipeline.events.all() if each["event"] == event]
 
 
+@pytest.mark.slow
 def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -> None:
     """By what Spark plans: the settings say the same."""
     aggregate.derive()

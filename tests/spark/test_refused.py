@@ -131,6 +131,7 @@ def test_a_mended_transform_makes_them_good_and_nothing_else_is_written(
     assert {i for i, error in rows.items() if error is None} == {letter(4, "#sent"), letter(7, "/1#sent")}
 
 
+@pytest.mark.slow
 def test_what_the_transform_leaves_out_now_is_settled_and_what_lost_its_record_is_not(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
 ) -> None:

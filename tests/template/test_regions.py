@@ -29,7 +29,9 @@ def test_the_table_of_regions_is_botocores() -> None:
     assert {r: f"https://kinesis.{r}.{domain(r)}" for r in REGIONS} == endpoints
 
 
-@pytest.fixture(scope="module", params=["eu-west-1", "cn-north-1", "us-gov-west-1"])
+@pytest.fixture(
+    scope="module", params=[pytest.param("eu-west-1", marks=pytest.mark.slow), "cn-north-1", "us-gov-west-1"]
+)
 def elsewhere(request: pytest.FixtureRequest, synthesise: Synthesise) -> Synthesis:
     environment = load("prod", root=ROOT)
     return synthesise(environment.model_copy(update={"region": request.param}))

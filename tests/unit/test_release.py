@@ -43,6 +43,7 @@ def test_the_bill_has_every_package_and_every_jar() -> None:
     assert all(component.hashes for component in release.bill_of_materials("9.9.9").components)
 
 
+@pytest.mark.slow
 def test_the_wheel_and_its_digests(tmp_path: Path) -> None:
     number = release.version()
     wheel, bill, sums = release.write(number, tmp_path)

@@ -79,6 +79,7 @@ def test_a_second_start_says_that_it_runs_already(machines: Machines, case: obje
     assert "departures: setting the desired state to running" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_refusal_of_the_engine_is_status_1(machines: Machines, case: object) -> None:
     case("start-denied")  # type: ignore[operator]
     done = millrace(machines, "start")

@@ -252,6 +252,7 @@ JUNK = some.recursive(
         max_size=12,
     )
 )
+@pytest.mark.slow
 def test_any_object_under_any_events_name_is_a_report(lines):
     _report(b"\n".join(json.dumps({"Event": kind} | fields).encode() for kind, fields in lines) + b"\n")
 

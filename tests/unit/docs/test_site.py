@@ -19,6 +19,10 @@ LOADED = re.compile(
 )
 
 
+# `make check` builds it, too, and finds links that lead nowhere.
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
