@@ -141,6 +141,7 @@ def home(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     (home / "pipelines" / "pairs.toy").write_text("\n")
     (home / "environments" / "toy.yaml").write_text(

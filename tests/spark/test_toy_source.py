@@ -181,6 +181,7 @@ def put(folder: Path, name: str, pages: range) -> None:
     (folder / name).write_text("\n".join(lines))
 
 
+@pytest.mark.slow
 def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     file = home / "environments" / "toy.yaml"
     file.write_text(ENVIRONMENT.format(folder="here\n    colour: red"))
