@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import zlib
 from functools import cache
@@ -45,3 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_due(file: Path) -> bool:
     """Whether the slow tests of a file run today: file by file, as a file's fixtures are shared."""
     return zlib.crc32(file.name.encode()) % DAYS == day() % DAYS
+
+
+def pytest_collection_finish() -> None:
+    """Take what was collected out of the garbage collector's sight: each full collection went through all of it."""
+    gc.collect()
+    gc.freeze()

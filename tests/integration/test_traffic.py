@@ -110,6 +110,7 @@ def test_into_kafka_at_a_rate(sandbox: Sandbox, project: Path) -> None:
     assert found["fields"][0]["conflicts"] == ["int and string"]  # the retyped ones
 
 
+@pytest.mark.slow
 def test_into_kinesis_until_so_many(sandbox: Sandbox, project: Path) -> None:
     client = sandbox.stack.client("kinesis")
     client.create_stream(StreamName=STREAM, ShardCount=2)

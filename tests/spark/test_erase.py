@@ -192,6 +192,7 @@ def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     assert of_zoe(warehouse / "tests" / shop.sink.name) == []
 
 
+@pytest.mark.slow
 def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     spark: SparkSession, table: Names, warehouse: Path
 ) -> None:

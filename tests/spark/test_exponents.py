@@ -336,6 +336,7 @@ def test_avro(spark: SparkSession) -> None:
         assert cost < FEW + 60 * len(payload)
 
 
+@pytest.mark.slow
 def test_a_decimal_of_more_bytes_than_its_digits_is_no_other_number(spark: SparkSession) -> None:
     """Spark alone takes the last eight bytes of one of up to 18 digits: 2.58 for each of the first two items."""
     decoder = avro.decoder(spark, AvroFormat("avro", "none", None, None, None), json.dumps(AVSC), "test.avsc")

@@ -200,6 +200,7 @@ def test_kafka_reads_every_text_as_it_was(text: str, spark: SparkSession, tmp_pa
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_a_sink_follows_a_password_that_is_changed(
     spark: SparkSession, broker: Guarded, secrets: Secrets, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def test_a_batch_that_was_not_committed_comes_again_with_the_same_records(
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_throttled_reads_are_tried_again(kinesis: Kinesalite, stream: Callable[..., Reading]) -> None:
     read = stream()
     kinesis.throttle(0.4)

@@ -67,6 +67,7 @@ def test_a_query_that_groups_by_something_else_is_refused(aggregate: Pipeline) -
     assert aggregate.rows() == aggregate.at_once()
 
 
+@pytest.mark.slow
 def test_a_later_version_is_written_down_after_its_first_batch(
     aggregate: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_what_the_transform_leaves_out_now_is_settled_and_what_lost_its_record_i
     assert pipe.held().keys() == GOOD
 
 
+@pytest.mark.slow
 def test_a_corrected_row_takes_the_refused_ones_place(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str
 ) -> None:

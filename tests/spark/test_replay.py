@@ -203,6 +203,7 @@ def test_letters_of_another_stream_in_the_same_table_are_left_alone(
     assert landed.figures() == (0, 0, 0, 0, 0)
 
 
+@pytest.mark.slow
 def test_letters_of_two_clusters_with_one_identity_are_two(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_batch_without_records_of_a_route_breaks_no_chain(pipe: Pipeline) -> N
     assert pipe.said() == (["GATE 0", "GATE 1", "GATE 2"], ["CLICK 0", "CLICK 1", "CLICK 2"])
 
 
+@pytest.mark.slow
 def test_a_past_that_is_read_again_batch_by_batch_is_doubled_nowhere(pipe: Pipeline) -> None:
     for n in range(2):
         pipe.batch(n, [gate(n)], n + 1, web(0))

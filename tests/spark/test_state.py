@@ -183,6 +183,7 @@ def test_a_record_beyond_the_watermark_is_left_out(aggregate: Pipeline) -> None:
     assert aggregate.rows() == before
 
 
+@pytest.mark.slow
 def test_a_first_batch_of_all_that_landed_is_not_crossed(
     aggregate: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +227,7 @@ def in_rocksdb(spark: SparkSession) -> Iterator[None]:
             spark.conf.unset(key)
 
 
+@pytest.mark.slow
 def test_state_lies_in_rocksdb_and_its_changes_in_the_checkpoint(aggregate: Pipeline) -> None:
     with in_rocksdb(aggregate.spark):
         for number in range(2):

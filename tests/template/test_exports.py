@@ -131,6 +131,10 @@ PASSES: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
     "an existing lake": (SAME, (put("storage.buckets", {"lake": "company-lake"}),)),
 }
 """By what changes: the environment before and after."""
+OFTEN = frozenset(
+    {"endpoints to NAT", "the history server goes", "a job goes", "Kafka goes", "an existing role"}
+)
+"""One of each stack that others import from: network, history, jobs, clusters, permissions."""
 
 
 @pytest.mark.slow
@@ -203,7 +207,9 @@ def test_what_no_order_helps_is_refused_with_what_does(name: str) -> None:
     assert deploy(between, after, producers_first(after))[1] == []
 
 
-@pytest.mark.parametrize("name", PASSES)
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in PASSES]
+)
 def test_what_passes_in_one_step_is_deployed_in_one(name: str) -> None:
     before, after = (changed(*side) for side in PASSES[name])
     assert order(before, after, lasting(before)) == Order()

@@ -165,12 +165,14 @@ def test_every_removal_is_noticed_wherever_it_happens(removed: dict[str, list[Re
     assert [(r.control, r.place) for places in removed.values() for r in places if not r.by] == []
 
 
+@pytest.mark.slow
 def test_every_rule_of_ours_catches_something(removed_once: dict[str, list[Removed]]) -> None:
     caught = {check for places in removed_once.values() for place in places for check in place.by}
     assert sorted(set(rules_of_ours()) - caught) == []
     assert len(rules_of_ours()) >= len(list(RULES.glob("[a-z]*.py")))
 
 
+@pytest.mark.slow
 def test_every_rule_of_ours_catches_what_no_scanner_does(removed_once: dict[str, list[Removed]]) -> None:
     """A rule that Checkov has as well is one too many."""
     ours = set(rules_of_ours())

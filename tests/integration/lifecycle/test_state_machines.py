@@ -189,6 +189,7 @@ def test_a_stop_never_says_stopped_while_a_run_is_left(machines: Machines, job: 
 
 
 @pytest.mark.faults
+@pytest.mark.slow
 def test_alarms_that_cannot_be_reached_do_not_keep_a_job_from_stopping(machines: Machines, job: str) -> None:
     done = execute(machines, job, "stop-without-alarms")
     assert len(done.calls[ALARMS["off"]]) == 4

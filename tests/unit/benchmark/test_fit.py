@@ -48,6 +48,7 @@ def test_one_limit_tells_nothing() -> None:
         fit(points(cells=((1000, 1), (1000, 2))))
 
 
+@pytest.mark.slow
 def test_far_off_batches_do_not_carry_the_fit_away() -> None:
     spoiled = points(noise=0.02)
     rng = np.random.default_rng(1)
