@@ -114,7 +114,6 @@ _NEW_LINE = tuple(
         "land.py::test_an_empty_batch_a_bad_one_and_a_replay_balance_and_end",
         "sink_jdbc.py::test_types_are_postgres_own_and_a_replay_writes_nothing",
         "sink_jdbc.py::test_rows_that_the_table_refuses_are_letters_and_the_others_are_in",
-        "state.py::test_a_later_result_replaces_an_earlier_one",
         "two_writers.py::test_results_that_a_table_was_joined_to_take_the_place_of_others",
         "state.py::test_a_file_of_state_with_the_changes_of_another_ends_the_query",
     )

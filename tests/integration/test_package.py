@@ -136,6 +136,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_no_other_at_the_top(wheel
     assert {"millrace/etl/main.py", "millrace/infra/app.py", "millrace/toolchain/jars.lock.json"} <= held
 
 
+@pytest.mark.slow
 def test_the_base_is_small_and_decides(base: Installed, project: Path) -> None:
     files = [each for each in base.packages.rglob("*") if each.is_file() and each.suffix != ".pyc"]
     assert sum(each.stat().st_size for each in files) < MOST_BYTES

@@ -55,7 +55,6 @@ def flights(pipe: Pipeline) -> list[int]:
 ALL = (EPOCH - timedelta(hours=1), EPOCH + timedelta(hours=2))
 
 
-@pytest.mark.slow
 def test_only_what_is_missing_is_written_and_a_second_time_nothing(pipe: Pipeline) -> None:
     said = backfill(pipe, *ALL)
     assert (said["event"], said["read"], said["written"], said["duplicates"]) == ("backfilled", 12, 4, 8)

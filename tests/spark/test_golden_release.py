@@ -34,9 +34,10 @@ def test_the_releases_are_there() -> None:
     assert ROUTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "archive",
-    [*(pytest.param(each, marks=pytest.mark.slow) for each in TOPICS), *ROUTES],
+    [*TOPICS, *ROUTES],
     ids=lambda each: each.name.partition(".tar")[0],
 )
 def test_a_topic_is_read_on_where_a_release_was(spark: SparkSession, broker: Kafka, archive: Path) -> None:

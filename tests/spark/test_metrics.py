@@ -69,6 +69,7 @@ def fails_once(batch: DataFrame, _id: int) -> None:
     assert batch.sparkSession.sparkContext.parallelize([1, 2], 2).mapPartitions(once).count() == 2
 
 
+@pytest.mark.slow
 def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
     spark: SparkSession, rows: tuple[DataFrame, datetime], tmp_path: Path
 ) -> None:

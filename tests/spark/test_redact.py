@@ -140,6 +140,7 @@ def test_a_long_dead_letter_takes_as_long_as_many_short_ones(
 
 @hypothesis.settings(max_examples=8, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(data=st.data())
+@pytest.mark.slow
 def test_no_member_of_the_name_survives_whatever_is_broken(
     spark: SparkSession, decoder: Redacting, data: st.DataObject
 ) -> None:

@@ -173,6 +173,7 @@ def test_a_sink_that_fails_brings_the_batch_again_and_the_others_know_it(pipe: P
     assert pipe.said() == (["GATE 0"], ["CLICK 0"])
 
 
+@pytest.mark.slow
 def test_a_batch_without_records_of_a_route_breaks_no_chain(pipe: Pipeline) -> None:
     pipe.batch(0, [gate(0), click(0)], 1, web(1))
     pipe.batch(1, [click(1)], 1, web(2))

@@ -135,6 +135,7 @@ def test_each_visit_is_written_once_over_kills_between_and_inside_batches(shop: 
     assert sum(visit[3] for visit in shop.found()) == len(sent)
 
 
+@pytest.mark.slow
 def test_late_clicks_are_left_out_and_counted(shop: Visits) -> None:
     at = EPOCH + timedelta(hours=5)
     good: list[Click] = [

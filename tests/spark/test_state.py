@@ -270,6 +270,7 @@ def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, 
     assert {r["_id"] for r in pipe.rows() if r["flight"] == 3} == {"flights-topic/0/4"}
 
 
+@pytest.mark.slow
 def test_two_streams_are_joined_once(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

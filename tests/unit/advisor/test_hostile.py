@@ -215,6 +215,7 @@ def _put(event: dict, path: tuple, value: object) -> dict:
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=some.data())
+@pytest.mark.slow
 def test_any_value_in_any_field_of_any_line_is_a_report(data):
     """The whole of a real log, some fields of which hold what they never should."""
     changed = list(EVENTS)
