@@ -89,6 +89,7 @@ AREAS = {
             "spark/test_land.py",
             "spark/test_bad_input.py",
             "spark/test_routed_direct.py",
+            "spark/test_formats.py",
         ),
     ),
     "accounts": Area(

@@ -189,6 +189,23 @@ def test_avro(spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes])
     assert faults(of_avro, decode(spark, of_avro, [p for p, _, _ in bad.values()]), bad) == {}
 
 
+def test_no_text_of_an_avro_map_is_replaced(spark: SparkSession) -> None:
+    maps = [{"name": n, "type": {"type": "map", "values": t}} for n, t in (("a", "int"), ("b", "string"))]
+    decoder = avro.decoder(
+        spark, PLAIN, json.dumps({"type": "record", "name": "r", "fields": maps}), "maps.avsc"
+    )
+    bad: dict[str, tuple[bytes | None, str, str]] = {
+        "a key of numbers": (b"\x02\x02\xff\x02\0\0", "decode", "not UTF-8"),
+        "a key of texts": (b"\0\x02\x02\xff\x02b\0", "decode", "not UTF-8"),
+        "a value": (b"\0\x02\x02b\x02\xff\0", "decode", "not UTF-8"),
+    }
+    good, *others = decode(
+        spark, decoder, [b"\x02\x02a\x02\0\x02\x02b\x02c\0", *(p for p, _, _ in bad.values())]
+    )
+    assert values(good, decoder) == {"a": {"a": 1}, "b": {"b": "c"}}
+    assert faults(decoder, others, bad) == {}
+
+
 def test_limits_are_set_in_the_jvm_that_decodes(
     spark: SparkSession, of_avro: avro.AvroDecoder, data: list[bytes]
 ) -> None:
