@@ -7,11 +7,13 @@ import os
 import zlib
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 import typer.testing
 from hypothesis import HealthCheck, settings
+from ruamel.yaml import YAML
 
 from tests.run import DAYS, FAULTS, SLOW, SLOWLY, day
 
@@ -24,6 +26,19 @@ settings.load_profile("searching" if os.environ.get("SEARCH") else "repeatable")
 
 # A run of `millrace` puts its whole command line together, which is the same each time: hundreds of tests share one.
 typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
+
+_compose = YAML.compose
+_NODES: dict[str, Any] = {}
+
+
+def _composed(reader: YAML, text: str) -> Any:
+    if text not in _NODES:
+        _NODES[text] = _compose(reader, text)
+    return _NODES[text]
+
+
+# So does what reads the same few environments a thousand times: nodes are read, never changed.
+YAML.compose = _composed
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

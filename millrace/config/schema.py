@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -88,6 +89,7 @@ def _removable(kind: dict[str, Any]) -> dict[str, Any]:
     return {**beside, "anyOf": [{key: each for key, each in kind.items() if key not in beside}, null]}
 
 
+@cache
 def schema_text() -> str:
     """Return the schema as it stands in its file."""
     return json.dumps(json_schema(), indent=2, sort_keys=False) + "\n"
