@@ -58,6 +58,11 @@ $(STAMPS)/python-dev: requirements-dev.txt $(STAMPS)/python
 	@$(PIP) $(BIN)/python --require-hashes -r requirements-dev.txt
 	@touch $@
 
+# Every JVM of the tests begins with what one of them has loaded.
+$(STAMPS)/classes: $(STAMPS)/jars $(STAMPS)/python-dev
+	@$(BIN)/python -c 'from tests.run import share_classes; share_classes()'
+	@touch $@
+
 $(STAMPS)/java: toolchain/java.txt $(STAMPS)/python
 	@$(BIN)/python -c 'from millrace.sandbox.toolchain import java_home; java_home()' 2>/dev/null \
 	  || { echo 'set-up: Java 17 from a wheel'; $(PIP) $(BIN)/python --require-hashes -r toolchain/java.txt; }
@@ -103,7 +108,7 @@ $(STAMPS)/python-3.%: requirements.txt requirements-dev.txt toolchain/spark-$(NE
 	@touch $@
 
 setup: $(STAMPS)/python $(STAMPS)/java $(STAMPS)/node $(STAMPS)/jars $(STAMPS)/localstack ## Install everything that a user needs
-setup-dev: setup $(STAMPS)/python-dev ## ... and what developers need
+setup-dev: setup $(STAMPS)/python-dev $(STAMPS)/classes ## ... and what developers need
 spark: $(LINE_STAMP) ## Install the Spark line SPARK (4.0, 4.1) beside the default one
 jars: $(STAMPS)/jars ## Fetch the JVM jars that travel as assets
 
