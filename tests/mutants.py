@@ -44,6 +44,7 @@ AREAS = {
     "identity": Area(
         ("etl/sources/identity_check.py", "etl/record/envelope.py"),
         (
+            "unit/docs/test_examples.py",
             "unit/etl/test_origins.py",
             "spark/test_land.py",
             "spark/test_read_once.py",
@@ -130,6 +131,7 @@ EQUIVALENT = {
     "+            if free or age > LIVE_SECONDS + 1 or _now() - looked >= LIVE_SECONDS:": "a clock that is never equal",
     "+        return values_of(self, timeout=timeout)[ -1]": "a list of one",
     "+            return Look(None, alone=True)": "of a query that reads streams only, no later batch asks",
+    '+        "version": 2,': "of a lease's record, for releases to come",
     "+    def __init__(self, term: str, message: str, seconds: float = 1.0) -> None:": "who leaves it out is not asked",
 }
 """Changed lines that mean the same, or what nobody can see, each with the reason."""

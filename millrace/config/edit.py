@@ -40,7 +40,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
     Examples
     --------
     >>> set_value("a: 1 # one\nb: {c: 2}\n", ("b", "d"), "4s")
-    'a: 1 # one\\nb: {c: 2, d: 4s}\n'
+    'a: 1 # one\nb: {c: 2, d: 4s}\n'
     """
     node: Node = _root(text)
     above = node

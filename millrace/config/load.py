@@ -105,7 +105,7 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
 
     Examples
     --------
-    >>> load("prod").streams["departures"].kind  # doctest: +SKIP
+    >>> load("prod").streams["departures"].kind
     'kinesis'
     """
     root = (root or find_root()).resolve()

@@ -1,0 +1,20 @@
+"""Examples in docstrings come to what stands below them."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+from tests.map import PRODUCT, ROOT, files
+
+SHOWING = [path for path in files(list(PRODUCT)) if "\n    >>> " in (ROOT / path).read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("path", SHOWING, ids=str)
+def test_an_example_comes_to_what_it_shows(path: Path) -> None:
+    found = doctest.testmod(importlib.import_module(".".join(path.with_suffix("").parts)))
+    assert found.attempted > 0
+    assert found.failed == 0
