@@ -132,7 +132,6 @@ def test_a_new_checkpoint_looks_only_at_the_offsets_that_its_batch_can_hold(
     assert planned_bytes(seen.select("_id")) < planned_bytes(whole)
 
 
-@pytest.mark.slow
 def test_a_batch_is_looked_up_only_where_somebody_else_has_landed_its_offsets(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
