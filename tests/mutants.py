@@ -75,6 +75,7 @@ AREAS = {
                 "unit/etl/test_sources_kafka_table.py",
             ),
             *("spark/test_land.py", "spark/test_kinesis_land.py", "spark/test_kinesis_trimmed.py"),
+            "spark/test_kafka_times.py",
         ),
     ),
     "lease": Area(

@@ -359,6 +359,29 @@ def test_a_shard_that_lags_adds_its_own_minutes_to_the_look_up(
     assert max(looks.rows[1:]) < 30
 
 
+def test_a_run_that_goes_on_looks_around_its_positions_from_its_first_batch(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """Files of the checkpoint say when the batch before the last was committed: later arrivals are not landed yet."""
+    landing, events, now = table("landing"), Events(), batch_accounts.now()
+    source = replace(KINESIS, retention_seconds=86_400)
+    lag = now - timedelta(hours=6)
+    before = lander(spark, landing, events, source=source)
+    before(frame(spark, [r for n in range(300) for r in kinesis_rows([n], lag + timedelta(minutes=n))]), 0)
+    positions: dict[str, int | None] = {"shardId-0": 2000, "shardId-1": 3000}
+    before(frame(spark, [*kinesis_rows([2000], lag), *kinesis_rows([3000], now)]), 1)
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    log_positions(tmp_path, 1, dict.fromkeys(positions))
+    log_positions(tmp_path, 2, positions)
+    looks = Looks(landing)
+    write = lander(spark, landing, events, source=source, checkpoint=tmp_path, sink=looks)
+    write(frame(spark, [*kinesis_rows([2001], lag + timedelta(minutes=1)), *kinesis_rows([3001], now)]), 2)
+    assert events.accounts() == (2, 0, 2, 2, 0)
+    assert len(looks.rows) == 1
+    assert looks.rows[0] < 30
+
+
 def test_a_record_that_no_range_expects_is_landed_by_a_wider_look_up(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
