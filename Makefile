@@ -60,6 +60,7 @@ $(STAMPS)/python-dev: requirements-dev.txt $(STAMPS)/python
 
 # Every JVM of the tests begins with what one of them has loaded.
 $(STAMPS)/classes: $(STAMPS)/jars $(STAMPS)/python-dev
+	@echo "set-up: Spark's classes, for tests"
 	@$(BIN)/python -c 'from tests.run import share_classes; share_classes()'
 	@touch $@
 
