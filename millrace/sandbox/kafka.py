@@ -65,6 +65,7 @@ def _answers(bootstrap: str) -> int:
 def running(
     *,
     keep: bool = False,
+    name: str = "kafka",
     listeners: Mapping[str, tuple[str, int]] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Kafka]:
@@ -74,6 +75,8 @@ def running(
     ----------
     keep
         Whether it continues where what it is for succeeds.
+    name
+        Of its folder, its log and its process: what a second one beside it has of its own.
     listeners
         Beside the plain one: name to protocol and port, such as ``{"SCRAM": ("SASL_SSL", 9096)}``; clients find them at
         ``localhost``, for which certificates are.
@@ -85,12 +88,12 @@ def running(
     SandboxError
         It did not start.
     """
-    home, log = RUN / "kafka", RUN / "kafka.log"
+    home, log = RUN / name, RUN / f"{name}.log"
     shutil.rmtree(home, ignore_errors=True)
     log.unlink(missing_ok=True)
     ports = [free_port(), free_port()]
     _format(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
-    process = _run(home, 1, "kafka", log)
+    process = _run(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
     try:
         process.wait_until(lambda: _answers(bootstrap) == 1, seconds=60, what="answering")

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.maintenance import table_services
 from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
-from millrace.sandbox import jars, session
+from millrace.sandbox import jars, kafka, session
 from millrace.sandbox.driver import KINESIS_READER
 from tests.spark.profiles import profile_named
 
@@ -69,6 +69,13 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
             patch.setenv("PYTHONPATH", str(KINESIS_READER), prepend=os.pathsep)
             running = ending.enter_context(session.opened(brought, settings, warehouse=warehouse))
         yield jvm_name_cache.keep(running)
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[kafka.Kafka]:
+    """One broker for all tests here, whose topics each have names of their own."""
+    with kafka.running() as running:
+        yield running
 
 
 _numbers = itertools.count()

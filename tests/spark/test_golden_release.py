@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints import manifest
-from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import PORTION
 from tests.golden import release
@@ -20,12 +18,6 @@ DERIVED, TOPICS, ROUTES = (sorted(release.ARCHIVES.glob(f"*-{kind}.tar.xz")) for
 
 def version(archive: Path) -> str:
     return archive.name.rpartition("-")[0]
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafka]:
-    with kafka.running() as running:
-        yield running
 
 
 def test_the_releases_are_there() -> None:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from millrace.verify.removal import make_topic
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafka]:
-    with kafka.running() as running:
-        yield running
 
 
 def sent(broker: Kafka, topic: str, at: int) -> KafkaError | None:

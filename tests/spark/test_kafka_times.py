@@ -13,7 +13,6 @@ from confluent_kafka import Producer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.faults import in_process
 from tests.faults.in_process import Job
@@ -24,12 +23,6 @@ LARGEST = 2**63 - 1
 DAY = 86_400_000
 
 _numbers = iter(range(1000))
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafka]:
-    with kafka.running() as running:
-        yield running
 
 
 class Timed(Job):

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from millrace.etl.job.supervise import Supervisor
-from millrace.sandbox import kafka, kinesalite
+from millrace.sandbox import kinesalite
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.faults import jobs
@@ -26,12 +26,6 @@ NO_CBOR = "org.apache.spark.sql.kinesis.shaded.amazonaws.sdk.disableCbor"
 
 PATIENCE = 120.0
 """Seconds after which a run that lands nothing more is ended; what it landed is compared anyway."""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafka]:
-    with kafka.running() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

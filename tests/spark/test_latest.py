@@ -16,7 +16,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.sources.kafka.source import KafkaReading
-from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import Job
 
@@ -32,12 +31,6 @@ def customers(records: DataFrame) -> DataFrame:
 def without_order(records: DataFrame) -> DataFrame:
     """Loses by what the last record is found."""
     return records.select("_deleted", F.col("n").alias("customer"))
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafka]:
-    with kafka.running() as running:
-        yield running
 
 
 class Customers(Job):

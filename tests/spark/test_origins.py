@@ -18,18 +18,11 @@ from pyspark.sql import SparkSession
 from millrace.etl.record.errors import UnansweredError
 from millrace.etl.sources.kafka import topic_state
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
-from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.producer import KafkaProducer
 from tests.faults.in_process import PARTITIONS, PORTION, Job
 
 _numbers = iter(range(1000))
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafka]:
-    with kafka.running() as running:
-        yield running
 
 
 def make_again(broker: Kafka, topic: str, partitions: int = 1) -> None:

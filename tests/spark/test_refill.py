@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
-from millrace.sandbox import kafka, kinesalite
+from millrace.sandbox import kinesalite
+from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import REGION
 from tests.faults import jobs
 from tests.spark.batches import DDL, Events, good, lander
@@ -62,15 +63,9 @@ def landed(spark: SparkSession, table: Table) -> list[Any]:
     return [(r["_id"], r["flight"], r["_error"] is None) for r in rows]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[kafka.Kafka]:
-    with kafka.running() as running:
-        yield running
-
-
 @pytest.mark.slow
 def test_a_topics_range_lands_where_it_is_lacking(
-    spark: SparkSession, table: Names, broker: kafka.Kafka, tmp_path: Path
+    spark: SparkSession, table: Names, broker: Kafka, tmp_path: Path
 ) -> None:
     broker.create_topic("flights-topic", 1)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
@@ -99,7 +94,7 @@ def test_a_topics_range_lands_where_it_is_lacking(
 @pytest.mark.slow
 @pytest.mark.faults
 def test_a_record_that_claims_another_time_neither_stops_a_refill_nor_ends_it_early(
-    spark: SparkSession, table: Names, broker: kafka.Kafka, tmp_path: Path
+    spark: SparkSession, table: Names, broker: Kafka, tmp_path: Path
 ) -> None:
     broker.create_topic("odd-times", 1, any_time=True)
     producer = Producer({"bootstrap.servers": broker.bootstrap})

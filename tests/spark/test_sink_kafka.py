@@ -19,16 +19,9 @@ from millrace.etl.sinks.base import Written
 from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
 from millrace.etl.sinks.delivery.kafka_tail import Tail
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from millrace.sandbox import kafka
 from millrace.sandbox.kafka import Kafka
 from tests.faults import held
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Kafka]:
-    with kafka.running() as running:
-        yield running
 
 
 def sink(broker: Kafka, topic: str, key: str | None = None, most: int = 100_000) -> KafkaSink:
