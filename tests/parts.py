@@ -127,7 +127,7 @@ _BETWEEN = tuple(
         "state.py::test_a_later_result_replaces_an_earlier_one",
     )
 )
-"""A sample on the line between the default one and the newest."""
+"""A sample on the line between the default one and the newest: one of them a day."""
 
 LARGE_PROFILE = "5.1 partitions=2 autoBroadcastJoinThreshold=-1"
 """Of :mod:`tests.spark.profiles`."""
@@ -145,7 +145,7 @@ LANES = (
     (
         Part("spark", "spark-core", ("spark",), without=(*_EDGES, *_LATE, *_HOSTILE)),
         Part("spark", "spark-late", _LATE),
-        Part("spark", "spark-4.0", _BETWEEN, line="4.0"),
+        Part("spark", "spark-4.0", _BETWEEN, daily=True, line="4.0"),
     ),
     (
         Part("integration", "integration-shared", ("integration",), without=(*_OWN_SERVERS, *_CRASH_POINT)),

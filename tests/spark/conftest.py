@@ -16,6 +16,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox import jars, kafka, session
 from millrace.sandbox.driver import KINESIS_READER
+from tests import guarded
 from tests.spark.profiles import profile_named
 
 
@@ -75,6 +76,13 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
 def broker() -> Iterator[kafka.Kafka]:
     """One broker for all tests here, whose topics each have names of their own."""
     with kafka.running() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[guarded.Guarded]:
+    """One that asks who comes; whoever changes its password puts the old one back."""
+    with guarded.running(tmp_path_factory.mktemp("broker")) as running:
         yield running
 
 

@@ -24,7 +24,6 @@ from millrace.etl.sinks.base import Written
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
-from tests import guarded
 from tests.faults import jobs
 from tests.faults.services import moto
 from tests.guarded import PASSWORD, Guarded
@@ -35,9 +34,8 @@ REGION = "us-east-1"
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    with guarded.running(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+def broker(guarded_broker: Guarded) -> Guarded:
+    return guarded_broker
 
 
 class Secrets:

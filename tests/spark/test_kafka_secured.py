@@ -56,10 +56,10 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with moto() as server, guarded.running(tmp_path_factory.mktemp("broker")) as broker:
-        held = {kind: broker.secret(kind) for kind in KINDS}
-        made = Place(broker, server.endpoint, held, {})
+def place(guarded_broker: Guarded) -> Iterator[Place]:
+    with moto() as server:
+        held = {kind: guarded_broker.secret(kind) for kind in KINDS}
+        made = Place(guarded_broker, server.endpoint, held, {})
         made.arns = {kind: made.store(f"AmazonMSK_{kind}", each) for kind, each in held.items()}
         yield made
 

@@ -90,6 +90,7 @@ def shop(
     made.drop()
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_topic_that_was_made_again_is_refused_and_a_stream_of_another_name_takes_it(shop: Shop) -> None:
     first = shop.landed()
