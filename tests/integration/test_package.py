@@ -174,6 +174,7 @@ def test_a_project_is_tested_and_run_on_this_machine(wheel: Path, project: Path,
     assert "orders_priced: " in done.stdout
 
 
+@pytest.mark.slow
 def test_a_verb_whose_part_is_left_out_says_which(base: Installed, project: Path) -> None:
     for extra, *verb in (
         ("pages", "simulate", "--for", "10m", "--html", "page.html"),
@@ -186,6 +187,7 @@ def test_a_verb_whose_part_is_left_out_says_which(base: Installed, project: Path
         assert f"pip install 'millrace[{extra}]'" in line
 
 
+@pytest.mark.slow
 def test_a_folder_that_holds_something_is_left_alone(base: Installed, project: Path) -> None:
     before = (project / "environments" / "dev.yaml").read_bytes()
     done = base.millrace("init", project, cwd=project)

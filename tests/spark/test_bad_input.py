@@ -89,7 +89,9 @@ def test_the_whole_list_lands(spark: SparkSession, table: Names, name: str) -> N
             assert kept["_bytes"] == sent_row[7], payload
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "kinesis" else ()) for name in SOURCES]
+)
 def test_any_records_land_once_good_or_kept(spark: SparkSession, table: Names, name: str) -> None:
     source, row = SOURCES[name]
     landing, events = table("landing"), Events()

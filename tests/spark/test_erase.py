@@ -173,6 +173,7 @@ def test_beside_a_stream_that_lands_and_one_that_derives(
     assert [of_zoe(warehouse / "tests" / t.name) for t in (shop.landing, shop.sink)] == [[], []]
 
 
+@pytest.mark.slow
 def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     spark: SparkSession, table: Names, warehouse: Path, tmp_path: Path
 ) -> None:

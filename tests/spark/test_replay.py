@@ -172,6 +172,7 @@ def test_a_schema_that_now_takes_them_makes_letters_good(spark: SparkSession, ta
     assert {n: rows[letter(n) + "#replay"]["_hash"] for n in (1, 4)} == originals
 
 
+@pytest.mark.slow
 def test_only_the_letters_that_were_named_and_unknown_ones_are_listed(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

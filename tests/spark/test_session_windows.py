@@ -159,6 +159,7 @@ def test_late_clicks_are_left_out_and_counted(shop: Visits) -> None:
     assert landed == len(good) + len(late) + len(in_time) + 1, "the landing table has them"
 
 
+@pytest.mark.slow
 def test_clicks_out_of_order_put_two_visits_together(shop: Visits) -> None:
     at = EPOCH + timedelta(hours=5)
     first: list[Click] = [("a", "/", at), ("a", "/", at + timedelta(minutes=38))]

@@ -48,6 +48,7 @@ def test_an_unknown_environment_is_a_message(run: Run, capsys: pytest.CaptureFix
     assert "prod" in message
 
 
+@pytest.mark.slow
 def test_an_account_is_needed(
     run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shutil
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -13,30 +12,16 @@ import pytest
 
 from millrace.cli.watch.history import copy_logs
 from millrace.sandbox.history_server import EventLogBucket, HistoryServer, bucket_history_server, start
-from millrace.sandbox.toolchain import program_environment
 from tests.integration.lifecycle.conftest import Machines
 
-PROGRAM = """
-from pyspark.sql import SparkSession
-spark = SparkSession.builder.appName("a real run").getOrCreate()
-assert spark.range(5).count() == 5
-spark.stop()
-"""
+RUN = "local-1795242547867"
+"""A run of the example, whose log the advisor's tests read as well."""
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("event-logs")
-    arguments = (
-        "--master local[1] --conf spark.driver.host=127.0.0.1 --conf spark.ui.enabled=false "
-        f"--conf spark.eventLog.enabled=true --conf spark.eventLog.dir={folder.as_uri()} pyspark-shell"
-    )
-    environment = {**program_environment(), "PYSPARK_SUBMIT_ARGS": arguments}
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, check=True, timeout=90, capture_output=True
-    )
-    (found,) = folder.iterdir()
-    return found
+    kept = Path(__file__).parents[2] / "unit" / "advisor" / "data" / "flights-3.5.zstd"
+    return Path(shutil.copy(kept, tmp_path_factory.mktemp("event-logs") / f"{RUN}.zstd"))
 
 
 def applications(server: HistoryServer) -> list[dict[str, Any]]:
@@ -57,7 +42,7 @@ def test_the_server_reads_the_flat_prefix_of_the_bucket(machines: Machines, log:
     )
     server = bucket_history_server(bucket)
     try:
-        assert [(one["id"], one["name"]) for one in applications(server)] == [(log.name, "a real run")]
+        assert [(one["id"], one["name"]) for one in applications(server)] == [(RUN, "main.py")]
     finally:
         server.process.stop()
 
@@ -80,6 +65,6 @@ def test_without_a_deployed_server_the_newest_logs_are_copied(
     assert (tmp_path / "emr" / "eventlog_v2_r" / "events_1_r.zstd").exists()
     server = start({"spark.history.fs.logDirectory": tmp_path.as_uri()}, {})
     try:
-        assert [one["name"] for one in applications(server)] == ["a real run"]
+        assert [one["name"] for one in applications(server)] == ["main.py"]
     finally:
         server.process.stop()
