@@ -58,17 +58,18 @@ _EDGES = tuple(
     f"spark/test_{name}.py"
     for name in (
         *("formats", "formats_landed", "protobuf_by_google", "traffic_decoded"),
-        *("outward", "sink_jdbc", "sink_jdbc_tls", "sink_kafka", "sink_opensearch", "sink_parquet"),
+        *("outward", "sink_opensearch", "sink_parquet"),
         *("sink_services", "sink_times"),
     )
 )
-"""Payload formats, and sinks beside the lake: a session of its own costs less than the wait for one lane."""
+"""Payload formats, and most sinks beside the lake: a session of its own costs less than the wait for one lane."""
 
 _LATE = tuple(
     f"spark/test_{name}.py"
     for name in (
         *("land", "manifests", "marks", "metrics", "opening", "operations", "read_once", "redact", "refill"),
-        *("retention", "route", "routed_direct", "script", "state", "supervise", "supervise_lease", "upkeep"),
+        *("retention", "route", "routed_direct", "script", "sink_jdbc", "sink_jdbc_tls"),
+        *("state", "supervise", "supervise_lease", "upkeep"),
     )
 )
 """The second half of the core, in a session of its own: the lanes end together, and a heap of one session holds it."""
@@ -77,17 +78,8 @@ _HOSTILE = tuple(
     f"spark/test_{name}.py"
     for name in (
         *("bare_python", "exponents", "kafka_limits", "kafka_login", "kafka_secured", "kafka_times"),
-        *(
-            "kinesis_land",
-            "kinesis_trimmed",
-            "latest",
-            "origins",
-            "partitions",
-            "redaction",
-            "refused",
-            "replay",
-        ),
-        "state_times",
+        *("kinesis_land", "kinesis_trimmed", "latest", "origins", "partitions", "redaction", "refused"),
+        *("replay", "sink_kafka", "state_times"),
     )
 )
 """What the world outside does to a job; many start a program or a broker of their own."""

@@ -219,6 +219,7 @@ def test_executors_in_processes_of_their_own_sign_in_too(place: Place, tmp_path:
     assert not list(tmp_path.glob("kafka-*"))  # the driver's copy
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_password_that_is_refused_ends_the_start_with_a_message_of_one_line(
     place: Place, tmp_path: Path

@@ -176,7 +176,8 @@ def _offset(path: Path) -> Any:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False])
 def test_a_batch_that_was_not_committed_comes_again_with_the_same_records(
     first: bool, stream: Callable[..., Reading]
 ) -> None:
@@ -211,6 +212,7 @@ def test_throttled_reads_are_tried_again(kinesis: Kinesalite, stream: Callable[.
     assert kinesis.refused() > 0
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_what_is_gone_when_a_batch_comes_again_ends_the_query(
     kinesis: Kinesalite, stream: Callable[..., Reading]

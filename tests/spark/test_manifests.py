@@ -98,6 +98,7 @@ def test_a_checkpoint_of_before_there_were_manifests_is_adopted(aggregate: Pipel
     assert held(aggregate).query == "derive-flights"
 
 
+@pytest.mark.slow
 def test_other_numbers_of_partitions_are_told_and_borne(aggregate: Pipeline) -> None:
     aggregate.derive()
     aggregate.spark.conf.set("spark.sql.shuffle.partitions", "3")

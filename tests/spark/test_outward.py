@@ -133,6 +133,7 @@ def test_a_derive_query_into_a_service_keeps_what_it_refuses(
     assert len(letter["_bytes"]) > 410_000
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_results_of_a_later_batch_and_of_a_later_checkpoint_win(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str

@@ -214,6 +214,7 @@ def test_offsets_are_those_of_all_legs(pipe: Pipeline) -> None:
     assert second.start == first.end
 
 
+@pytest.mark.slow
 def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_path: Path) -> None:
     pipe.batch(0, [record("gates", "gates", 0, b"\xff"), record("web", "web.clicks", 0, b"\xff")], 1, web(1))
     fixed = tmp_path / "fixed.jsonl"
