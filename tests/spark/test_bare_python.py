@@ -19,7 +19,8 @@ import pytest
 
 from millrace.infra.assets import libraries as carried_libraries
 from millrace.infra.assets import write_archive
-from millrace.sandbox import jars, kafka
+from millrace.sandbox import jars
+from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import PORTION, Job
 from tests.faults.services import moto
 
@@ -114,54 +115,53 @@ def test_every_module_and_the_lease_need_pyspark_alone(
 
 @pytest.mark.slow
 def test_a_job_lands_records_on_pyspark_alone(
-    python: Path, environ: dict[str, str], tmp_path: Path, spark: Any
+    python: Path, environ: dict[str, str], tmp_path: Path, spark: Any, broker: Kafka
 ) -> None:
-    with kafka.running() as broker:
-        job = Landing(spark, broker, tmp_path, 0, "land")
-        job.send()
-        document = tmp_path / "launch.json"
-        document.write_text(json.dumps({"version": 1, "name": "bare", "settings": job.document()}))
-        entry = shutil.copy(ROOT / "etl" / "main.py", tmp_path / "entry.py")
-        brought = [jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")]
-        brought += jars.files("kafka-client")
-        conf = {
-            "spark.jars": ",".join(map(str, brought)),
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.session.timeZone": "UTC",
-            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-            "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-            "spark.sql.catalog.lake.type": "hadoop",
-            "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
-            "spark.sql.catalog.lake.cache-enabled": "false",
-        }
-        options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
-        stderr = os.open(tmp_path / "stderr", os.O_WRONLY | os.O_CREAT)
-        running = subprocess.Popen(
-            [str(python), entry, "--launch-document", str(document)],
-            env={**environ, "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"},
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            text=True,
-        )
-        try:
-            assert running.stdout is not None
-            batch: dict[str, Any] = {}
-            for line in running.stdout:
-                told = json.loads(line) if line.startswith("{") else {}
-                if told.get("event") == "batch":
-                    batch = told
-                    break
-            assert batch, (tmp_path / "stderr").read_text()
-            assert batch["read"] == batch["landed"] == PORTION
-            running.send_signal(signal.SIGTERM)
-            assert running.wait(120) == 0
-        finally:
-            running.kill()
-            running.wait()
-            running.stdout.close()
-            os.close(stderr)
+    job = Landing(spark, broker, tmp_path, 0, "land")
+    job.send()
+    document = tmp_path / "launch.json"
+    document.write_text(json.dumps({"version": 1, "name": "bare", "settings": job.document()}))
+    entry = shutil.copy(ROOT / "etl" / "main.py", tmp_path / "entry.py")
+    brought = [jar for jar in jars.files("sandbox") if jar.name.startswith("iceberg-")]
+    brought += jars.files("kafka-client")
+    conf = {
+        "spark.jars": ",".join(map(str, brought)),
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(tmp_path / "warehouse"),
+        "spark.sql.catalog.lake.cache-enabled": "false",
+    }
+    options = " ".join(f"--conf {name}={value}" for name, value in conf.items())
+    stderr = os.open(tmp_path / "stderr", os.O_WRONLY | os.O_CREAT)
+    running = subprocess.Popen(
+        [str(python), entry, "--launch-document", str(document)],
+        env={**environ, "PYSPARK_SUBMIT_ARGS": f"{options} pyspark-shell"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+    )
+    try:
+        assert running.stdout is not None
+        batch: dict[str, Any] = {}
+        for line in running.stdout:
+            told = json.loads(line) if line.startswith("{") else {}
+            if told.get("event") == "batch":
+                batch = told
+                break
+        assert batch, (tmp_path / "stderr").read_text()
+        assert batch["read"] == batch["landed"] == PORTION
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(120) == 0
+    finally:
+        running.kill()
+        running.wait()
+        running.stdout.close()
+        os.close(stderr)

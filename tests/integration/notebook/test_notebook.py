@@ -28,7 +28,7 @@ SparkSession.builder.getOrCreate().sql("SELECT 'landed before' AS carrier").writ
 
 
 def test_the_cells_show_a_sample_of_the_real_topic(tmp_path: Path) -> None:
-    with kafka.running() as broker:
+    with kafka.running(name="kafka-notebook") as broker:
         broker.create_topic("flights", 2)
         send(broker.bootstrap)
         file = tmp_path / "flights.ipynb"
