@@ -111,7 +111,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
         assembly = HOME / f"of-{job}"
         synthesise(scene.project, assembly)
         scene.cdk_deploy(assembly, places[job].names.stack(f"job-{job}"))
-    scene.engines.glue_document = lambda: current(places["on-glue"], "on-glue").document_url
+    scene.engines.glue_document = lambda _: current(places["on-glue"], "on-glue").document_url
     keep(scene.shop.sandbox)
     ran(places, here, "start", scene)
     for number in range(1, times + 1):

@@ -26,8 +26,8 @@ class RealRuns(Engines):
     jobs: dict[str, Job] = field(default_factory=dict)
     applications: dict[str, str] = field(default_factory=dict)
     """Of each run on EMR Serverless."""
-    glue_document: Callable[[], str] | None = None
-    """Where the launch document of the one Glue job lies, as its definition names it."""
+    glue_document: Callable[[str], str] | None = None
+    """Where the launch document of a Glue job lies, by the job's name."""
 
     def submit(self, run: str, url: str, name: str) -> None:
         """Start what a run stands for."""
@@ -40,7 +40,9 @@ class RealRuns(Engines):
         answer = super().glue(action, given)
         if action == "StartJobRun":
             assert self.glue_document is not None, "nobody said where its launch document is"
-            self.submit(answer["JobRunId"], self.glue_document(), f"played-{answer['JobRunId']}")
+            self.submit(
+                answer["JobRunId"], self.glue_document(str(given["JobName"])), f"played-{answer['JobRunId']}"
+            )
         if action == "BatchStopJobRun":
             for run in given["JobRunIds"]:
                 self.jobs[run].process.signal_group(signal.SIGTERM)

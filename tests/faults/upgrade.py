@@ -156,7 +156,7 @@ def opened(seed: int, environment: str = ENVIRONMENT) -> Iterator[Scene]:
         shop = Shop(sandbox, kinesis, random.Random(seed))
         ending.callback(shop.end)
         aws = Aws(sandbox.names, stack.client)
-        engines.glue_document = lambda: current(aws, JOB).document_url
+        engines.glue_document = lambda _: current(aws, JOB).document_url
         yield Scene(shop, engines, aws, stack, HOME / "project")
 
 

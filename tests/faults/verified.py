@@ -75,16 +75,15 @@ class Played(RealRuns):
         if action == "GetTable":
             return {"Table": _table(str(given["DatabaseName"]), str(given["Name"]))}
         answer = super().glue(action, given)
-        if action == "StartJobRun":
-            # Glue's jobs are named after the environment and the job; their stacks, too.
-            prefix, _, job = str(given["JobName"]).rpartition("-")
-            cloudformation = self._client("cloudformation")
-            url = outputs(cloudformation, f"{prefix}-job-{job}")["LaunchDocument"]
-            self.submit(answer["JobRunId"], url, f"verified-{answer['JobRunId']}")
         if action == "BatchStopJobRun":
             for run in given["JobRunIds"]:
                 self.jobs[run].process.signal_group(signal.SIGKILL)  # it waits for nothing
         return answer
+
+    def launch_document(self, job: str) -> str:
+        """Where that of a Glue job lies: it is named after the environment and the job, and so is its stack."""
+        prefix, _, name = job.rpartition("-")
+        return outputs(self._client("cloudformation"), f"{prefix}-job-{name}")["LaunchDocument"]
 
     # ---- EMR Serverless ----
 
@@ -135,6 +134,7 @@ def _table(database: str, name: str) -> dict[str, Any]:
 def played() -> Iterator[Played]:
     """LocalStack with both engines, bootstrapped for CDK; ends all runs at last."""
     engines = Played()
+    engines.glue_document = engines.launch_document
 
     def events(stop: threading.Event) -> None:
         while not stop.wait(POLL_SECONDS):
