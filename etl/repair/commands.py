@@ -117,7 +117,10 @@ def _refused(
         )
     letters = Table.of(job.catalog, query.dead_letters)
     if not letters.exists(spark):
-        raise StartError(f"--replay {query.name}: there is no table {letters}: nothing was refused")
+        raise StartError(
+            f"--replay {query.name}: its sink has refused no row yet, so there is nothing to send again "
+            f"(no table {letters})"
+        )
     tables.check(spark, letters, LETTER)
     landing = source_table(spark, job, query.name, query.source_table)
     compose = composition(spark, job, query.name, query, report)

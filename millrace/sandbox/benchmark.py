@@ -94,7 +94,9 @@ def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) 
             if sent % 1000 == 0:
                 producer.poll(0)
     if left := producer.flush(_FLUSH_SECONDS):
-        raise SandboxError(f"{left:,} of {sent:,} records did not reach the broker in {_FLUSH_SECONDS} s")
+        raise SandboxError(
+            f"{left:,} of {sent:,} records did not reach the broker in {_FLUSH_SECONDS} s; see kafka.log, or send fewer"
+        )
     return sent
 
 

@@ -116,7 +116,7 @@ class Shape:
         long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c]
         if long:
             raise StartError(
-                f"PostgreSQL table {name}: a column's name is too long or holds $: {', '.join(long)}"
+                f"PostgreSQL table {name}: a column's name is too long or holds $: {', '.join(long)}; a name has at most {LONGEST_NAME} bytes"
             )
         identity = ("_source", "_id") if "_source" in columns else ("_id",)
         return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
