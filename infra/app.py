@@ -33,7 +33,7 @@ def synthesise(app: App) -> int:
     """
     root = find_root()
     try:
-        environment = load(requested(app), root=root)
+        environment = load(requested_environment(app), root=root)
         names, numbers = Names(environment, account(environment)), plan(environment)
         build(app, names=names, plan=numbers, root=root)
         if needs_private_image(environment, numbers.network):
@@ -56,7 +56,7 @@ def synthesise(app: App) -> int:
     return 0
 
 
-def requested(app: App) -> str:
+def requested_environment(app: App) -> str:
     """Return the environment that was asked for.
 
     Raises

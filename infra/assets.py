@@ -116,7 +116,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
         jar
         for group, why in wanted.items()
         if group not in job.ships
-        for jar in locked_jars(root, jar_set(group, job.line), why)
+        for jar in locked_jars(root, jar_set(group, job.spark_line), why)
     ]
     return tuple(sorted(found, key=lambda jar: jar.name))
 

@@ -16,7 +16,7 @@ from millrace.config.grants import Grant
 from . import read_permissions as read
 from . import run_permissions as run
 from .command_scope import Scope
-from .policies import shared_out
+from .policies import split_into_policies
 
 _Part = Callable[[Scope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.state_machines,)
@@ -46,7 +46,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
     "split": (read.kafka,),
     "schema": (read.catalog,),
     "history": (read.event_logs,),
-    "cost": (read.bill,),
+    "cost": (read.cost_explorer_permissions,),
 }
 
 ROLES: dict[str, tuple[str, ...]] = {
@@ -96,5 +96,5 @@ def policies(scope: Scope, role: str) -> list[dict[str, Any]]:
     parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
     # The same statement, such as that of a key, may be a part of several.
     found = {json.dumps(statement(grant)): grant for part in parts for grant in part(scope)}
-    shared = shared_out(list(found.values()), _length)
+    shared = split_into_policies(list(found.values()), _length)
     return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]

@@ -67,7 +67,7 @@ class Scope:
             pattern = pattern.replace(f"${{{key}}}", value)
         return pattern
 
-    def ours(self) -> dict[str, Any]:
+    def only_own_resources(self) -> dict[str, Any]:
         """Hold a statement to what bears the environment's tags (``infra/stacks/base.py``)."""
         environment = self.names.environment
         return {
@@ -77,7 +77,7 @@ class Scope:
             }
         }
 
-    def via(self, service: str) -> dict[str, Any]:
+    def only_via_service(self, service: str) -> dict[str, Any]:
         """Hold a key to its use through one service."""
         region = self.names.environment.region
         # No document says which of the two it is in China.
@@ -87,10 +87,10 @@ class Scope:
     def key(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
         """Use the key of a class of data through a service: the company's own key, else the one with our tags."""
         given = getattr(self.names.environment.storage.keys, data_class)
-        via = self.via(service)
+        via = self.only_via_service(service)
         if given is not None:
             return [allow(f"{sid}Given", actions, [given], via)]
-        both = {"StringEquals": {**via["StringEquals"], **self.ours()["StringEquals"]}}
+        both = {"StringEquals": {**via["StringEquals"], **self.only_own_resources()["StringEquals"]}}
         return [allow(sid, actions, [self.arn("kms", "key/*")], both, why=TAGGED)]
 
     def s3_keys(self, verb: str, actions: list[str], data_class: str) -> list[Grant]:

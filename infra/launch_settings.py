@@ -34,7 +34,7 @@ from millrace.config.queries import (
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
-from millrace.config.table_writers import kept_by, readers
+from millrace.config.table_writers import maintained_tables, readers
 from millrace.sizing.files import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import a_second
@@ -98,7 +98,7 @@ def _upkeep(environment: Environment, job: str, names: Names) -> dict[str, Any] 
                     f"{names.checkpoints(reader)}/{query}" for reader, query in readers(environment, table)
                 ],
             }
-            for table in kept_by(environment, job)
+            for table in maintained_tables(environment, job)
         ],
     }
 

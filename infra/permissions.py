@@ -13,7 +13,7 @@ from millrace.config.names import Names
 from millrace.config.platform import ExistingTable
 from millrace.config.queries import DeriveQuery, StreamQuery, written
 from millrace.config.regions import domain
-from millrace.config.table_writers import kept_by, readers
+from millrace.config.table_writers import maintained_tables, readers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.model import JobPlan
 
@@ -91,7 +91,7 @@ class JobPermissions:
     def read_tables(self) -> tuple[str, ...]:
         """Tables that the job reads without writing them: references, and other jobs' landing tables.
 
-        Those of somebody else's databases are in :attr:`given_tables`.
+        Those of somebody else's databases are in :attr:`existing_tables_read`.
         """
         found: list[str] = []
         for query in self.names.environment.jobs[self.plan.name].queries.values():
@@ -104,7 +104,7 @@ class JobPermissions:
         return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
 
     @property
-    def given_tables(self) -> tuple[ExistingTable, ...]:
+    def existing_tables_read(self) -> tuple[ExistingTable, ...]:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
         queries = self.names.environment.jobs[self.plan.name].queries.values()
@@ -137,7 +137,7 @@ class JobPermissions:
             found.append(allow("ReadTables", ["glue:GetTable"], [*catalog, *tables(self.read_tables)]))
         given = [
             arn
-            for table in self.given_tables
+            for table in self.existing_tables_read
             for arn in (
                 self.names.arn("glue", f"database/{table.database}"),
                 self.names.arn("glue", f"table/{table.database}/{table.table}"),
@@ -187,7 +187,7 @@ class JobPermissions:
             return []
         others = dict.fromkeys(
             f"{reader}/{query}"
-            for table in kept_by(environment, job)
+            for table in maintained_tables(environment, job)
             for reader, query in readers(environment, table)
             if reader != job
         )
@@ -204,7 +204,7 @@ class JobPermissions:
         ]
 
     def _given_files(self) -> list[Grant]:
-        places = [table.location.removeprefix("s3://").rstrip("/") for table in self.given_tables]
+        places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
         files = [f"arn:{self.names.partition}:s3:::{place}/*" for place in places]
         found = [] if not files else [allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES)]
         buckets: dict[str, list[str]] = {}
@@ -236,13 +236,13 @@ class JobPermissions:
                 )
             )
         read = sources(environment, environment.jobs[self.plan.name]).values()
-        if self.keys.streams is not None and any(stream.made for stream in read):
+        if self.keys.streams is not None and any(stream.is_created for stream in read):
             found.append(allow("DecryptStreams", ["kms:Decrypt"], [self.keys.streams]))
         given = [stream.given_key for stream in read if stream.given_key is not None]
-        given += [table.key for table in self.given_tables if table.key is not None]
+        given += [table.key for table in self.existing_tables_read if table.key is not None]
         if given:
             found.append(allow("DecryptGiven", ["kms:Decrypt"], list(dict.fromkeys(given))))
-        for service in dict.fromkeys(stream.unknown_key_through for stream in read):
+        for service in dict.fromkeys(stream.service_of_unknown_key for stream in read):
             if service is None:
                 continue
             found.append(

@@ -31,7 +31,7 @@ _FRAME = len('{"Version":"2012-10-17","Statement":[]}')
 Size = Callable[[Grant], int]
 
 
-def shared_out(grants: Sequence[Grant], size: Size) -> list[list[Grant]]:
+def split_into_policies(grants: Sequence[Grant], size: Size) -> list[list[Grant]]:
     """Share statements out over policies beside a role, none above its limit.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millrace.config.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
 from millrace.config.model import ExternalCluster
-from millrace.config.sources.kafka import READS_TOPIC, inside
+from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
 from .command_scope import Scope
 from .constructs.log_flattener import FLAT_PREFIX
@@ -86,12 +86,17 @@ def streams(scope: Scope) -> list[Grant]:
             list(dict.fromkeys(arns.values())),
         )
     ]
-    if any(found[name].made for name in arns):
+    if any(found[name].is_created for name in arns):
         grants += scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams")
     given = [key for name in arns if (key := found[name].given_key) is not None]
     if given:
         grants.append(
-            allow("DecryptGivenStreams", ["kms:Decrypt"], list(dict.fromkeys(given)), scope.via("kinesis"))
+            allow(
+                "DecryptGivenStreams",
+                ["kms:Decrypt"],
+                list(dict.fromkeys(given)),
+                scope.only_via_service("kinesis"),
+            )
         )
     return grants
 
@@ -115,7 +120,7 @@ def kafka(scope: Scope) -> list[Grant]:
     if not places:
         return found
     read = [names.stream_arn(name) for name, cluster in topics.items() if cluster in places]
-    groups = [inside(names, cluster, "group", _AUDIT_GROUP) for cluster in places]
+    groups = [arn_within_cluster(names, cluster, "group", _AUDIT_GROUP) for cluster in places]
     return [
         *found,
         allow("ConnectClusters", ["kafka-cluster:Connect"], list(places.values()), why=REMADE),
@@ -137,7 +142,7 @@ def event_logs(scope: Scope) -> list[Grant]:
     ]
 
 
-def bill(scope: Scope) -> list[Grant]:
+def cost_explorer_permissions(scope: Scope) -> list[Grant]:
     """Ask Cost Explorer for what carries the environment's tags."""
     view = f"arn:{scope.names.partition}:billing::{scope.names.account}:billingview/primary"
     return [

@@ -29,6 +29,6 @@ def removal_policy(environment: Environment, *, disposable: bool) -> RemovalPoli
     return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
 
-def may_go(environment: Environment, *kinds: str) -> bool:
+def is_disposable(environment: Environment, *kinds: str) -> bool:
     """Tell whether ``storage.disposable`` marks all of these."""
     return set(kinds) <= set(environment.storage.disposable)

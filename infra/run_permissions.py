@@ -78,7 +78,7 @@ def state_machines(scope: Scope) -> list[Grant]:
             "AskMachines",
             ["states:StartExecution"],
             [scope.arn("states", "stateMachine:*")],
-            scope.ours(),
+            scope.only_own_resources(),
             why=TAGGED,
         ),
         # Executions have the tags of their machine (Step Functions developer guide, "Creating tag-based IAM policies").
@@ -86,7 +86,7 @@ def state_machines(scope: Scope) -> list[Grant]:
             "FollowMachines",
             ["states:DescribeExecution", "states:GetExecutionHistory"],
             [scope.arn("states", "execution:*:*")],
-            scope.ours(),
+            scope.only_own_resources(),
             why=TAGGED,
         ),
         # Developer guide, "Data at rest encryption": who starts or reads an encrypted machine needs its key.
@@ -101,7 +101,7 @@ def runs(scope: Scope) -> list[Grant]:
             "ReadMachines",
             ["states:DescribeStateMachine"],
             [scope.arn("states", "stateMachine:*")],
-            scope.ours(),
+            scope.only_own_resources(),
             why=TAGGED,
         )
     ]

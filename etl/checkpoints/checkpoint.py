@@ -36,12 +36,12 @@ class Checkpoint:
     def batch(self, spark: SparkSession, number: int) -> BatchId | None:
         """The batch by which commits name it; None where the checkpoint has no id."""
         try:
-            run, _ = self.made(spark)
+            run, _ = self.id_and_creation_time(spark)
         except FileNotFoundError:
             return None
         return BatchId(run, number)
 
-    def made(self, spark: SparkSession) -> tuple[str, int]:
+    def id_and_creation_time(self, spark: SparkSession) -> tuple[str, int]:
         """Its id, which a reset checkpoint does not have again, and when it was made, in whole seconds since 1970.
 
         Raises
@@ -101,7 +101,7 @@ class Checkpoint:
             self._last[batch] = entry
         return self._last[batch]
 
-    def beginning(self, source: int) -> str:
+    def initial_snapshot_file(self, source: int) -> str:
         """URL of the file in which Iceberg's source keeps where it begins, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
@@ -130,7 +130,7 @@ class Checkpoint:
             return list(
                 zip(_decoded(read_text(spark, f"{self.location}/offsets/{batch - 1}")), ends, strict=True)
             )
-        begins = {n: json.loads(read_text(spark, self.beginning(n))) for n in set(sources)}
+        begins = {n: json.loads(read_text(spark, self.initial_snapshot_file(n))) for n in set(sources)}
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
     def planned(self, spark: SparkSession) -> int | None:

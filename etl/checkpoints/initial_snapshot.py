@@ -23,12 +23,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..record import hadoop
-from ..record.errors import LossError, ReopenError, StartError
+from ..record.errors import LossError, RestartQueryError, StartError
 from ..record.query import Query
 from .checkpoint import Checkpoint
 
 
-def beginning(metadata: Any, most: int | None = None) -> Any:
+def newest_complete_snapshot(metadata: Any, most: int | None = None) -> Any:
     """The newest state of a table that a stream can begin at with all its files.
 
     Parameters
@@ -71,7 +71,7 @@ def _files(metadata: Any, snapshot: Any) -> int:
     return sum(int(m.addedFilesCount()) + int(m.existingFilesCount()) for m in lists)
 
 
-def begin_with_everything(
+def start_with_all_files(
     spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint, name: str
 ) -> tuple[str, ...]:
     """Make a derive query's first start read all that its tables hold, though their history was expired.
@@ -98,8 +98,8 @@ def begin_with_everything(
     jvm: Any = spark._jvm
     begun = checkpoint.begun(spark)
     from_all = []
-    for number, table in {each.source: each.table for each in streamed(rows)}.items():
-        url = checkpoint.beginning(number)
+    for number, table in {each.source: each.table for each in table_streams(rows)}.items():
+        url = checkpoint.initial_snapshot_file(number)
         # Iceberg reads it at every start, and needs it until the first batch is committed.
         if begun and _is_there(spark, url):
             continue
@@ -116,7 +116,7 @@ def begin_with_everything(
             )
         # The oldest state is where Iceberg would begin too. Said here, one that is forgotten before the first
         # batch is an error, and not another beginning.
-        first = oldest if whole or begun else beginning(metadata)
+        first = oldest if whole or begun else newest_complete_snapshot(metadata)
         if first is None:
             catalog, _, rest = table.partition(".")
             raise StartError(
@@ -137,7 +137,7 @@ def begin_with_everything(
     return tuple(from_all)
 
 
-def kept_whole(query: Query, checkpoint: Checkpoint) -> Query:
+def with_whole_first_snapshot(query: Query, checkpoint: Checkpoint) -> Query:
     """See to it that a derive query reads all of the state that it begins at.
 
     Parameters
@@ -145,11 +145,11 @@ def kept_whole(query: Query, checkpoint: Checkpoint) -> Query:
     query
         Built, and not started: a batch that it has planned and not committed is looked at now.
     """
-    spark, readings = query.rows.sparkSession, streamed(query.rows)
-    cut(spark, checkpoint, readings)
+    spark, readings = query.rows.sparkSession, table_streams(query.rows)
+    end_batch_at_first_snapshot(spark, checkpoint, readings)
 
     def reopen() -> DataFrame:
-        cut(spark, checkpoint, readings)
+        end_batch_at_first_snapshot(spark, checkpoint, readings)
         return query.rows
 
     return replace(query, handle=_Whole(query.handle, checkpoint, readings), reopen=reopen)
@@ -161,7 +161,7 @@ class _Whole:
 
     handle: Callable[[DataFrame, int], None]
     checkpoint: Checkpoint
-    readings: tuple[Reading, ...]
+    readings: tuple[TableStream, ...]
     _passed: bool = field(default=False, repr=False)
     _sent_back: int | None = field(default=None, repr=False)
     """The batch that was last to be cut."""
@@ -195,17 +195,19 @@ class _Whole:
                         "`millrace checkpoint reset` lets the query start from the beginning"
                     )
                 self._sent_back = batch_id
-                raise ReopenError(
+                raise RestartQueryError(
                     f"batch {batch_id} continues from snapshot {start['snapshot_id']} of {table}, which is to be read "
                     "as a whole first"
                 )
         return first
 
 
-def cut(spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[Reading]) -> None:
+def end_batch_at_first_snapshot(
+    spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[TableStream]
+) -> None:
     """Let a batch that is planned and not committed end where the state ends that the query begins at.
 
-    Nothing of the batch was read: :func:`kept_whole` sees it first. Where it ends is one line of Spark's log, which is
+    Nothing of the batch was read: :func:`with_whole_first_snapshot` sees it first. Where it ends is one line of Spark's log, which is
     read again by the next start.
 
     Parameters
@@ -235,7 +237,7 @@ def cut(spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[Reading]
 
 
 def _of_first(
-    spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[Reading], batch_id: int
+    spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[TableStream], batch_id: int
 ) -> list[tuple[int, str, Any, Any]]:
     """Lines of Spark's log whose batch begins in the state that was begun at: number, table, start and end."""
     spans = checkpoint.spans(spark, batch_id, [each.source for each in readings])
@@ -254,7 +256,7 @@ def _is_there(spark: SparkSession, url: str) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     except OSError as error:
-        if hadoop.spoiled(error):
+        if hadoop.is_corrupt(error):
             return False
         raise
 
@@ -265,7 +267,7 @@ def _load(spark: SparkSession, table: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TableStream:
     """A place in a plan at which a table is streamed in; Spark's log of offsets has a line for each, in their order.
 
     Attributes
@@ -281,7 +283,7 @@ class Reading:
     source: int
 
 
-def streamed(rows: DataFrame) -> tuple[Reading, ...]:
+def table_streams(rows: DataFrame) -> tuple[TableStream, ...]:
     """Where a plan streams from tables."""
     leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
     sources: list[Any] = []
@@ -293,5 +295,5 @@ def streamed(rows: DataFrame) -> tuple[Reading, ...]:
         if leaf not in sources:
             sources.append(leaf)
         name = re.sub(r"[^A-Za-z0-9_.]", "", str(leaf.table().name()))
-        found.append(Reading(name, sources.index(leaf)))
+        found.append(TableStream(name, sources.index(leaf)))
     return tuple(found)

@@ -249,12 +249,12 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
     return tuple(found)
 
 
-def refused(found: tuple[Change, ...]) -> tuple[Change, ...]:
+def incompatible_changes(found: tuple[Change, ...]) -> tuple[Change, ...]:
     """Those changes with which a checkpoint is not continued."""
     return tuple(change for change in found if change.why)
 
 
-def way_out(environment: str, job: str, query: str, found: tuple[Change, ...] = ()) -> str:
+def remedy(environment: str, job: str, query: str, found: tuple[Change, ...] = ()) -> str:
     """What a person can do about a checkpoint that cannot be continued, for these reasons."""
     first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in found) else ""
     return first + (
@@ -264,7 +264,7 @@ def way_out(environment: str, job: str, query: str, found: tuple[Change, ...] = 
     )
 
 
-def into(query: QuerySettings, stream: str) -> str:
+def sinks_of_stream(query: QuerySettings, stream: str) -> str:
     """Where the records of a stream go, by its logical name: kind and name of each sink."""
     ends = _ends(query).values()
     mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
@@ -336,8 +336,8 @@ def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]
     return tuple(
         Leg(
             leg[0].connector(job.engine, spark),
-            leg[0].place(job),
-            tuple(each.member for each in leg if each.member is not None),
+            leg[0].origin(job),
+            tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
         for leg in group_sources(query.sources)
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import Engine
-from ..launch.start_position import moment_of
+from ..launch.start_position import start_time
 from ..services.aws import domain
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Emr(Engine):
 
 
 def _start(start: str) -> str:
-    moment = moment_of(start)
+    moment = start_time(start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[start]
     return f"AT_TIMESTAMP {moment:%Y-%m-%dT%H:%M:%SZ}"

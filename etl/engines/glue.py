@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import Engine
-from ..launch.start_position import milliseconds, moment_of
+from ..launch.start_position import milliseconds, start_time
 from ..services.aws import domain, sts_endpoint
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Glue(GlueFamily):
 
 
 def _start(source: KinesisSource, shards: Sequence[str]) -> str:
-    moment = moment_of(source.start)
+    moment = start_time(source.start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start]
     # The family knows a moment in the form of a checkpoint only: for each shard.

@@ -40,7 +40,7 @@ from ..record.errors import StartError
 from . import avro_schemas, schemas
 from .decoding import arrow
 from .decoding import rows as shared
-from .decoding.decompress import STAGE, opened
+from .decoding.decompress import STAGE, with_decompressed
 from .decoding.exponents import decimals
 
 LONGEST_VALUE = 64 << 20
@@ -139,7 +139,7 @@ class AvroDecoder:
         limited = rows.withColumn("_limits", limits)
         if self._opens:
             packed = F.when(self._packed(), F.expr("substring(payload, 19)"))
-            limited = opened(limited, packed, self.open_up_to or 0, arrow=arrow.available())
+            limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
         record = F.col("_parsed.datum")
@@ -147,7 +147,7 @@ class AvroDecoder:
             # By the type's name: of it everything may be null, and a cast to fewer digits may make it so.
             record = record.cast(self.schema.simpleString())
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
-        return shared.judged(
+        return shared.decoded_or_dead_letter(
             held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"
         )
 

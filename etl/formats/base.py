@@ -26,7 +26,7 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True)
-class Around:
+class DecoderWrapper:
     """What stands around a decoder, and gives rows of its columns."""
 
     decoder: Decoder
@@ -42,7 +42,7 @@ Observe = Callable[[DataFrame, str], DataFrame]
 
 
 @runtime_checkable
-class Judging(Protocol):
+class PrecheckingDecoder(Protocol):
     """A decoder that knows which rows are bad before they have their columns."""
 
     def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
@@ -64,6 +64,6 @@ def decode_observed(decoder: Decoder, rows: DataFrame, observe: Observe) -> Data
     observe
         Is called once, with all of the rows. Their other columns are there, those of the schema may not be yet.
     """
-    if isinstance(decoder, Judging):
+    if isinstance(decoder, PrecheckingDecoder):
         return decoder.decode_observed(rows, observe)
     return observe(decoder.decode(rows), "_error")

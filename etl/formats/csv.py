@@ -83,11 +83,11 @@ class CsvDecoder:
         fine = F.coalesce(self._whole(record) & shared.valid_text(payload), F.lit(False))
         for _, absent in shared.required(self.schema, record.getField, record.isNotNull()):
             fine = fine & ~absent
-        finite = exponents.finite(self.schema, record)
+        finite = exponents.all_finite(self.schema, record)
         if finite is not None:
             fine = fine & finite
         held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record)))
-        return shared.judged(held, self.schema, "_record", "_verdict")
+        return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict")
 
     def _read(self, rows: DataFrame) -> DataFrame:
         """With ``_record``, the record and its two columns of ours; null where the parser must not be asked.
@@ -189,7 +189,7 @@ class CsvDecoder:
 
     def _infinite(self, record: Column, loose: Column) -> Column:
         """Fields with a number that is out of range; what is infinite and has no digit is what it says."""
-        asked = {f.name: exponents.finite(f.dataType, record[f.name]) for f in self.schema.fields}
+        asked = {f.name: exponents.all_finite(f.dataType, record[f.name]) for f in self.schema.fields}
         return F.concat_ws(
             ", ",
             *(

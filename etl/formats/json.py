@@ -139,7 +139,7 @@ class JsonDecoder:
 
         What is written in the second many times runs once, as Spark shares what is evaluated in any case; with the first it is
         short, and with the last the plan stays linear in the number of fields. Where arrays or maps hold a ``DOUBLE``, one more
-        is between them: see :func:`etl.formats.decoding.exponents.finite`.
+        is between them: see :func:`etl.formats.decoding.exponents.all_finite`.
         """
         raw = _parse(F.col(_TEXT), _times_as_text(nullable(self.schema)))
         # Asked of each value by itself: out of the record, each question would hold the whole of it, and the
@@ -148,8 +148,8 @@ class JsonDecoder:
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
         present = [~absent for _, absent in required(self.schema, values.__getitem__, F.lit(True))]
-        held = [f for f in self.schema if exponents.flat(f.dataType)]
-        fits = [ok for f in held if (ok := exponents.finite(f.dataType, values[f.name])) is not None]
+        held = [f for f in self.schema if exponents.is_flat(f.dataType)]
+        fits = [ok for f in held if (ok := exponents.all_finite(f.dataType, values[f.name])) is not None]
         fine = _all(*_whole(raw), *present, *read, *fits, valid_text(F.col("payload")))
         others = [F.col(name) for name in kept]
         judged = [
@@ -179,7 +179,7 @@ class JsonDecoder:
             F.col("exact.verdict.error").alias("_error"),
         ]
         to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT)]
-        nested = StructType([f for f in self.schema if not exponents.flat(f.dataType)])
+        nested = StructType([f for f in self.schema if not exponents.is_flat(f.dataType)])
         infinite = exponents.out_of_range(nested, F.col("quick"))
         if infinite is None:
             return to_parse, judged, taken_apart
@@ -189,7 +189,7 @@ class JsonDecoder:
 
     def _quick_text(self) -> Column:
         """What the quick way parses; null where that could take forever."""
-        suspected = exponents.suspected(_text(), self.schema)
+        suspected = exponents.may_have_large_exponent(_text(), self.schema)
         return _with_end() if suspected is None else F.when(~suspected, _with_end())
 
     def _letter(self, verdict: Column) -> Column:
@@ -199,11 +199,11 @@ class JsonDecoder:
 
     def _exact(self) -> Column:
         """``record`` and ``verdict`` of what the quick way could not take; each parse runs once."""
-        suspected = exponents.suspected(_text(), self.schema)
+        suspected = exponents.may_have_large_exponent(_text(), self.schema)
         if suspected is None:
             return _let(self._parses(), self._judge)
         fields = nullable(exponents.with_decimals(self.schema))
-        harmless = _parse(_with_end_after_all(exponents.replaced(_text())), fields)
+        harmless = _parse(_with_end_after_all(exponents.without_large_exponents(_text())), fields)
         return _let(F.when(suspected, harmless), lambda found: _let(self._parses(found), self._judge))
 
     def _parses(self, harmless: Column | None = None) -> Column:

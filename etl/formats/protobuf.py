@@ -129,7 +129,7 @@ class _Slot:
 
 
 @dataclass
-class Room:
+class ValueBudget:
     """For how many values there is room in what is made of a payload."""
 
     left: int = MOST_VALUES
@@ -147,7 +147,7 @@ class Room:
             raise protobuf_wire.WireError(f"more than {MOST_VALUES:,} values")
 
 
-def reader(message: Message, room: Room) -> Callable[[bytes], dict[str, Any]]:
+def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, Any]]:
     """Make the function that reads a message.
 
     Parameters
@@ -315,7 +315,7 @@ class ProtobufDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
-        return arrow.decode(rows, self.schema, partial(reading, self.message), by_arrow=self.arrow)
+        return arrow.decode(rows, self.schema, partial(decode_function, self.message), by_arrow=self.arrow)
 
 
 @dataclass(frozen=True)
@@ -323,7 +323,7 @@ class _Reading:
     """Decodes payloads one by one."""
 
     read: Callable[[bytes], dict[str, Any]]
-    room: Room
+    room: ValueBudget
 
     @property
     def values(self) -> int:
@@ -342,9 +342,9 @@ class _Reading:
             return None, "schema", str(error)
 
 
-def reading(message: Message) -> arrow.Decode:
+def decode_function(message: Message) -> arrow.Decode:
     """Make the function of one payload where it runs: what travels is the message's description."""
-    room = Room()
+    room = ValueBudget()
     return _Reading(reader(message, room), room)
 
 

@@ -50,4 +50,4 @@ class TextDecoder:
         )
         record = F.struct(payload.cast("string").alias(field.name))
         held = rows.withColumns({"_record": record, "_verdict": verdict})
-        return shared.judged(held, self.schema, "_record", "_verdict")
+        return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict")

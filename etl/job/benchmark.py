@@ -153,8 +153,8 @@ class Benchmark:
             "version": VERSION,
             "job": self.job.job,
             "engine": self.job.engine.kind,
-            "begun_at": batch_accounts.text(begun),
-            "ended_at": batch_accounts.text(batch_accounts.now()),
+            "begun_at": batch_accounts.iso_text(begun),
+            "ended_at": batch_accounts.iso_text(batch_accounts.now()),
             **machine(self.spark),
             "runs": measured,
         }

@@ -18,13 +18,13 @@ from ..checkpoints.manifest import Change, Manifest, ManifestError
 from ..checkpoints.stateful_operators import stateful
 from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ..launch.start_position import moment_of
+from ..launch.start_position import start_time
 from ..record import hadoop
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..record.query import Query
 from ..sources import identity_check
-from ..sources.identity_check import Origins
+from ..sources.identity_check import StreamIdentities
 from .lease import FOLDER
 
 
@@ -47,12 +47,12 @@ class Manifests:
         binds: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._spark, self._job, self._report, self._binds = spark, job, report, binds
-        self._origins: dict[str, Origins] = {}
+        self._origins: dict[str, StreamIdentities] = {}
         self._folder = f"{job.checkpoints}/{FOLDER}"
         self._old: dict[str, Manifest | None] = {}
         self._new: dict[str, Manifest] = {}
 
-    def checked(self) -> JobSettings:
+    def check_all(self) -> JobSettings:
         """Hold every query against the checkpoint that it would continue from, before anything is read.
 
         Returns
@@ -79,7 +79,7 @@ class Manifests:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def kept(self, query: Query) -> Query:
+    def with_manifest(self, query: Query) -> Query:
         """Hold what a built query keeps in its state against its checkpoint, and see to its manifest.
 
         A checkpoint without a manifest gets one now; another version's is replaced after the first batch of this one, so
@@ -93,8 +93,8 @@ class Manifests:
         origin = self._origins.get(query.name)
         if origin is not None:
             checks = (origin,) if query.check is None else (query.check, origin)
-            check = partial(identity_check.in_turn, *checks)
-            handle = AroundFirst(query.handle, before=origin.before_first)
+            check = partial(identity_check.run_in_order, *checks)
+            handle = FirstBatchHandler(query.handle, before=origin.check_before_first_batch)
             query = dataclasses.replace(query, check=check, handle=handle)
         new = self._new[query.name]
         if new.state is not None:
@@ -112,7 +112,9 @@ class Manifests:
             new = dataclasses.replace(new, state=kept)
         if old == new:
             return query
-        return dataclasses.replace(query, handle=AroundFirst(query.handle, after=partial(self._write, new)))
+        return dataclasses.replace(
+            query, handle=FirstBatchHandler(query.handle, after=partial(self._write, new))
+        )
 
     def _check(self, query: QuerySettings, there: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
@@ -128,7 +130,7 @@ class Manifests:
             raise StartError(
                 f"query {query.name}: the checkpoint {location} has lost its file `metadata`: Spark would take it for "
                 "another query's, and sinks would take the batches that come again for new ones; put the file back, or "
-                + manifest.way_out(self._job.environment, self._job.job, query.name)
+                + manifest.remedy(self._job.environment, self._job.job, query.name)
             )
         self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
         found = () if old is None else manifest.changes(old, new)
@@ -146,17 +148,17 @@ class Manifests:
         url = f"{self._folder}/{query.name}.sources.json"
         found = identity_check.of(self._spark, self._job, query, self._binds, url, self._report, begun=begun)
         if found is not None:
-            found.at_start()
+            found.check_at_start()
             self._origins[query.name] = found
 
     def _refuse(self, query: str, found: tuple[Change, ...]) -> None:
-        wrong = manifest.refused(found)
+        wrong = manifest.incompatible_changes(found)
         if wrong:
             raise StartError(
                 f"query {query}: it cannot continue from the checkpoint {self._job.checkpoints}/{query}: "
                 + "; ".join(map(str, wrong))
                 + "; "
-                + manifest.way_out(self._job.environment, self._job.job, query, wrong)
+                + manifest.remedy(self._job.environment, self._job.job, query, wrong)
             )
 
     def _read(self, query: str) -> Manifest:
@@ -176,7 +178,7 @@ class Manifests:
         url = f"{self._folder}/{_start_file(query.name)}"
         try:
             at = str(json.loads(hadoop.read_text(self._spark, url))["start"])
-            moment = moment_of(at)
+            moment = start_time(at)
         except (KeyError, OSError, TypeError, ValueError) as error:
             again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
             raise StartError(f"query {query.name}: {url}: {error}; {again} writes the file again") from error
@@ -190,7 +192,7 @@ class Manifests:
         hadoop.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
 
 
-class AroundFirst:
+class FirstBatchHandler:
     """A handler that does something before its first batch, or after it."""
 
     def __init__(

@@ -20,7 +20,7 @@ from ..metrics.outputs import Console, open_monitor
 from ..metrics.spark import SparkMetrics
 from ..record import hadoop
 from ..record.batch_accounts import Reporter
-from ..record.errors import AccountsError, SinkError, StartError, UnansweredError
+from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from ..repair import backfill_landing, commands
 from . import benchmark, fence, lease, log_redaction, maintenance_schedule, run
 from .lease import Lease
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         that are not there, 2 for a job that must not start.
     """
     given = launch.parse_arguments(arguments)
-    spark = log_redaction.session()
+    spark = log_redaction.redacting_session()
     with ExitStack() as ending:
         try:
             document = _read(spark, given.document)
@@ -64,7 +64,8 @@ def main(arguments: Sequence[str]) -> int:
                 query.name: follower
                 for query in job.queries
                 for source in query.sources
-                if (follower := source.follower(spark, job, query.name, given.binds, report)) is not None
+                if (follower := source.commit_follower(spark, job, query.name, given.binds, report))
+                is not None
             }
             monitor = open_monitor(name, job, console, report, given.binds, region, others, followers)
             ending.callback(monitor.close)
@@ -111,13 +112,13 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
     elif given.benchmark is not None:
         schedule = benchmark.read_schedule(spark, given.benchmark)
         query = ", ".join(schedule.queries)
-        opened = partial(run.opened, spark, binds=given.binds, report=report)
+        opened = partial(run.open_query, spark, binds=given.binds, report=report)
         work = partial(benchmark.Benchmark(spark, job, opened, report), schedule)
     else:
         return None
     try:
         status = work()
-    except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, UnansweredError) as error:
+    except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, NoAnswerError) as error:
         report.failed(error, query=query)
         status = 1
     spark.stop()

@@ -205,7 +205,7 @@ class Lease:
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Call S3 at the start: wait while it is busy, and say it once where it refuses."""
-        return aws.asked_at_start(f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call())
+        return aws.ask_at_start(f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call())
 
     def _once(self, call: Callable[[], Any]) -> Any:
         """Call S3 and take no answer for None."""

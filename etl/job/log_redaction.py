@@ -20,18 +20,18 @@ OURS = {
 }
 
 
-def joined(asked: Mapping[str, str]) -> dict[str, str]:
+def redaction_settings(asked: Mapping[str, str]) -> dict[str, str]:
     """Return both patterns; one that is asked for is added to ours and never takes its place.
 
     Examples
     --------
-    >>> joined({"spark.sql.redaction.options.regex": "path"})["spark.sql.redaction.options.regex"]
+    >>> redaction_settings({"spark.sql.redaction.options.regex": "path"})["spark.sql.redaction.options.regex"]
     '(?i:url)|(?:path)'
     """
     return {name: f"{ours}|(?:{asked[name]})" if asked.get(name) else ours for name, ours in OURS.items()}
 
 
-def session() -> SparkSession:
+def redacting_session() -> SparkSession:
     """Return the job's session, which leaves out secrets from its first event on.
 
     Set here and not where the job is submitted: a pattern is full of marks that a shell on the way might read.
@@ -39,6 +39,6 @@ def session() -> SparkSession:
     SparkContext._ensure_initialized()  # the JVM, which knows what was submitted
     asked = dict(SparkConf().getAll())
     builder = SparkSession.builder
-    for name, pattern in joined(asked).items():
+    for name, pattern in redaction_settings(asked).items():
         builder = builder.config(name, pattern)
-    return jvm_name_cache.keep(builder.getOrCreate())
+    return jvm_name_cache.cache_jvm_names(builder.getOrCreate())

@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..launch.settings import JobSettings, LandSettings
-from ..maintenance.table_services import Compaction, Expiry, Orphans, Retention, TableTask
+from ..maintenance.table_services import Compaction, Expiry, OrphanFileRemoval, Retention, TableTask
 from ..record.batch_accounts import Reporter
 from ..record.errors import describe
 from ..record.tables import Table
@@ -97,5 +97,5 @@ def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
         table = Table.of(job.catalog, kept_up.table)
         found.append(Compaction(table, upkeep.file_bytes, report))
         found.append(Expiry(table, timedelta(seconds=upkeep.snapshots_kept_seconds), kept_up.readers, report))
-        found.append(Orphans(table, timedelta(seconds=upkeep.orphans_kept_seconds), report))
+        found.append(OrphanFileRemoval(table, timedelta(seconds=upkeep.orphans_kept_seconds), report))
     return tuple(found)

@@ -7,15 +7,23 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.initial_snapshot import begin_with_everything, kept_whole
+from ..checkpoints.initial_snapshot import start_with_all_files, with_whole_first_snapshot
 from ..formats.decoding import data_rules, routes
 from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
 from ..queries import derive
 from ..queries import open_sources as sources
-from ..queries.components import await_landing, composition, derived, lanes, prepared, source_table, written
+from ..queries.components import (
+    await_landing,
+    batch_transform_and_schema,
+    direct_routes,
+    enrich_then_transform,
+    open_derived_stream,
+    prepare_sink,
+    source_table,
+)
 from ..queries.derive import Deriver
-from ..queries.direct import Director
+from ..queries.direct import DirectBatchWriter
 from ..queries.land import Lander, table_schema
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
@@ -38,14 +46,14 @@ def build(
     """
     spark_settings.prepare(spark, job)
     kept = Manifests(spark, job, report, binds)
-    job = kept.checked()
+    job = kept.check_all()
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
     built = ((q, _query(spark, job, q, binds, report)) for q in order)
-    return tuple(kept.kept(_handled(query, job, q, binds, report)) for q, query in built)
+    return tuple(kept.with_manifest(_handled(query, job, q, binds, report)) for q, query in built)
 
 
-def opened(
+def open_query(
     spark: SparkSession,
     job: JobSettings,
     name: str,
@@ -77,7 +85,7 @@ def _handled(
 ) -> Query:
     """With what has to be done around its batches for the kinds of its sources."""
     for kind in dict.fromkeys(type(source) for source in settings.sources):
-        query = kind.handled(query, job, settings, binds, report)
+        query = kind.with_batch_handlers(query, job, settings, binds, report)
     return query
 
 
@@ -90,14 +98,14 @@ def _read(
 ) -> Query:
     decoder = routes.query_decoder(spark, query.routes)
     table = Table.of(job.catalog, query.table if isinstance(query, LandSettings) else query.dead_letters)
-    read = sources.opened(spark, job, query.name, query.sources, table, binds, query.repartition)
+    read = sources.open_sources(spark, job, query.name, query.sources, table, binds, query.repartition)
     tables.ensure(spark, table, table_schema(decoder.schema), report=report)
-    handler: Lander | Director
+    handler: Lander | DirectBatchWriter
     if isinstance(query, LandSettings):
         handler = Lander(query, decoder, IcebergSink(table), read.checkpoint, report, read.guard)
     else:
-        ends = lanes(spark, job, query, table, binds, report)
-        handler = Director(
+        ends = direct_routes(spark, job, query, table, binds, report)
+        handler = DirectBatchWriter(
             query.name,
             decoder,
             ends,
@@ -125,22 +133,22 @@ def _derive(
         await_landing(spark, job, query.name, table, report)
     landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
-    compose = composition(spark, job, query.name, query, report)
-    rows = derived(spark, job, query, compose, landing, most)
-    begun = begin_with_everything(spark, rows, checkpoint, query.name)
+    compose = enrich_then_transform(spark, job, query.name, query, report)
+    rows = open_derived_stream(spark, job, query, compose, landing, most)
+    begun = start_with_all_files(spark, rows, checkpoint, query.name)
     for name in begun:
         report.emit(
             "begun_with_everything",
             query=query.name,
             table=name,
-            at=batch_accounts.text(batch_accounts.now()),
+            at=batch_accounts.iso_text(batch_accounts.now()),
         )
     if (query.state is not None or query.latest_by) and begun:
         # Files come in no order: of two batches the second might hold the earlier record of a key, and rows that a
         # watermark, which the first one moved on, leaves out.
-        rows = derived(spark, job, query, compose, landing, None)
-    compose, schema = written(spark, query, compose, rows, landing)
-    sink = prepared(spark, job, query.sink, schema, binds, report, query.key)
+        rows = open_derived_stream(spark, job, query, compose, landing, None)
+    compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
+    sink = prepare_sink(spark, job, query.sink, schema, binds, report, query.key)
     letters = None
     if query.dead_letters is not None:
         letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)
@@ -154,4 +162,4 @@ def _derive(
         query.trigger_seconds,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
     )
-    return kept_whole(built, checkpoint)
+    return with_whole_first_snapshot(built, checkpoint)

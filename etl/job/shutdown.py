@@ -68,7 +68,7 @@ def remove_hook(spark: SparkSession, hook: Any) -> None:
         return
 
 
-def keep_pools(spark: SparkSession) -> int:
+def keep_thread_pools(spark: SparkSession) -> int:
     """Take away the hooks by which Iceberg's pools end as soon as a shutdown begins.
 
     An engine's SIGTERM begins the JVM's shutdown, which waits for the current batch (:mod:`etl.job.supervise`). All hooks run

@@ -20,9 +20,9 @@ from ..record.batch_accounts import Reporter, in_background
 from ..record.errors import (
     LeaseLostError,
     LossError,
-    ReopenError,
+    NoAnswerError,
+    RestartQueryError,
     StartError,
-    UnansweredError,
     describe,
     is_interruption,
     whole_text,
@@ -152,7 +152,7 @@ class Supervisor:
         int
             Exit status: 0 after a requested stop, 1 after a failure.
         """
-        shutdown.keep_pools(self.spark)
+        shutdown.keep_thread_pools(self.spark)
         hook = shutdown.add_hook(self.spark, self._wait_for_end)
         running: list[_Running] = []
         watched = self._fence(running)
@@ -203,7 +203,7 @@ class Supervisor:
     def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
         trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
         return (
-            ages.observed(query.rows)
+            ages.observe_arrivals(query.rows)
             .writeStream.queryName(query.name)
             .option("checkpointLocation", query.checkpoint)
             .outputMode(query.output_mode)
@@ -222,7 +222,7 @@ class Supervisor:
                     if time.monotonic() >= one.again_at:
                         self._start_again(one)
                 elif not one.query.isActive:
-                    if isinstance(one.error, ReopenError) and self._reopen(one):
+                    if isinstance(one.error, RestartQueryError) and self._reopen(one):
                         continue
                     one.error = one.error or one.query.exception()
                     if self._start_after_lost_progress(one) or self._will_retry(one):
@@ -231,7 +231,7 @@ class Supervisor:
                     stopped = isinstance(one.error, StopRequestedError) or (
                         self._stopping.is_set()
                         and (
-                            isinstance(one.error, ReopenError)
+                            isinstance(one.error, RestartQueryError)
                             or "StopRequestedError" in str(one.error)
                             or (one.interrupted and is_interruption(one.error))
                         )
@@ -271,7 +271,7 @@ class Supervisor:
         if not one.look.done():
             return
         error, one.look = one.look.exception(), None
-        if isinstance(error, UnansweredError):
+        if isinstance(error, NoAnswerError):
             self.report.emit("unchecked", query=one.spec.name, error=str(error))
         elif error is not None:
             _end(one)
@@ -280,7 +280,7 @@ class Supervisor:
 
     def _will_retry(self, one: _Running) -> bool:
         """Set the time of the next attempt, if there is to be one, and report it."""
-        final = (StopRequestedError, ReopenError, LossError, LeaseLostError, StartError)
+        final = (StopRequestedError, RestartQueryError, LossError, LeaseLostError, StartError)
         waits = one.again_at is not None  # and is told to stop meanwhile
         if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
             return False
@@ -322,7 +322,7 @@ class Supervisor:
         one.again_at = one.error = one.failed_batch = None
         try:
             one.query = self._start(replace(one.spec, rows=_rows(one.spec)), one)
-        except (CapturedException, OSError, Py4JJavaError, UnansweredError) as error:
+        except (CapturedException, OSError, Py4JJavaError, NoAnswerError) as error:
             one.error = error
             return False
         if self.monitor is not None:
@@ -344,7 +344,7 @@ def _rows(query: Query) -> DataFrame:
         return query.reopen()
     except StartError as error:
         # What could be started once is no mistake: who was asked does not answer, or not now.
-        raise UnansweredError(str(error)) from error
+        raise NoAnswerError(str(error)) from error
 
 
 def _have_ended(running: Sequence[_Running]) -> bool:

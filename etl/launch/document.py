@@ -146,7 +146,7 @@ def _backfill(parser: argparse.ArgumentParser, known: argparse.Namespace) -> Bac
 
 
 def _moment(text: str) -> datetime:
-    found = start_position.moment(text)
+    found = start_position.parse_time(text)
     if found is None:
         raise argparse.ArgumentTypeError(
             f"{text!r}: write a time in ISO 8601 with its zone, 2026-11-21T08:00:00Z"

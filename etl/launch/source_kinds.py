@@ -57,12 +57,12 @@ class Source(ABC):
         return (self.name,)
 
     @property
-    def member(self) -> str | None:
+    def manifest_name(self) -> str | None:
         """Name by which the manifest lists it among the sources of its leg; None for one that is always alone."""
         return None
 
     @property
-    def deletes(self) -> bool:
+    def null_payload_deletes(self) -> bool:
         """Whether a record without a payload deletes what has its key."""
         return False
 
@@ -71,7 +71,7 @@ class Source(ABC):
         """Most records that one partition gives a batch; None where the batch as a whole has a limit."""
         return None
 
-    def by_shard(self, offset: Any) -> dict[str, int] | None:
+    def offsets_by_partition(self, offset: Any) -> dict[str, int] | None:
         """Offsets by what the envelope's ``_shard`` calls a partition; None where positions are no numbers.
 
         Parameters
@@ -82,7 +82,7 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def place(self, job: JobSettings) -> str:
+    def origin(self, job: JobSettings) -> str:
         """Name what a checkpoint's positions are of, as manifests do."""
 
     def connector(self, engine: Engine, spark: str) -> str:
@@ -122,7 +122,7 @@ class Source(ABC):
         """What tells its leg from others of the same names."""
 
     @classmethod
-    def handled(
+    def with_batch_handlers(
         cls,
         query: Query,
         job: JobSettings,  # noqa: ARG003 - for those that have something to do, here and below
@@ -133,7 +133,7 @@ class Source(ABC):
         """The query with what has to be done around each of its batches for sources of this kind."""
         return query
 
-    def follower(
+    def commit_follower(
         self,
         spark: SparkSession,
         job: JobSettings,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from ..record.errors import StartError
 
 
-def moment_of(start: str) -> datetime | None:
+def start_time(start: str) -> datetime | None:
     """Read a query's start.
 
     Parameters
@@ -27,13 +27,13 @@ def moment_of(start: str) -> datetime | None:
     """
     if start in ("earliest", "latest"):
         return None
-    found = moment(start)
+    found = parse_time(start)
     if found is None:
         raise StartError(f"start {start!r}: earliest, latest, or a moment such as 2026-01-31T00:00:00Z")
     return found
 
 
-def moment(text: str) -> datetime | None:
+def parse_time(text: str) -> datetime | None:
     """A moment in ISO 8601 with its zone, in UTC; None for anything else."""
     try:
         found = datetime.fromisoformat(text)

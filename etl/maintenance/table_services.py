@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import read_states
-from ..checkpoints.initial_snapshot import beginning
+from ..checkpoints.initial_snapshot import newest_complete_snapshot
 from ..record import batch_accounts
 from ..record.batch_accounts import Reporter
 from ..record.envelope import ERASED
@@ -66,7 +66,7 @@ def first_row(rows: DataFrame) -> Mapping[str, Any]:
     return next((row.asDict() for row in rows.take(1)), {})
 
 
-def moment(at: datetime) -> str:
+def sql_timestamp(at: datetime) -> str:
     """Return a moment as SQL, whatever the session's zone."""
     return f"TIMESTAMP '{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"
 
@@ -104,9 +104,9 @@ class TableTask(ABC):
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Do it; where there is nothing to do, nothing is written or told."""
 
-    def tell(self, event: str, begun: datetime, **fields: Any) -> None:
+    def report_done(self, event: str, begun: datetime, **fields: Any) -> None:
         """Report what was done."""
-        times = batch_accounts.times(begun, batch_accounts.now())
+        times = batch_accounts.batch_times(begun, batch_accounts.now())
         self.report.emit(event, table=str(self.table), **fields, **times)
 
 
@@ -147,7 +147,7 @@ class Compaction(TableTask):
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
         found = first_row(call(spark, self.table, "rewrite_data_files", options=f"map({pairs})"))
         if found.get("rewritten_data_files_count") or found.get("failed_data_files_count"):
-            self.tell(
+            self.report_done(
                 "compacted",
                 begun,
                 files_before=found["rewritten_data_files_count"],
@@ -196,15 +196,17 @@ class Expiry(TableTask):
                 "expiry_held",
                 table=str(self.table),
                 reader=reader,
-                since=batch_accounts.text(at),
-                at=batch_accounts.text(begun),
+                since=batch_accounts.iso_text(at),
+                at=batch_accounts.iso_text(begun),
             )
         before = min([before, *behind.values(), self._beginning(spark) or before])
-        limits = {"older_than": moment(before), "retain_last": str(FEWEST_SNAPSHOTS)}
+        limits = {"older_than": sql_timestamp(before), "retain_last": str(FEWEST_SNAPSHOTS)}
         found = first_row(call(spark, self.table, "expire_snapshots", **limits, stream_results="true"))
         files = sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
         if files:
-            self.tell("snapshots_expired", begun, older_than=batch_accounts.text(before), files=files)
+            self.report_done(
+                "snapshots_expired", begun, older_than=batch_accounts.iso_text(before), files=files
+            )
 
     def _wanted(self, spark: SparkSession, now: datetime) -> datetime | None:
         """Before when states may go if nobody reads them; None where there is none to go."""
@@ -231,25 +233,25 @@ class Expiry(TableTask):
         metadata = self.table.metadata(spark)
         if metadata.schema().findField("_error") is None:
             return None
-        first = beginning(metadata, MOST_SNAPSHOTS)
-        return None if first is None else committed(first)
+        first = newest_complete_snapshot(metadata, MOST_SNAPSHOTS)
+        return None if first is None else commit_time(first)
 
     def _needed(self, spark: SparkSession, reader: str) -> datetime | None:
         """When the state was committed that a reader has read last; the epoch where that is not known."""
         states = read_states(spark, reader, self.table.metadata(spark))
-        return None if states is None else min(map(committed, states), default=_EPOCH)
+        return None if states is None else min(map(commit_time, states), default=_EPOCH)
 
 
 _EPOCH = datetime.fromtimestamp(0, tz=UTC)
 
 
-def committed(snapshot: Any) -> datetime:
+def commit_time(snapshot: Any) -> datetime:
     """When a state of a table was committed."""
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
 @dataclass(frozen=True)
-class Orphans(TableTask):
+class OrphanFileRemoval(TableTask):
     """Deletes files below a table's location that none of its states names.
 
     Parameters
@@ -269,9 +271,11 @@ class Orphans(TableTask):
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
         """Delete them."""
-        rows = call(spark, self.table, "remove_orphan_files", older_than=moment(begun - self.older_than))
+        rows = call(
+            spark, self.table, "remove_orphan_files", older_than=sql_timestamp(begun - self.older_than)
+        )
         if files := rows.count():
-            self.tell("orphans_removed", begun, files=files)
+            self.report_done("orphans_removed", begun, files=files)
 
 
 @dataclass(frozen=True)
@@ -303,4 +307,6 @@ class Retention(TableTask):
         if count := spark.table(str(self.table)).where(condition).count():
             # A table's name is checked (``Table.of``), and the rest holds one number of ours.
             spark.sql(f"DELETE FROM {self.table} WHERE {condition}")  # noqa: S608
-            self.tell("expired", begun, dead_letters=count, arrived_before=batch_accounts.text(before))
+            self.report_done(
+                "expired", begun, dead_letters=count, arrived_before=batch_accounts.iso_text(before)
+            )

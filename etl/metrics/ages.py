@@ -32,7 +32,7 @@ RANKS = tuple(round(sum(SHARES[:i]) + SHARES[i] / 2, 4) for i in range(len(SHARE
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class ArrivalTimes:
     """Arrival times of a batch's records, in milliseconds since 1970.
 
     Attributes
@@ -47,7 +47,7 @@ class Arrivals:
     points: tuple[int, ...]
 
     @classmethod
-    def of(cls, observed: Mapping[str, Any]) -> Arrivals | None:
+    def of(cls, observed: Mapping[str, Any]) -> ArrivalTimes | None:
         """Read a progress event's ``observedMetrics``; None where nothing was observed or nothing has a time."""
         row = observed.get(NAME)
         if not row or row.get("oldest") is None:
@@ -68,7 +68,7 @@ class Arrivals:
         return of_points(values, SHARES, self.rows, max(0.0, committed - self.oldest / 1000))
 
 
-def observed(rows: DataFrame) -> DataFrame:
+def observe_arrivals(rows: DataFrame) -> DataFrame:
     """Observe the arrival of the rows that pass here, where they carry it; the rows stay as they are.
 
     Parameters

@@ -18,7 +18,7 @@ from ..record.errors import SinkError, StartError
 from ..services import aws
 from ..services.backoff import START_SECONDS, Backoff
 from .catalogue import BY_NAME, PREFIX
-from .progress import Sample
+from .progress import MetricSample
 
 MOST_VALUES = 150
 MOST_DATA = 1000
@@ -52,7 +52,7 @@ class CloudWatch:
     _client: Any = field(default=None, init=False, repr=False)
     _told: set[str] = field(default_factory=set, init=False, repr=False)
 
-    def write(self, samples: Sequence[Sample]) -> None:
+    def write(self, samples: Sequence[MetricSample]) -> None:
         """Send samples.
 
         Raises
@@ -67,7 +67,7 @@ class CloudWatch:
                 for data in calls(self.job, samples):
                     namespace = f"{PREFIX}/{self.job}"
                     sent = partial(self._client.put_metric_data, Namespace=namespace, MetricData=data)
-                    aws.patiently(sent, Backoff("CloudWatch", patience=START_SECONDS))
+                    aws.call_until_answered(sent, Backoff("CloudWatch", patience=START_SECONDS))
         except (StartError, SinkError) as error:
             reason = str(error)
             if reason not in self._told:
@@ -76,7 +76,7 @@ class CloudWatch:
             raise OSError(reason) from error
 
 
-def calls(job: str, samples: Sequence[Sample]) -> Iterator[list[dict[str, Any]]]:
+def calls(job: str, samples: Sequence[MetricSample]) -> Iterator[list[dict[str, Any]]]:
     """Write samples as the ``MetricData`` of calls.
 
     Parameters
@@ -98,8 +98,8 @@ def calls(job: str, samples: Sequence[Sample]) -> Iterator[list[dict[str, Any]]]
         yield call
 
 
-def _data(job: str, samples: Sequence[Sample]) -> Iterator[dict[str, Any]]:
-    together: dict[tuple[str | None, int], list[Sample]] = {}
+def _data(job: str, samples: Sequence[MetricSample]) -> Iterator[dict[str, Any]]:
+    together: dict[tuple[str | None, int], list[MetricSample]] = {}
     for sample in samples:
         together.setdefault((sample.query, int(sample.at // _MINUTE)), []).append(sample)
     for (query, _), mine in together.items():
@@ -119,7 +119,7 @@ def _data(job: str, samples: Sequence[Sample]) -> Iterator[dict[str, Any]]:
                 }
 
 
-def _values(samples: Sequence[Sample]) -> Mapping[str, Mapping[float, float]]:
+def _values(samples: Sequence[MetricSample]) -> Mapping[str, Mapping[float, float]]:
     """Each metric's values, and how often each came; milliseconds, and thousandths of a record, are enough."""
     values: dict[str, defaultdict[float, float]] = defaultdict(lambda: defaultdict(float))
     for sample in samples:

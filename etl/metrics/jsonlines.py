@@ -12,7 +12,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from .progress import Sample
+from .progress import MetricSample
 
 MOST_BYTES = 10 * 1024 * 1024
 KEPT = 4
@@ -39,7 +39,7 @@ class JsonLines:
     most_bytes: int = MOST_BYTES
     kept: int = KEPT
 
-    def write(self, samples: Sequence[Sample]) -> None:
+    def write(self, samples: Sequence[MetricSample]) -> None:
         """Append samples, in whole lines.
 
         Raises
@@ -58,7 +58,7 @@ class _Rotated(RotatingFileHandler):
         raise  # the error that logging is handling
 
 
-def fields(job: str, sample: Sample) -> Mapping[str, Any]:
+def fields(job: str, sample: MetricSample) -> Mapping[str, Any]:
     """What a line of the file holds: metrics by name, and four figures of the records' age."""
     line: dict[str, Any] = {
         "at": datetime.fromtimestamp(sample.at, UTC)

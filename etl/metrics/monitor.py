@@ -19,7 +19,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from .pipe import Pipe
-from .progress import Meter, Origin, Sample
+from .progress import BacklogSource, MetricSample, TriggerMeter
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -60,9 +60,9 @@ class Monitor:
 
     def __init__(
         self,
-        outputs: Sequence[Pipe[Sample]],
+        outputs: Sequence[Pipe[MetricSample]],
         *,
-        origins: Mapping[str, Origin] = MappingProxyType({}),
+        origins: Mapping[str, BacklogSource] = MappingProxyType({}),
         followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
         others: Sequence[Pipe[Any]] = (),
         poll_seconds: float = POLL_SECONDS,
@@ -76,13 +76,13 @@ class Monitor:
         self._close_seconds = close_seconds
         self._heard: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._accounts: dict[tuple[str, int], Mapping[str, Any]] = {}
-        self._watched: dict[str, tuple[Meter, SparkFeed]] = {}
-        self._ended: list[tuple[Meter, SparkFeed]] = []
+        self._watched: dict[str, tuple[TriggerMeter, SparkFeed]] = {}
+        self._ended: list[tuple[TriggerMeter, SparkFeed]] = []
         self._lock = threading.Lock()
         self._lost = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
-        self._put(Sample(time.time(), None, {"Starts": 1}))
+        self._put(MetricSample(time.time(), None, {"Starts": 1}))
         self._thread.start()
 
     def watch(self, query: str, feed: SparkFeed) -> None:
@@ -94,11 +94,11 @@ class Monitor:
                 self._ended.append(before)
             else:
                 # A query that begins has something to tell, so that its silence from now on is one.
-                self._put(Sample(time.time(), query, {"Triggers": 0}))
-            meter = before[0] if before else Meter(query, self._origins.get(query, Origin()))
+                self._put(MetricSample(time.time(), query, {"Triggers": 0}))
+            meter = before[0] if before else TriggerMeter(query, self._origins.get(query, BacklogSource()))
             self._watched[query] = meter, feed
 
-    def hear(self, event: Mapping[str, Any]) -> None:
+    def on_event(self, event: Mapping[str, Any]) -> None:
         """Take an event that the job reports (``docs/launch-document.md``); returns at once."""
         if event["event"] == "batch" or event["event"] in _COUNTED:
             self._heard.put(event)
@@ -144,7 +144,7 @@ class Monitor:
         dropped, self._lost = self._lost, 0
         dropped += sum(pipe.take_dropped() for pipe in (*self._outputs, *self._others))
         if dropped:
-            self._put(Sample(time.time(), None, {"DroppedSamples": dropped}))
+            self._put(MetricSample(time.time(), None, {"DroppedSamples": dropped}))
 
     def _listen(self) -> None:
         while True:
@@ -153,7 +153,7 @@ class Monitor:
             except queue.Empty:
                 return
             if event["event"] in _COUNTED:
-                self._put(Sample(time.time(), event.get("query"), {_COUNTED[event["event"]]: 1}))
+                self._put(MetricSample(time.time(), event.get("query"), {_COUNTED[event["event"]]: 1}))
             else:
                 self._accounts[event["query"], event["batch"]] = event
 
@@ -162,7 +162,7 @@ class Monitor:
             for progress in ended:
                 self._followers[query].put(progress)
 
-    def _measure(self, meter: Meter, ended: Sequence[Mapping[str, Any]], retried: int) -> None:
+    def _measure(self, meter: TriggerMeter, ended: Sequence[Mapping[str, Any]], retried: int) -> None:
         for progress in ended:
             try:
                 accounts = self._accounts.pop((meter.query, progress["batchId"]), None)
@@ -173,7 +173,7 @@ class Monitor:
             else:
                 self._put(sample)
 
-    def _put(self, sample: Sample) -> None:
+    def _put(self, sample: MetricSample) -> None:
         for pipe in self._outputs:
             pipe.put(sample)
 

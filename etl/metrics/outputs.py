@@ -14,7 +14,7 @@ from . import cloudwatch
 from .jsonlines import JsonLines
 from .monitor import Monitor
 from .pipe import Pipe
-from .progress import Origin, Sample
+from .progress import BacklogSource, MetricSample
 
 
 class Console:
@@ -49,7 +49,7 @@ def open_monitor(
     report: Reporter,
     binds: Mapping[str, str],
     region: str | None = None,
-    others: Mapping[str, Callable[[Sequence[Sample]], None]] = MappingProxyType({}),
+    others: Mapping[str, Callable[[Sequence[MetricSample]], None]] = MappingProxyType({}),
     followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
 ) -> Monitor:
     """Open the outputs and begin to measure.
@@ -78,7 +78,7 @@ def open_monitor(
     StartError
         A file that cannot be written.
     """
-    outputs: list[Pipe[Sample]] = [Pipe(f"metrics-{other}", write) for other, write in others.items()]
+    outputs: list[Pipe[MetricSample]] = [Pipe(f"metrics-{other}", write) for other, write in others.items()]
     if region is not None:
         sent = cloudwatch.CloudWatch(name, region, report).write
         gathered = cloudwatch.GATHER_SECONDS
@@ -87,23 +87,23 @@ def open_monitor(
         outputs.append(Pipe("metrics-file", JsonLines(_file(file), name).write))
     origins = {query.name: _origin(query) for query in job.queries}
     monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
-    report.listen(monitor.hear)
+    report.listen(monitor.on_event)
     if file:
         report.emit("metrics", file=file)
     return monitor
 
 
-def _urgent(sample: Sample) -> bool:
+def _urgent(sample: MetricSample) -> bool:
     """Starts and failures: a job that dies soon after has told of them."""
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
 
-def _origin(query: QuerySettings) -> Origin:
+def _origin(query: QuerySettings) -> BacklogSource:
     if isinstance(query, DeriveSettings):
-        return Origin()
+        return BacklogSource()
     # Of several sources nobody can say by one number whose limit was hit.
     limit = query.sources[0].partition_limit if len(query.sources) == 1 else None
-    return Origin(counted=all(source.COUNTED for source in query.sources), limit=limit)
+    return BacklogSource(counted=all(source.COUNTED for source in query.sources), limit=limit)
 
 
 def _file(given: str) -> Path:

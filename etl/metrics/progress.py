@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from .ages import Arrivals
+from .ages import ArrivalTimes
 from .sketch import Sketch
 
 PARTS = MappingProxyType(
@@ -32,7 +32,7 @@ EARLY = "millrace_early"
 
 
 @dataclass(frozen=True)
-class Origin:
+class BacklogSource:
     """What a query reads, as far as its backlog is concerned.
 
     Attributes
@@ -48,7 +48,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Sample:
+class MetricSample:
     """Metrics of one moment.
 
     Attributes
@@ -73,7 +73,7 @@ class Sample:
 
 
 @dataclass
-class Meter:
+class TriggerMeter:
     """Measures the triggers of one query, one after the other.
 
     Parameters
@@ -83,13 +83,13 @@ class Meter:
     """
 
     query: str
-    origin: Origin
+    origin: BacklogSource
     _in_a_row: int = field(default=0, init=False)
     _before: tuple[float, int] | None = field(default=None, init=False)
 
     def measure(
         self, progress: Mapping[str, Any], accounts: Mapping[str, Any] | None, retried: int
-    ) -> Sample:
+    ) -> MetricSample:
         """Measure one trigger.
 
         Parameters
@@ -108,7 +108,7 @@ class Meter:
         values |= _backlog_records(self.origin, progress)
         values |= _state(progress, begun)
         if "addBatch" not in parts:
-            return Sample(begun + length, self.query, values)
+            return MetricSample(begun + length, self.query, values)
         rows = (
             int(accounts["read"])
             if accounts and "read" in accounts
@@ -125,18 +125,18 @@ class Meter:
             if part in parts:
                 values[name] = parts[part] / 1000
         values |= _accounts(accounts)
-        arrivals = Arrivals.of(progress.get("observedMetrics") or {}) if rows else None
+        arrivals = ArrivalTimes.of(progress.get("observedMetrics") or {}) if rows else None
         values |= self._behind(progress, values, arrivals, begun)
         values |= self._limited(progress, values, rows)
         committed = seconds(accounts["committed_at"]) if accounts else begun + length
         ages = _ages(arrivals, accounts, committed)
-        return Sample(committed, self.query, values, int(progress["batchId"]), ages)
+        return MetricSample(committed, self.query, values, int(progress["batchId"]), ages)
 
     def _behind(
         self,
         progress: Mapping[str, Any],
         values: Mapping[str, float],
-        arrivals: Arrivals | None,
+        arrivals: ArrivalTimes | None,
         begun: float,
     ) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -200,7 +200,9 @@ def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
     return found
 
 
-def _ages(arrivals: Arrivals | None, accounts: Mapping[str, Any] | None, committed: float) -> Sketch | None:
+def _ages(
+    arrivals: ArrivalTimes | None, accounts: Mapping[str, Any] | None, committed: float
+) -> Sketch | None:
     if arrivals is None:
         return None
     counts = _accounts(accounts)
@@ -212,7 +214,7 @@ def _ages(arrivals: Arrivals | None, accounts: Mapping[str, Any] | None, committ
     return ages if most is None else ages.capped(max(0.0, float(most)))
 
 
-def _backlog_records(origin: Origin, progress: Mapping[str, Any]) -> dict[str, float]:
+def _backlog_records(origin: BacklogSource, progress: Mapping[str, Any]) -> dict[str, float]:
     newest = _offsets(progress, "latestOffset") if origin.counted else {}
     if not newest:
         return {}

@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from .catalogue import BY_NAME
-from .progress import Sample
+from .progress import MetricSample
 
 _QUANTILES = (0.5, 0.95, 0.99, 1.0)
 
@@ -30,7 +30,7 @@ class SparkMetrics:
         self._accumulators: dict[str, Any] = {}
         self._levels: dict[str, float] = {}
 
-    def write(self, samples: Sequence[Sample]) -> None:
+    def write(self, samples: Sequence[MetricSample]) -> None:
         """Set the gauges.
 
         Raises
@@ -62,7 +62,7 @@ class SparkMetrics:
         self._accumulators |= made
 
 
-def _figures(sample: Sample) -> Iterator[tuple[str, float, bool]]:
+def _figures(sample: MetricSample) -> Iterator[tuple[str, float, bool]]:
     """Name of a gauge, value, and whether it adds up."""
     prefix = "" if sample.query is None else f"{sample.query}."
     for name, value in sample.values.items():

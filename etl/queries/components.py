@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..formats.decoding.routes import along
+from ..formats.decoding.routes import rows_of_route
 from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, JobSettings
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..metrics import ages
@@ -19,7 +19,7 @@ from ..record.tables import Table
 from ..sinks.base import Sink
 from . import derive
 from .derive import EnrichThenTransform
-from .direct import Lane
+from .direct import DirectRoute
 from .enrich import ReferenceTable
 from .stateful import Stateful
 
@@ -70,7 +70,7 @@ def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -
     return landing
 
 
-def composition(
+def enrich_then_transform(
     spark: SparkSession,
     job: JobSettings,
     name: str,
@@ -94,7 +94,11 @@ def composition(
 
     def ambiguous(table: Table, keys: int) -> None:
         report.emit(
-            "ambiguous", query=name, table=str(table), keys=keys, at=batch_accounts.text(batch_accounts.now())
+            "ambiguous",
+            query=name,
+            table=str(table),
+            keys=keys,
+            at=batch_accounts.iso_text(batch_accounts.now()),
         )
 
     references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in written.enrich)
@@ -105,7 +109,7 @@ def composition(
     return EnrichThenTransform(references, transform, written.transform or "(none)", latest_by=latest_by)
 
 
-def prepared(
+def prepare_sink(
     spark: SparkSession,
     job: JobSettings,
     settings: SinkSettings,
@@ -126,31 +130,31 @@ def prepared(
     return sink
 
 
-def lanes(
+def direct_routes(
     spark: SparkSession,
     job: JobSettings,
     query: DirectSettings,
     letters: Table,
     binds: Mapping[str, str],
     report: Reporter,
-) -> tuple[Lane, ...]:
+) -> tuple[DirectRoute, ...]:
     """Make the lanes of a direct query; ``letters`` is its table of dead letters, which exists.
 
     Raises
     ------
     StartError
-        As of :func:`composition` and :func:`prepared`.
+        As of :func:`enrich_then_transform` and :func:`prepare_sink`.
     """
     made = []
     for route in query.routes:
-        compose = composition(spark, job, query.name, route, report)
+        compose = enrich_then_transform(spark, job, query.name, route, report)
         schema = compose.schema(spark, letters, route.name)
-        sink = prepared(spark, job, route.sink, schema, binds, report)
-        made.append(Lane(route.name, route.source.name, compose, sink))
+        sink = prepare_sink(spark, job, route.sink, schema, binds, report)
+        made.append(DirectRoute(route.name, route.source.name, compose, sink))
     return tuple(made)
 
 
-def derived(
+def open_derived_stream(
     spark: SparkSession,
     job: JobSettings,
     query: DeriveSettings,
@@ -163,7 +167,7 @@ def derived(
     Parameters
     ----------
     compose
-        Of :func:`composition`.
+        Of :func:`enrich_then_transform`.
     landing
         The table that it derives from.
     most
@@ -175,22 +179,22 @@ def derived(
         A table that is not there, or a transform that does not fit.
     """
     deletes = bool(query.latest_by)
-    rows = along(derive.read(spark, landing, most, deletes=deletes), query.route, str(landing))
+    rows = rows_of_route(derive.read(spark, landing, most, deletes=deletes), query.route, str(landing))
     if query.state is None:
         return rows
     join, joined = query.state.join, None
     if join is not None:
         other = source_table(spark, job, query.name, join.source_table)
-        joined = along(derive.read(spark, other, most), join.route, str(other))
+        joined = rows_of_route(derive.read(spark, other, most), join.route, str(other))
     if query.state.key:
         # Results have no time of arrival: the ages are those of the records that came in.
-        rows = ages.observed(rows)
+        rows = ages.observe_arrivals(rows)
     build = Stateful(query.state, compose.transform, compose.name)
-    with derive.told(compose.name, rows):
+    with derive.naming_failed_transform(compose.name, rows):
         return build(rows, joined)
 
 
-def written(
+def batch_transform_and_schema(
     spark: SparkSession, query: DeriveSettings, compose: EnrichThenTransform, rows: DataFrame, landing: Table
 ) -> tuple[EnrichThenTransform, StructType]:
     """What is done with a derive query's batches, and the columns that its sink then gets.
@@ -198,9 +202,9 @@ def written(
     Parameters
     ----------
     compose
-        Of :func:`composition`: what keeps state has the transform before the batch, and only enrichment in it.
+        Of :func:`enrich_then_transform`: what keeps state has the transform before the batch, and only enrichment in it.
     rows
-        Of :func:`derived`.
+        Of :func:`open_derived_stream`.
     landing
         The table that it derives from.
 

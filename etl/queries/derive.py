@@ -15,20 +15,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.decoding.routes import along
+from ..formats.decoding.routes import rows_of_route
 from ..formats.decoding.tombstones import STAGE as DELETE
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
-from ..record.batch_accounts import Accounts, Reporter, count
-from ..record.commits import History, Others
-from ..record.envelope import CARRIED, moment
+from ..record.batch_accounts import Accounts, Reporter, row_count
+from ..record.commits import History, OtherWriters
+from ..record.envelope import CARRIED, timestamp_literal
 from ..record.errors import StartError, describe
-from ..record.lookup_bounds import EVERYTHING, Bound, Look
+from ..record.lookup_bounds import EVERYTHING, Bound, LookUpStep
 from ..record.tables import Table
-from ..sinks.base import DELETED, Sink, place_of, refuses_none
+from ..sinks.base import DELETED, Sink, batch_place, takes_every_row
 from ..sinks.dead_letters import Letters
-from ..sinks.delivery.python_tasks import Counted
+from ..sinks.delivery.python_tasks import CountedRows
 from ..sinks.delivery.result_keys import ORDER, newest
 from .enrich import ReferenceTable
 
@@ -107,7 +107,7 @@ def read(
 
 
 @contextmanager
-def told(name: str, rows: DataFrame) -> Iterator[None]:
+def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
     """Say which transform failed, where, and what it was given: at a start, before a batch could fail.
 
     Parameters
@@ -182,18 +182,20 @@ class EnrichThenTransform:
         if self.latest_by:
             out = newest(out, self.latest_by, self.name)
         # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
-        written = F.current_timestamp() if out.isStreaming else moment(batch_accounts.now(), "_id = ''")
+        written = (
+            F.current_timestamp() if out.isStreaming else timestamp_literal(batch_accounts.now(), "_id = ''")
+        )
         return out.withColumn("_written_at", written)
 
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
         """Columns of the sink; finds mistakes in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
-        given = along(rows, route, str(landing))
-        with told(self.name, given):
+        given = rows_of_route(rows, route, str(landing))
+        with naming_failed_transform(self.name, given):
             return self(given).schema
 
 
-def snapshot_bound(landing: Any, start: Any) -> datetime | None:
+def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
     """A moment that no record of a batch was landed before.
 
     Records of a snapshot were landed after the append before it was committed,
@@ -252,7 +254,7 @@ class Deriver:
     letters: Letters | None
     checkpoint: Checkpoint
     report: Reporter
-    _others: Others = field(default_factory=Others, init=False, repr=False)
+    _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -263,14 +265,14 @@ class Deriver:
             Good records of the landing table, or rows of what keeps state.
         """
         begun = batch_accounts.now()
-        read = Counted(self.sink, count("read"))
+        read = CountedRows(self.sink, row_count("read"))
         looks = partial(self._looks, batch_id)
-        place = place_of(batch.sparkSession, self.checkpoint, batch_id, lookup=looks)
+        place = batch_place(batch.sparkSession, self.checkpoint, batch_id, lookup=looks)
 
         def offered() -> DataFrame:
-            return self.compose(read.on(batch))
+            return self.compose(read.observe(batch))
 
-        refuse = refuses_none if self.letters is None else self.letters.of(place)
+        refuse = takes_every_row if self.letters is None else self.letters.of(place)
         done = self.sink.write(offered(), place, refuse, offered)
         balance = Accounts(read.values(done).get("read"), done.offered, done.written, refused=done.refused)
         self.report.emit(
@@ -278,7 +280,7 @@ class Deriver:
             query=self.settings.name,
             batch=batch_id,
             **balance.fields(),
-            **batch_accounts.times(begun, batch_accounts.now()),
+            **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
 
     def _looks(
@@ -287,20 +289,20 @@ class Deriver:
         spark: SparkSession,
         table: Table,
         history: History,
-    ) -> Iterator[Look]:
-        others = self._others.until(history)
+    ) -> Iterator[LookUpStep]:
+        others = self._others.latest_commit(history)
         if others is None:
-            yield Look(None, alone=True)
+            yield LookUpStep(None, alone=True)
             return
-        since = snapshot_bound(self.landing.metadata(spark), self.checkpoint.start_of(spark, batch_id))
+        since = earliest_landing_time(self.landing.metadata(spark), self.checkpoint.start_of(spark, batch_id))
         state = self.settings.state
         joined = state is not None and state.join is not None
         # Of a join the second stream has a position of its own.
         if since is not None and not joined and since - SLACKS[-1] > others:
             # Nothing is looked up; a record that landed before fails the write.
-            yield Look(Bound(F.lit(False), "_landed_at", others), alone=True)
+            yield LookUpStep(Bound(F.lit(False), "_landed_at", others), alone=True)
         if since is not None:
             # A joined row was landed when its first record was, which may have waited in the state for the second.
             for slack in SLACKS[1:] if joined else SLACKS:
-                yield Look(Bound.since("_landed_at", since - slack), alone=False)
-        yield Look(EVERYTHING, alone=False)
+                yield LookUpStep(Bound.since("_landed_at", since - slack), alone=False)
+        yield LookUpStep(EVERYTHING, alone=False)

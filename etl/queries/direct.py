@@ -23,14 +23,14 @@ from pyspark.sql import functions as F
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.base import Decoder, decode_observed
 from ..formats.decoding import redact
-from ..formats.decoding.data_rules import of_figures
-from ..formats.decoding.routes import COLUMN, along
+from ..formats.decoding.data_rules import rule_counts
+from ..formats.decoding.routes import COLUMN, rows_of_route
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import Accounts, Reporter, count
-from ..record.envelope import stamped
+from ..record.batch_accounts import Accounts, Reporter, row_count
+from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
-from ..sinks.base import STAGE, Again, Place, Sink, Written, place_of, refuses_none
-from ..sinks.delivery.python_tasks import Counted
+from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_place, takes_every_row
+from ..sinks.delivery.python_tasks import CountedRows
 from ..sources.base import ReplayedLeg
 from ..sources.offsets import OffsetRange
 from ..sources.union import offsets_of
@@ -55,12 +55,12 @@ def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, s
     offsets
         Of the batch; None where unknown.
     """
-    text = None if offsets is None else offsets.text()
+    text = None if offsets is None else offsets.as_property()
     return {QUERY: query} | ({} if text is None else {RANGE: text})
 
 
 @dataclass(frozen=True)
-class Lane:
+class DirectRoute:
     """A route with what its records go through and where they end.
 
     Parameters
@@ -86,9 +86,9 @@ class Lane:
 
     def rows(self, good: DataFrame) -> DataFrame:
         """The lane's rows of the sink, out of good records of all routes."""
-        return self.compose(along(good, self.name, "of the batch").drop(*DEAD_LETTER))
+        return self.compose(rows_of_route(good, self.name, "of the batch").drop(*DEAD_LETTER))
 
-    def place(self, query: str, whole: Place, offsets: OffsetRange | None) -> Place:
+    def batch_place(self, query: str, whole: BatchPlace, offsets: OffsetRange | None) -> BatchPlace:
         """Which batch it is for the lane's sink.
 
         Parameters
@@ -97,9 +97,9 @@ class Lane:
             Of all that the query reads; None where the checkpoint does not know them.
         """
         own = f"{self.source}/"
-        lookup = self._overlap.over(None if offsets is None else offsets.of(own))
+        lookup = self._overlap.look_up(None if offsets is None else offsets.of(own))
         if self.name is None:
-            plain = None if offsets is None else offsets.without(own)
+            plain = None if offsets is None else offsets.without_prefix(own)
             return replace(whole, properties=commit_properties(query, plain), lookup=lookup)
         assert offsets is not None, "Spark writes the end of a batch before it begins"
         route = f"{query}/{self.name}"
@@ -113,7 +113,7 @@ class Lane:
 
 
 @dataclass
-class Director:
+class DirectBatchWriter:
     """Writes each batch of a direct query; called by ``foreachBatch``.
 
     Parameters
@@ -132,7 +132,7 @@ class Director:
 
     query: str
     decoder: Decoder
-    lanes: tuple[Lane, ...]
+    lanes: tuple[DirectRoute, ...]
     letters: Sink
     replayed: tuple[ReplayedLeg, ...]
     checkpoint: Checkpoint
@@ -156,25 +156,27 @@ class Director:
         begun = batch_accounts.now()
         spark = batch.sparkSession
         offsets = offsets_of(spark, self.replayed, batch_id)
-        place = place_of(spark, self.checkpoint, batch_id)
-        letters = _Letters(batch, self.decoder, self.letters, replace(place, lookup=self._kept.over(offsets)))
-        places = [lane.place(self.query, place, offsets) for lane in self.lanes]
+        place = batch_place(spark, self.checkpoint, batch_id)
+        letters = _Letters(
+            batch, self.decoder, self.letters, replace(place, lookup=self._kept.look_up(offsets))
+        )
+        places = [lane.batch_place(self.query, place, offsets) for lane in self.lanes]
         figures, done = self._passed(places[0], letters) if len(places) == 1 else self._held(places, letters)
         balance = Accounts(figures["read"], done.offered, done.written, figures["bad"], done.refused)
-        times = batch_accounts.times(begun, batch_accounts.now(), figures["oldest"])
-        fields = {**balance.fields(), **of_figures(figures), **times}
+        times = batch_accounts.batch_times(begun, batch_accounts.now(), figures["oldest"])
+        fields = {**balance.fields(), **rule_counts(figures), **times}
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
-    def _passed(self, place: Place, letters: _Letters) -> tuple[Mapping[str, int], Written]:
+    def _passed(self, place: BatchPlace, letters: _Letters) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of one route, read once; one with dead letters is read again for them."""
         [lane] = self.lanes
-        read = Counted(lane.sink, count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
+        read = CountedRows(lane.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
 
         def offered() -> DataFrame:
             decoded = decode_observed(
                 self.decoder,
-                stamped(letters.batch),
-                lambda rows, error: read.on(rows, F.expr(f"count({error}) AS bad"), *self.rules),
+                with_hash_and_landing_time(letters.batch),
+                lambda rows, error: read.observe(rows, F.expr(f"count({error}) AS bad"), *self.rules),
             )
             return lane.rows(decoded.where("_error IS NULL"))
 
@@ -182,12 +184,14 @@ class Director:
         figures = read.values(done)
         if figures["bad"]:
             decoded = self.decoder.decode
-            letters.append(lambda: decoded(stamped(letters.batch)).where("_error IS NOT NULL"))
+            letters.append(
+                lambda: decoded(with_hash_and_landing_time(letters.batch)).where("_error IS NOT NULL")
+            )
         return figures, done if lane.name is None else _together([done])
 
-    def _held(self, places: Sequence[Place], letters: _Letters) -> tuple[Mapping[str, int], Written]:
+    def _held(self, places: Sequence[BatchPlace], letters: _Letters) -> tuple[Mapping[str, int], WriteCounts]:
         """Write a batch of several routes, decoded once and held for its readers."""
-        held = self.decoder.decode(stamped(letters.batch)).persist()
+        held = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
         try:
             figures, there = _counted(held, self.rules)
             good = held.where("_error IS NULL")
@@ -210,13 +214,13 @@ class _Letters:
     batch: DataFrame
     decoder: Decoder
     sink: Sink
-    place: Place
+    place: BatchPlace
 
     def append(self, letters: Again) -> None:
-        self.sink.write(letters(), self.place, refuses_none, letters)
+        self.sink.write(letters(), self.place, takes_every_row, letters)
 
     def refuse(self, letters: DataFrame) -> None:
-        self.append(lambda: as_landed(self.batch, letters, self.decoder))
+        self.append(lambda: in_landing_shape(self.batch, letters, self.decoder))
 
 
 def _counted(held: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
@@ -235,12 +239,12 @@ def _counted(held: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int
     return figures, {row["route"] for row in found if not row["bad"]}
 
 
-def _together(done: Sequence[Written]) -> Written:
+def _together(done: Sequence[WriteCounts]) -> WriteCounts:
     offered, refused = (sum(getattr(each, name) or 0 for each in done) for name in ("offered", "refused"))
-    return Written(offered, sum(each.written for each in done), refused)
+    return WriteCounts(offered, sum(each.written for each in done), refused)
 
 
-def as_landed(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFrame:
+def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFrame:
     """Refused rows in the shape of a landing table, with the bytes of the record that they came of.
 
     What the decoder redacts is taken out of the bytes, as it is where it cannot decode them. A transform that makes
@@ -272,15 +276,15 @@ def as_landed(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFra
             f"the sink refuses {stray['_id']} ({stray['_why']}), which is no record of the batch: keep _id in the "
             "transform, and write / and a number after it where it makes several rows of a record"
         )
-    chosen = stamped(batch).join(told, [*envelope.IDENTITY])
-    bare = redact.bare(decoder, F.col("payload"))
+    chosen = with_hash_and_landing_time(batch).join(told, [*envelope.IDENTITY])
+    bare = redact.redacted_payload(decoder, F.col("payload"))
     have = {*envelope.COLUMNS, "_hash", "_landed_at"}
     last = {
         "_bytes": bare,
         "_stage": F.lit(STAGE),
-        "_error": redact.said(F.col("_why"), F.col("payload"), bare),
+        "_error": redact.redacted_error(F.col("_why"), F.col("payload"), bare),
     }
-    shape = decoder.decode(stamped(batch.limit(0))).schema
+    shape = decoder.decode(with_hash_and_landing_time(batch.limit(0))).schema
     return chosen.select(
         *(
             F.col(f.name) if f.name in have else last.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name)
@@ -290,10 +294,10 @@ def as_landed(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFra
 
 
 @dataclass(frozen=True)
-class Onward:
+class ReplayToSinks:
     """Takes replayed dead letters that became good to the sinks of a direct query."""
 
-    lanes: tuple[Lane, ...]
+    lanes: tuple[DirectRoute, ...]
 
     def __call__(self, good: DataFrame) -> None:
         """Write rows of a landing table's shape; a sink that knows them by identity writes each once.

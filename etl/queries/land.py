@@ -23,10 +23,10 @@ from ..formats.base import Decoder, decode_observed
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
-from ..record.batch_accounts import Accounts, Observed, Reporter, count
-from ..record.commits import Added, Commits, Fence, History
+from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
+from ..record.commits import AddedRows, CommitFence, Commits, History
 from ..record.errors import LossError
-from ..record.lookup_bounds import Bound, Look, with_first_that_holds
+from ..record.lookup_bounds import Bound, LookUpStep, write_with_first_valid_bound
 from ..record.projection import Projection
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
@@ -111,12 +111,12 @@ class Lander:
         LossError
             Records are gone unread, or may be.
         """
-        positions = self.guard.before(batch.sparkSession, batch_id)
-        if self.guard.blind and not self._blind:
+        positions = self.guard.check_before_batch(batch.sparkSession, batch_id)
+        if self.guard.has_unreadable_positions and not self._blind:
             self._blind = True
             self.report.emit("unguarded", query=self.settings.name, batch=batch_id)
         for stream in self.guard.streams:
-            for rows in stream.passed_over(batch.sparkSession):
+            for rows in stream.skipped_records(batch.sparkSession):
                 self._land(rows, batch_id, {})
         self._land(batch, batch_id, positions)
 
@@ -134,11 +134,11 @@ class Lander:
                 def write(bound: Bound | None) -> Landing:
                     return self._write(batch, bound, positions, history.again, fence, distinct)
 
-                return with_first_that_holds(self._bounds(held.bound, begun), write)
+                return write_with_first_valid_bound(self._bounds(held.bound, begun), write)
 
             done = self._commits.write(spark, which, attempt)
             self._report(done, batch_id, begun)
-            self.guard.after(positions, done.held)
+            self.guard.check_after_batch(positions, done.held)
             if done.whole:
                 return
             # What was read first and what was read again end at different records; the connector continues after
@@ -153,16 +153,16 @@ class Lander:
         oldest = done.figures["oldest"]
         fields = {
             **done.balance.landed(),
-            **data_rules.of_figures(done.figures),
-            **batch_accounts.times(begun, batch_accounts.now(), oldest),
+            **data_rules.rule_counts(done.figures),
+            **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
         self.guard.landed(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
-    def _held(self, spark: SparkSession, history: History, batch_id: int) -> Look:
+    def _held(self, spark: SparkSession, history: History, batch_id: int) -> LookUpStep:
         """What of the legs that replay the table may hold; of others nobody knows before they are read."""
         if not self.guard.replayed:
-            return Look(None, alone=False)
+            return LookUpStep(None, alone=False)
         offsets = offsets_of(spark, self.guard.replayed, batch_id)
         return self._overlap.of(spark, self.sink.table, history, offsets)
 
@@ -177,13 +177,17 @@ class Lander:
         batch: DataFrame,
         bound: Bound | None,
         positions: Mapping[str, str],
-        again: Sequence[Added],
-        fence: Fence,
+        again: Sequence[AddedRows],
+        fence: CommitFence,
         distinct: bool,
     ) -> Landing:
         # What replays is the same when it is read twice.
-        read = Observed(count("read")) if self.guard.streams else None
-        rows = self._apart(batch, read) if read else self.decoder.decode(envelope.stamped(batch))
+        read = ObservedFigures(row_count("read")) if self.guard.streams else None
+        rows = (
+            self._apart(batch, read)
+            if read
+            else self.decoder.decode(envelope.with_hash_and_landing_time(batch))
+        )
         appended: AppendResult = self.sink.append(
             rows,
             bound,
@@ -191,7 +195,7 @@ class Lander:
             F.expr("min(unix_micros(_arrived_at)) AS oldest"),
             *data_rules.counts(self.settings.routes),
             of_offered=self.guard.figures(),
-            held=self.guard.held(positions),
+            held=self.guard.count_held_positions(positions),
             beside=[read] if read else (),
             added=again,
             fence=fence,
@@ -202,7 +206,7 @@ class Lander:
         balance = Accounts.of_landing(appended.offered, appended.written, appended.figures["bad"])
         return Landing(appended.figures, balance, appended.held, whole)
 
-    def _apart(self, batch: DataFrame, read: Observed) -> DataFrame:
+    def _apart(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
         """Read and decode a batch that does not replay, each record with an identity of its own.
 
         They are decoded where they are read, as a shard takes longer to hand its records over than they take
@@ -211,14 +215,14 @@ class Lander:
         while some of the writing is done already. So records are counted on both sides; as many are offered
         to the table as were read exactly if no shard that held some was read twice.
         """
-        kept = envelope.stamped(batch).withColumn(_CONTENT, F.col("payload"))
-        decoded = decode_observed(self.decoder, kept, lambda rows, _: read.on(rows))
+        kept = envelope.with_hash_and_landing_time(batch).withColumn(_CONTENT, F.col("payload"))
+        decoded = decode_observed(self.decoder, kept, lambda rows, _: read.observe(rows))
         # The session's number of parts is not ours: 200 by default, and each would be a file.
         tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
         spread = decoded.repartition(tasks, "_id")
         if self._identified is None:
             others = [F.col(f"`{name}`") for name in decoded.columns if name not in ("_id", _CONTENT)]
-            refused = self.guard.alike_refused
+            refused = self.guard.same_identity_refusal
             self._identified = Projection(
                 lambda: [(_numbered() if refused is None else _unlike(refused)).alias("_id"), *others]
             )

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..record.commits import History
-from ..record.lookup_bounds import Bound, Look, LookUp
+from ..record.lookup_bounds import Bound, LookUp, LookUpStep
 from ..record.tables import Table
-from ..sinks.iceberg import may_hold
+from ..sinks.iceberg import may_match_files
 from ..sources.offsets import MOST_PARTITIONS, OffsetRange, Range, any_of, offset_bound
 
 Ends = Mapping[str, int]
@@ -48,7 +48,7 @@ class Overlap:
     """Partitions of which the ends are known; one without an end holds nothing that a batch can hold."""
     _untold: bool = field(default=False, init=False, repr=False)
 
-    def over(self, offsets: OffsetRange | None) -> LookUp:
+    def look_up(self, offsets: OffsetRange | None) -> LookUp:
         """How a batch is looked up.
 
         Parameters
@@ -58,7 +58,9 @@ class Overlap:
         """
         return lambda spark, table, history: [self.of(spark, table, history, offsets)]
 
-    def of(self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange | None) -> Look:
+    def of(
+        self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange | None
+    ) -> LookUpStep:
         """Where in a table records of a batch can be.
 
         Parameters
@@ -68,13 +70,13 @@ class Overlap:
         table
             Always the same one.
         offsets
-            As of :meth:`over`.
+            As of :meth:`look_up`.
         """
         if offsets is None or self._untold:
-            return Look(self.bound_of(None), alone=False)
+            return LookUpStep(self.bound_of(None), alone=False)
         if not self._learn(spark, table, history, offsets):
             self._untold = True
-            return Look(self.bound_of(None), alone=False)
+            return LookUpStep(self.bound_of(None), alone=False)
         ends, first = self._ends, offsets.start
         ranges = {
             partition: (first.get(partition, 0), min(end, ends[partition]))
@@ -82,7 +84,7 @@ class Overlap:
             if ends.get(partition, 0) > first.get(partition, 0)
         }
         alone = all(ends.get(partition, 0) <= end for partition, end in offsets.end.items())
-        return Look(self.bound_of(ranges) if ranges else None, alone)
+        return LookUpStep(self.bound_of(ranges) if ranges else None, alone)
 
     def _learn(self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange) -> bool:
         """Read what is not known yet; False where nobody can tell."""
@@ -145,7 +147,7 @@ def landed_ends(names: Sequence[str], rows: DataFrame, partitions: Collection[st
         shards = {partition.partition("/")[2] for partition in partitions}
         mine = mine.where(F.col("_shard").isin(sorted(shards)))
     mine = mine.select("_source", "_shard", "_position")
-    if not may_hold(mine):
+    if not may_match_files(mine):
         return {}
     last = F.max(F.col("_position").cast("long")).alias("last")
     found = mine.groupBy("_source", "_shard").agg(last).collect()
@@ -165,7 +167,7 @@ def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> E
         Logical name of the stream.
     """
     mine = rows.where(F.col("_source") == source).select("_id")
-    if not may_hold(mine):
+    if not may_match_files(mine):
         return {}
     topic, partition, offset = (F.regexp_extract("_id", _ID, number) for number in (1, 2, 3))
     last = F.max(offset.cast("long")).alias("last")

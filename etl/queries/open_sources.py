@@ -16,7 +16,7 @@ from ..sources.union import SourceUnion, union
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSources:
     """What a query reads: one leg for each line of its offset log, in the log's order.
 
     Attributes
@@ -40,7 +40,7 @@ class Opened:
     watch: Callable[[], None] | None
 
 
-def opened(
+def open_sources(
     spark: SparkSession,
     job: JobSettings,
     name: str,
@@ -48,7 +48,7 @@ def opened(
     table: Table,
     binds: Mapping[str, str],
     partitions: int | None,
-) -> Opened:
+) -> OpenedSources:
     """Open the sources of a query.
 
     Parameters
@@ -85,4 +85,4 @@ def opened(
     def reopen() -> DataFrame:
         return union([opener() for opener in openers])
 
-    return Opened(reopen(), whole, SourceUnion(tuple(replayed), tuple(guards)), reopen, watch)
+    return OpenedSources(reopen(), whole, SourceUnion(tuple(replayed), tuple(guards)), reopen, watch)

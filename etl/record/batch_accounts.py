@@ -37,7 +37,7 @@ def in_background(call: Callable[[], Answer]) -> Future[Answer]:
     return answer
 
 
-class Observed:
+class ObservedFigures:
     """Figures that an action computes on the way, without a second action.
 
     Parameters
@@ -50,7 +50,7 @@ class Observed:
         self._figures = figures
         self._observation = Observation()
 
-    def on(self, rows: DataFrame, *more: Column) -> DataFrame:
+    def observe(self, rows: DataFrame, *more: Column) -> DataFrame:
         """Observe the rows that pass here, with ``more`` figures that rest on their columns; once per instance."""
         return rows.observe(self._observation, *self._figures, *more)
 
@@ -59,7 +59,7 @@ class Observed:
         return values_of(self, timeout=timeout)[0]
 
 
-def values_of(*observed: Observed, timeout: float = OBSERVATION_SECONDS) -> list[dict[str, Any]]:
+def values_of(*observed: ObservedFigures, timeout: float = OBSERVATION_SECONDS) -> list[dict[str, Any]]:
     """Figures of an action that several observed, after it succeeded.
 
     Parameters
@@ -83,7 +83,7 @@ def values_of(*observed: Observed, timeout: float = OBSERVATION_SECONDS) -> list
         raise AccountsError(f"no figures of the batch after {timeout:.0f} s") from None
 
 
-def count(name: str) -> Column:
+def row_count(name: str) -> Column:
     """The figure of how many rows there were, under a name."""
     return F.expr(f"count(1) AS {name}")
 
@@ -246,7 +246,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def times(begun: datetime, committed: datetime, oldest: int | None = None) -> dict[str, Any]:
+def batch_times(begun: datetime, committed: datetime, oldest: int | None = None) -> dict[str, Any]:
     """How long something took and when it was committed, as an event has it.
 
     Parameters
@@ -256,13 +256,13 @@ def times(begun: datetime, committed: datetime, oldest: int | None = None) -> di
     """
     fields: dict[str, Any] = {
         "seconds": round((committed - begun).total_seconds(), 3),
-        "committed_at": text(committed),
+        "committed_at": iso_text(committed),
     }
     if oldest is not None:
         fields["max_age_seconds"] = round(committed.timestamp() - oldest / 1e6, 3)
     return fields
 
 
-def text(moment: datetime) -> str:
+def iso_text(moment: datetime) -> str:
     """A moment in ISO 8601, UTC, with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

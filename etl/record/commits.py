@@ -4,7 +4,7 @@ Each commit of a query names its batch: the id of the checkpoint (``run``) and S
 these names are one transaction. So the newest commit of a run tells whether the current batch was written before,
 without a look at a row: compaction, replays and other queries in between do not matter.
 
-A commit is validated against the snapshot that its look-up read (``Fence``). Where somebody has added rows since,
+A commit is validated against the snapshot that its look-up read (``CommitFence``). Where somebody has added rows since,
 Iceberg refuses it, and the batch is looked up again. A rival, another process on the same checkpoint, is refused for good.
 """
 
@@ -50,7 +50,7 @@ class BatchId:
 
 
 @dataclass(frozen=True)
-class Added:
+class AddedRows:
     """Rows that one commit added to a table.
 
     Attributes
@@ -83,7 +83,7 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Fence:
+class CommitFence:
     """Refuses a commit where rows were added since a snapshot.
 
     Attributes
@@ -127,20 +127,20 @@ class History:
     base: int | None
     at: datetime | None
     empty: bool
-    again: tuple[Added, ...]
-    others: tuple[Added, ...]
+    again: tuple[AddedRows, ...]
+    others: tuple[AddedRows, ...]
     alone: bool
     lost: bool
 
 
 @dataclass
-class Others:
+class OtherWriters:
     """When others than a run have written to a table last, as far as a batch of the run may be among it."""
 
     _known: bool = field(default=False, repr=False)
     _until: datetime | None = field(default=None, repr=False)
 
-    def until(self, history: History) -> datetime | None:
+    def latest_commit(self, history: History) -> datetime | None:
         """The moment; None for never.
 
         Parameters
@@ -196,7 +196,7 @@ class Commits:
         """
         refused: ConflictError | None = None
         for _ in range(MOST_ATTEMPTS):
-            history = self.look(spark, batch)
+            history = self.read_history(spark, batch)
             self._shared = self._shared or (refused is not None and any(o.run for o in history.others))
             try:
                 done = attempt(history)
@@ -225,7 +225,7 @@ class Commits:
             "this one began"
         )
 
-    def fence(self, history: History, batch: BatchId | None, *, alone: bool) -> Fence:
+    def fence(self, history: History, batch: BatchId | None, *, alone: bool) -> CommitFence:
         """What a batch is committed with.
 
         Parameters
@@ -238,11 +238,11 @@ class Commits:
             Whether no row of a later batch can be in the table.
         """
         if batch is None:
-            return Fence(history.base, shut=not self._shared)
+            return CommitFence(history.base, shut=not self._shared)
         told = {RUN: batch.run, BATCH: str(batch.number), WRITER: self.writer}
-        return Fence(history.base, told | ({ALONE: "true"} if alone else {}), shut=not self._shared)
+        return CommitFence(history.base, told | ({ALONE: "true"} if alone else {}), shut=not self._shared)
 
-    def look(self, spark: SparkSession, batch: BatchId | None) -> History:
+    def read_history(self, spark: SparkSession, batch: BatchId | None) -> History:
         """Read the table's history back to the run's last commit before a batch.
 
         Raises
@@ -256,8 +256,8 @@ class Commits:
         if begun:
             self._first = None if newest is None else int(newest.snapshotId())
             self._looked = True
-        again: list[Added] = []
-        others: list[Added] = []
+        again: list[AddedRows] = []
+        others: list[AddedRows] = []
         alone, lost = False, True
         snapshot, count = newest, 0
         while snapshot is not None and batch is not None:
@@ -289,9 +289,9 @@ class Commits:
         )
 
 
-def _added(snapshot: Any) -> Added:
+def _added(snapshot: Any) -> AddedRows:
     parent = snapshot.parentId()
-    return Added(
+    return AddedRows(
         int(snapshot.snapshotId()),
         None if parent is None else int(parent),
         _moment(snapshot),

@@ -11,7 +11,7 @@ _position      string                            Kafka offset, 20 digits; Kinesi
 _key           binary                            Kafka key, Kinesis partition key
 _headers       array<struct<key,value>>          Kafka headers
 _arrived_at    timestamp                         the source's own time of the record; of Kafka within bounds,
-                                                 see :func:`bounded`
+                                                 see :func:`with_bounded_arrival`
 payload        binary                            the record's bytes
 =============  ================================  ==================================================
 """
@@ -120,7 +120,7 @@ def from_kinesis(records: DataFrame, source: str) -> DataFrame:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def bounded(
+def with_bounded_arrival(
     records: DataFrame, planned: datetime, retention: timedelta, topics: Sequence[str] | None = None
 ) -> DataFrame:
     """Bound the arrival of Kafka records, which their producers choose, so that a task writes into few days.
@@ -152,7 +152,7 @@ def bounded(
 
 
 _ENDS = "_ends"
-"""From when, up to when, and otherwise: beside the generated code, as in :func:`moment`."""
+"""From when, up to when, and otherwise: beside the generated code, as in :func:`timestamp_literal`."""
 
 
 @cache
@@ -175,12 +175,12 @@ def _within(topics: tuple[str, ...]) -> Projection:
     return Projection(lambda: [F.expr(changed.get(name, name)) for name in (*COLUMNS, "payload")])
 
 
-def moment_of(micros: int) -> datetime:
+def datetime_of_micros(micros: int) -> datetime:
     """The moment of so many microseconds since 1970; of the years that Python lacks, the nearest but one that it has.
 
     Examples
     --------
-    >>> moment_of(2**63 - 1)
+    >>> datetime_of_micros(2**63 - 1)
     datetime.datetime(9999, 12, 31, 23, 59, 59, 999998, tzinfo=datetime.timezone.utc)
     """
     first, last = -62_135_596_799_999_999, 253_402_300_799_999_998
@@ -194,7 +194,7 @@ def _micros(at: datetime) -> str:
 _STAMPED = Projection(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "payload"))
 
 
-def stamped(records: DataFrame) -> DataFrame:
+def with_hash_and_landing_time(records: DataFrame) -> DataFrame:
     """Records as decoders want them: with the hash of the payload, and the time at which they are landed.
 
     Parameters
@@ -202,10 +202,10 @@ def stamped(records: DataFrame) -> DataFrame:
     records
         In the envelope's shape.
     """
-    return _STAMPED.of(records).withColumn("_landed_at", moment(batch_accounts.now()))
+    return _STAMPED.of(records).withColumn("_landed_at", timestamp_literal(batch_accounts.now()))
 
 
-def moment(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
+def timestamp_literal(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
     """One moment for all rows, in a form that does not become a part of Spark's generated code.
 
     A literal time does, so that each batch would be code of its own, compiled and warmed up again. Arrays

@@ -22,7 +22,7 @@ class StartError(Exception):
     """A job that must not start: its configuration, code or tables do not fit. Exit status 2."""
 
 
-class ReopenError(Exception):
+class RestartQueryError(Exception):
     """A query must be started again with other limits; nothing has failed."""
 
 
@@ -38,7 +38,7 @@ class ConflictError(Exception):
     """Somebody else has added rows to a table since it was looked up; nothing was committed."""
 
 
-class UnansweredError(Exception):
+class NoAnswerError(Exception):
     """Whoever was asked about a source did not answer."""
 
 

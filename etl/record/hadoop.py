@@ -147,6 +147,6 @@ def _at(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
 _SPOILED = ("ChecksumException", "not UTF-8")
 
 
-def spoiled(error: OSError) -> bool:
+def is_corrupt(error: OSError) -> bool:
     """Whether a file was read, and is not what was written."""
     return any(word in str(error) for word in _SPOILED)

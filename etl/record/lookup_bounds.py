@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from .commits import History
-from .envelope import moment
+from .envelope import timestamp_literal
 from .tables import Table
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
@@ -58,7 +58,7 @@ class Bound:
         outside = self.outside
         if outside is None:
             assert self.minimum is not None, f"{self.column}: neither a minimum nor what lies outside"
-            outside = value < moment(self.minimum, f"`{self.column}` IS NULL")
+            outside = value < timestamp_literal(self.minimum, f"`{self.column}` IS NULL")
         failing = F.expr(f"raise_error('{OUTSIDE}')")
         return batch.withColumn(self.column, F.when(outside, failing).otherwise(value))
 
@@ -67,7 +67,7 @@ EVERYTHING = Bound()
 """No bound: the whole table is looked at."""
 
 
-class Look(NamedTuple):
+class LookUpStep(NamedTuple):
     """A way to look for records of a batch in a table before they are written.
 
     Attributes
@@ -82,11 +82,11 @@ class Look(NamedTuple):
     alone: bool
 
 
-LookUp = Callable[[SparkSession, Table, History], Iterable[Look]]
+LookUp = Callable[[SparkSession, Table, History], Iterable[LookUpStep]]
 """Ways to look a batch up in a table of some history, from the cheapest, whose bound may not hold, to one that cannot fail."""
 
 
-def with_first_that_holds(bounds: Iterable[Limit], write: Callable[[Limit], Result]) -> Result:
+def write_with_first_valid_bound(bounds: Iterable[Limit], write: Callable[[Limit], Result]) -> Result:
     """Write with the first bound that holds; each attempt is a whole new action.
 
     Parameters

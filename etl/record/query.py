@@ -19,10 +19,10 @@ class Query:
     ----------
     reopen
         Opens the source again, with limits for what it is then, when the handler asks for that by
-        :class:`etl.record.errors.ReopenError`.
+        :class:`etl.record.errors.RestartQueryError`.
     check
         Looks at the source now and then, also while no batch comes; raises :class:`etl.record.errors.LossError` where
-        records would be left unread, and :class:`etl.record.errors.UnansweredError` where it cannot tell.
+        records would be left unread, and :class:`etl.record.errors.NoAnswerError` where it cannot tell.
     """
 
     name: str

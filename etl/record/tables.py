@@ -87,7 +87,7 @@ class Table:
         """Whether the catalog has it."""
         return spark.catalog.tableExists(str(self))
 
-    def as_it_is(self, spark: SparkSession) -> DataFrame | None:
+    def current_rows(self, spark: SparkSession) -> DataFrame | None:
         """All rows of this moment, whatever is written meanwhile; None for a table without a snapshot."""
         snapshot = self.metadata(spark).currentSnapshot()
         if snapshot is None:
@@ -166,7 +166,7 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
         spark.sql(f"ALTER TABLE {table} {statement}")
     if statements and report is not None:
         report.emit(
-            "altered", table=str(table), changes=statements, at=batch_accounts.text(batch_accounts.now())
+            "altered", table=str(table), changes=statements, at=batch_accounts.iso_text(batch_accounts.now())
         )
 
 

@@ -14,17 +14,17 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..formats.decoding.routes import along
+from ..formats.decoding.routes import rows_of_route
 from ..launch.document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
-from ..record.batch_accounts import Accounts, Observed, Reporter, count
+from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
 from ..record.envelope import IDENTITY
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from ..sinks.delivery.merge_source import named
 from ..sinks.iceberg import IcebergSink
-from ..sources.base import arrived, steps
+from ..sources.base import arrived_between, backfill_steps
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
 """Name of a view, and what begins the identity of a row in it that leaves the table."""
@@ -80,34 +80,34 @@ class Backfiller:
         """
         begun = batch_accounts.now()
         # What lands meanwhile belongs to the stream.
-        landed = self.landing.as_it_is(spark)
+        landed = self.landing.current_rows(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
         assert request.since is not None, "a landing table is read by time"
         assert request.until is not None, "a landing table is read by time"
         if landed is not None:
-            for since, until in steps(request, STEP, whole=True):
+            for since, until in backfill_steps(request, STEP, whole=True):
                 for name, count in self._step(landed, since, until, replace=request.replace).items():
                     totals[name] += count
         self.report.emit(
             "backfilled",
             query=self.query,
             table=str(self.sink.table),
-            since=batch_accounts.text(request.since),
-            until=batch_accounts.text(request.until),
+            since=batch_accounts.iso_text(request.since),
+            until=batch_accounts.iso_text(request.until),
             **totals,
-            **batch_accounts.times(begun, batch_accounts.now()),
+            **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
         return 0
 
     def _step(self, landed: DataFrame, since: datetime, until: datetime, *, replace: bool) -> dict[str, int]:
         begun = batch_accounts.now()
-        within = arrived(since, until)
-        rows = along(good_records(landed.where(within)), self.route, str(self.landing))
+        within = arrived_between(since, until)
+        rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
             # Nothing landed then: what the sink has of that time has another origin.
             return {}
-        read = Observed(count("read"))
-        out = self.compose(read.on(rows))
+        read = ObservedFigures(row_count("read"))
+        out = self.compose(read.observe(rows))
         replaced = 0
         if replace:
             offered, replaced = self._replace(out, since, until)
@@ -119,10 +119,10 @@ class Backfiller:
         self.report.emit(
             "step",
             query=self.query,
-            since=batch_accounts.text(since),
-            until=batch_accounts.text(until),
+            since=batch_accounts.iso_text(since),
+            until=batch_accounts.iso_text(until),
             **found,
-            **batch_accounts.times(begun, batch_accounts.now()),
+            **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
         return found
 
@@ -133,7 +133,7 @@ class Backfiller:
         was there goes by its identity, and what was worked out again comes without one to match.
         """
         spark = rows.sparkSession
-        there = spark.table(str(self.sink.table)).where(arrived(since, until)).select(*IDENTITY)
+        there = spark.table(str(self.sink.table)).where(arrived_between(since, until)).select(*IDENTITY)
         gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
         offered = gone.unionByName(rows, allowMissingColumns=True)
         before = there.count()

@@ -17,7 +17,7 @@ from ..launch.document import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe
 from ..record.lookup_bounds import Bound
-from ..sources.base import Part, Parts
+from ..sources.base import BackfillPart, Parts
 
 LARGEST_BYTES = 256 * 1024 * 1024
 """Of a file, as it is stored: a task holds it as a whole."""
@@ -34,7 +34,7 @@ def of_files(name: str) -> Parts:
         Of the source, as the table has it.
     """
 
-    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         try:
             listed = spark.read.format("binaryFile").load(request.origin)
             found = {row["path"]: row["length"] for row in listed.select("path", "length").collect()}
@@ -67,7 +67,7 @@ def of_files(name: str) -> Parts:
                 F.col("modified").alias("_arrived_at"),
                 "payload",
             )
-            yield Part(path, records, Bound((F.col("_source") == name) & (F.col("_shard") == path)))
+            yield BackfillPart(path, records, Bound((F.col("_source") == name) & (F.col("_shard") == path)))
 
     return parts
 

@@ -21,19 +21,19 @@ from ..launch.settings import JobSettings, LandSettings, RouteSettings
 from ..queries import land
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
-from ..record.envelope import stamped
+from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import StartError
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from ..sinks.iceberg import AppendResult, IcebergSink
-from ..sources.base import Part, Parts
+from ..sources.base import BackfillPart, Parts
 from ..sources.kafka.range_reader import is_overflow
-from ..sources.kafka.record_times import Overflown
+from ..sources.kafka.record_times import OverflownTimesDecoder
 from .backfill_files import of_files
 
 
 @dataclass(frozen=True)
-class Refiller:
+class LandingBackfiller:
     """Lands what a landing table lacks.
 
     Parameters
@@ -85,7 +85,7 @@ class Refiller:
                 query=self.query,
                 part=part.name,
                 **found,
-                **batch_accounts.times(at, batch_accounts.now()),
+                **batch_accounts.batch_times(at, batch_accounts.now()),
             )
         self.report.emit(
             "backfilled",
@@ -96,20 +96,22 @@ class Refiller:
             duplicates=totals["read"] - totals["written"],
             filtered=0,
             replaced=0,
-            **batch_accounts.times(begun, batch_accounts.now()),
+            **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
         return 0
 
-    def _landed(self, part: Part) -> AppendResult:
+    def _landed(self, part: BackfillPart) -> AppendResult:
         try:
             return self._append(part.records, self.decoder, part.bound)
         except Exception as error:
             if part.around is None or not is_overflow(error) or (records := part.around()) is None:
                 raise
-            return self._append(records, Overflown(self.decoder), part.bound)
+            return self._append(records, OverflownTimesDecoder(self.decoder), part.bound)
 
     def _append(self, records: DataFrame, decoder: Decoder, bound: Bound) -> AppendResult:
-        return self.sink.append(decoder.decode(stamped(records)), bound, F.count("_error").alias("bad"))
+        return self.sink.append(
+            decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
+        )
 
 
 def of_query(
@@ -118,7 +120,7 @@ def of_query(
     request: BackfillRequest,
     binds: Mapping[str, str],
     report: Reporter,
-) -> Refiller:
+) -> LandingBackfiller:
     """Make what refills a query's landing table; its checkpoint is not touched.
 
     Parameters
@@ -147,7 +149,7 @@ def of_query(
         raise StartError(f"--backfill {query.name}: there is no table {table}: start the job, which makes it")
     decoder = decoder_of(spark, route)
     tables.check(spark, table, land.table_schema(decoder.schema))
-    return Refiller(query.name, parts, decoder, IcebergSink(table), report)
+    return LandingBackfiller(query.name, parts, decoder, IcebergSink(table), report)
 
 
 def _parts(

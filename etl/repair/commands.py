@@ -10,8 +10,15 @@ from ..formats.decoding import routes
 from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, JobSettings, LandSettings
 from ..queries import land
-from ..queries.components import composition, derived, lanes, prepared, source_table, written
-from ..queries.direct import Onward
+from ..queries.components import (
+    batch_transform_and_schema,
+    direct_routes,
+    enrich_then_transform,
+    open_derived_stream,
+    prepare_sink,
+    source_table,
+)
+from ..queries.direct import ReplayToSinks
 from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
@@ -59,7 +66,7 @@ def replayer(
     tables.check(spark, table, land.table_schema(decoder.schema))
     onward = None
     if not isinstance(query, LandSettings):
-        onward = Onward(lanes(spark, job, query, table, binds or {}, report))
+        onward = ReplayToSinks(direct_routes(spark, job, query, table, binds or {}, report))
     return Replayer(name, tuple(s.name for s in query.sources), table, decoder, report, onward)
 
 
@@ -98,7 +105,7 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
             f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
         )
     landing = source_table(spark, job, name, query.source_table)
-    compose = composition(spark, job, name, query, report)
+    compose = enrich_then_transform(spark, job, name, query, report)
     table = Table.of(job.catalog, query.sink.lake_table)
     tables.ensure(spark, table, compose.schema(spark, landing, query.route), report=report)
     return Backfiller(name, landing, compose, IcebergSink(table), report, query.route)
@@ -123,9 +130,9 @@ def _refused(
         )
     tables.check(spark, letters, LETTER)
     landing = source_table(spark, job, query.name, query.source_table)
-    compose = composition(spark, job, query.name, query, report)
-    rows = derived(spark, job, query, compose, landing, None)
-    compose, schema = written(spark, query, compose, rows, landing)
-    sink = prepared(spark, job, query.sink, schema, binds, report)
+    compose = enrich_then_transform(spark, job, query.name, query, report)
+    rows = open_derived_stream(spark, job, query, compose, landing, None)
+    compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
+    sink = prepare_sink(spark, job, query.sink, schema, binds, report)
     again = landing if query.state is None else None
     return RefusedReplayer(query.name, letters, again, compose, query.route, schema, sink, report)

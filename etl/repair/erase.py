@@ -27,7 +27,7 @@ from ..record import batch_accounts, hadoop
 from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .erase_condition import Condition, first_line
-from .erase_history import forget, mark, marked, passed, snapshots
+from .erase_history import expire_before_mark, has_read_past, mark_erasure, newest_mark, snapshots
 from .erase_targets import Target, targets
 
 FOLDER = "_millrace/erase"
@@ -158,7 +158,7 @@ class Erasure:
         answer["waiting"] = waiting
         answer["state"] = "running" if waiting else "done"
         if waiting and waiting != self._waiting:
-            at = batch_accounts.text(batch_accounts.now())
+            at = batch_accounts.iso_text(batch_accounts.now())
             self.report.emit("erasure_waits", erasure=answer["id"], why=waiting, at=at)
         self._waiting = waiting
 
@@ -168,7 +168,7 @@ class Erasure:
             **{key: answer[key] for key in ("id", "begun_at", "tables")},
             "by": request.by,
             "asked_at": request.asked_at,
-            "done_at": batch_accounts.text(batch_accounts.now()),
+            "done_at": batch_accounts.iso_text(batch_accounts.now()),
             "condition_sha256": hashlib.sha256(request.where.encode()).hexdigest(),
             "not_covered": [*request.left_out, *answer["left_out"]],
         }
@@ -180,7 +180,7 @@ class Erasure:
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
         begun = datetime.fromisoformat(answer["begun_at"])
         self.report.emit(
-            "erased", erasure=request.id, rows=rows, **batch_accounts.times(begun, batch_accounts.now())
+            "erased", erasure=request.id, rows=rows, **batch_accounts.batch_times(begun, batch_accounts.now())
         )
 
     def _place(self, spark: SparkSession, name: str) -> str:
@@ -194,7 +194,7 @@ def _new(request: EraseRequest) -> dict[str, Any]:
     return {
         "id": request.id,
         "state": "new",
-        "begun_at": batch_accounts.text(batch_accounts.now()),
+        "begun_at": batch_accounts.iso_text(batch_accounts.now()),
         "tables": {},
         "left_out": [],
         "waiting": [],
@@ -252,13 +252,15 @@ class _Step:
                 if done is None or done < number:
                     return f"{url} has yet to commit batch {number}"
             self._remove()
-            self.state["mark"] = mark(self.spark, self.target.table, self.answer["id"])
+            self.state["mark"] = mark_erasure(self.spark, self.target.table, self.answer["id"])
             self.state["step"] = "past" if self.target.kept else "done"
         elif self.state["step"] == "past":
             for url in self.target.readers:
-                if not passed(self.spark, self.target.table, url, self.state["mark"]):
+                if not has_read_past(self.spark, self.target.table, url, self.state["mark"]):
                     return f"{url} has yet to read past snapshot {self.state['mark']}"
-            self.state["files_deleted"] = forget(self.spark, self.target.table, self.state["mark"])
+            self.state["files_deleted"] = expire_before_mark(
+                self.spark, self.target.table, self.state["mark"]
+            )
             self.state["step"] = "done"
         return None
 
@@ -267,10 +269,10 @@ class _Step:
         for landing, checkpoint in sources:
             # Of a table of this job's the mark is noted, too: a job that stood still finds it forgotten in the table.
             noted = self.answer["tables"].get(str(landing), {}).get("mark")
-            found = marked(self.spark, landing, self.answer["id"]) or noted
+            found = newest_mark(self.spark, landing, self.answer["id"]) or noted
             if found is None:
                 return f"{landing} is not erased yet"
-            if not passed(self.spark, landing, checkpoint, found):
+            if not has_read_past(self.spark, landing, checkpoint, found):
                 return f"{checkpoint} has yet to read past snapshot {found} of {landing}"
         return None
 

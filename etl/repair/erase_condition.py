@@ -72,7 +72,7 @@ class Condition:
         found = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
         return tuple(dict.fromkeys(found))
 
-    def lacking(self, schema: StructType) -> tuple[str, ...]:
+    def missing_columns(self, schema: StructType) -> tuple[str, ...]:
         """Columns that a table has not got."""
         have = {name.lower() for name in schema.fieldNames()}
         return tuple(name for name in self.columns if name.lower() not in have)

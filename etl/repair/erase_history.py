@@ -8,14 +8,14 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import read_states
-from ..maintenance.table_services import call, committed, first_row, moment
+from ..maintenance.table_services import call, commit_time, first_row, sql_timestamp
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
 """Property of the commit that ends the past of a table for an erasure: its id."""
 
 
-def mark(spark: SparkSession, table: Table, erasure: str) -> int:
+def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
     """Leave nothing of erased rows in the present state, and end the past with a commit that has no rows.
 
     A query that derives from the table reads that commit as an empty batch, so that one with nothing else to read goes past
@@ -39,7 +39,7 @@ def mark(spark: SparkSession, table: Table, erasure: str) -> int:
     _rewrite_lists(spark, table)
     metadata = table.metadata(spark)
     metadata.newAppend().set(MARK, erasure).commit()
-    found = marked(spark, table, erasure)
+    found = newest_mark(spark, table, erasure)
     assert found is not None, "it was committed"
     return found
 
@@ -65,7 +65,7 @@ class _OneList:
         implements = ("java.util.function.Function",)
 
 
-def marked(spark: SparkSession, table: Table, erasure: str) -> int | None:
+def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
     """Snapshot id of an erasure's newest mark; None where there is none, or it is forgotten."""
     metadata = table.metadata(spark)
     snapshot = metadata.currentSnapshot()
@@ -77,7 +77,7 @@ def marked(spark: SparkSession, table: Table, erasure: str) -> int | None:
     return None
 
 
-def passed(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
+def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
     """Whether a query that derives from a table has read all that was committed before a snapshot.
 
     Parameters
@@ -92,7 +92,7 @@ def passed(spark: SparkSession, table: Table, reader: str, snapshot: int) -> boo
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
 
 
-def forget(spark: SparkSession, table: Table, snapshot: int) -> int:
+def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
     """Expire all states before a mark, and delete the files that only they name.
 
     Returns
@@ -103,7 +103,7 @@ def forget(spark: SparkSession, table: Table, snapshot: int) -> int:
     at = table.metadata(spark).snapshot(snapshot)
     if at is None:
         return 0  # somebody has
-    limits = {"older_than": moment(committed(at)), "retain_last": "1"}
+    limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
     found = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
 

@@ -210,7 +210,7 @@ def targets(
         if not target.table.exists(spark):
             continue
         schema = spark.table(str(target.table)).schema
-        lacking = () if target.kind == "refused" else condition.lacking(schema)
+        lacking = () if target.kind == "refused" else condition.missing_columns(schema)
         if lacking and target.kind == "landing":
             if len(lacking) < len(condition.columns):
                 problems.append(f"{target.table}: no column {', '.join(lacking)}")
@@ -223,7 +223,7 @@ def targets(
         sources = tuple(
             (landing, checkpoint)
             for landing, checkpoint in target.sources
-            if not condition.lacking(spark.table(str(landing)).schema)
+            if not condition.missing_columns(spark.table(str(landing)).schema)
         )
         if lacking and not (sources and identity(schema)):
             left_out.append(

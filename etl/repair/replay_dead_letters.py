@@ -66,9 +66,9 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
             identity, payload = _corrected(json.loads(line))
         except ValueError as error:
             raise StartError(f"--corrected {url}: line {number}: {error}") from error
-        if root_of(identity, mark) in roots:
+        if root_identity(identity, mark) in roots:
             raise StartError(f"--corrected {url}: line {number}: {identity} is there twice")
-        roots.add(root_of(identity, mark))
+        roots.add(root_identity(identity, mark))
         payloads[identity] = payload
     if not payloads:
         raise StartError(f"--corrected {url}: no line in it")
@@ -92,7 +92,7 @@ def _corrected(line: Any) -> tuple[str, bytes]:
     raise ValueError(f"keys {', '.join(sorted(line))}: {allowed}")
 
 
-def root_of(identity: str, mark: str = MARK) -> str:
+def root_identity(identity: str, mark: str = MARK) -> str:
     """The identity that the source gave, of a record or of any of its replays."""
     return re.sub(mark + _NUMBERED, "", identity)
 
@@ -118,10 +118,10 @@ class Selection:
     @classmethod
     def of(cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None, mark: str = MARK) -> Selection:
         """From what was written; with both, the lines of the file that are named."""
-        lines = None if corrected is None else {root_of(i, mark): p for i, p in corrected.items()}
+        lines = None if corrected is None else {root_identity(i, mark): p for i, p in corrected.items()}
         written: dict[str, list[str]] = {}
         for identity in ids or corrected or ():
-            written.setdefault(root_of(identity, mark), []).append(identity)
+            written.setdefault(root_identity(identity, mark), []).append(identity)
         lacking = set() if lines is None else written.keys() - lines.keys()
         unknown = tuple(i for root in lacking for i in written.pop(root))
         return cls({root: (lines or {}).get(root) for root in written}, written, unknown)
@@ -178,7 +178,7 @@ class LetterReplay(ABC):
             corrected = read_corrected(spark, request.corrected, self.BETWEEN) if request.corrected else None
             selection = Selection.of(request.ids, corrected, self.BETWEEN)
         # The stream appends meanwhile: every action reads the table as it is now.
-        held = self.table.as_it_is(spark)
+        held = self.table.current_rows(spark)
         if held is None or (selection is not None and not selection.payloads):
             balance, missing = self.NOTHING, [*(selection.payloads if selection else ())]
         else:
@@ -192,7 +192,7 @@ class LetterReplay(ABC):
             table=str(self.table),
             **balance.fields(),
             unknown_ids=sorted(unknown),
-            **batch_accounts.times(begun, batch_accounts.now()),
+            **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
         return int(bool(unknown))
 
@@ -238,13 +238,13 @@ class Replayer(LetterReplay):
         """See :meth:`LetterReplay.replay`."""
         held = held.where(self._mine())
         erased = F.col("_stage").eqNullSafe(envelope.ERASED)
-        letters = of_families(held.where(F.col("_error").isNotNull() & ~erased))
+        letters = with_root_and_attempt(held.where(F.col("_error").isNotNull() & ~erased))
         asked, missing = None, list[str]()
         if selection is not None:
             asked = selection.frame(held.sparkSession)
             missing = [r["_root"] for r in asked.join(letters, "_root", "left_anti").collect()]
             letters = letters.join(asked, "_root", "left_semi")
-            told_apart(letters, selection)
+            refuse_ambiguous_corrections(letters, selection)
         span = letters.select(
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
@@ -285,7 +285,7 @@ class Replayer(LetterReplay):
 
     def _tries(self, letters: DataFrame, held: DataFrame, asked: DataFrame | None) -> DataFrame:
         """The next row of each family, decoded; with ``_done`` (it has a good one) and ``_last`` (bytes)."""
-        replays = of_families(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
+        replays = with_root_and_attempt(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
         row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
@@ -296,7 +296,7 @@ class Replayer(LetterReplay):
             payload = F.coalesce("_corrected", "_bytes")
         return self.decoder.decode(
             families.select(
-                next_of(F.col("_root"), F.col("_attempt")).alias("_id"),
+                next_identity(F.col("_root"), F.col("_attempt")).alias("_id"),
                 *envelope.COLUMNS[1:],
                 F.xxhash64(payload).alias("_hash"),
                 F.current_timestamp().alias("_landed_at"),
@@ -307,13 +307,13 @@ class Replayer(LetterReplay):
         )
 
 
-def told_apart(letters: DataFrame, selection: Selection) -> None:
+def refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> None:
     """Refuse a corrected payload whose identity is that of letters of several streams.
 
     Parameters
     ----------
     letters
-        That were asked for, of :func:`of_families`.
+        That were asked for, of :func:`with_root_and_attempt`.
     selection
         What was asked for.
 
@@ -335,7 +335,7 @@ def told_apart(letters: DataFrame, selection: Selection) -> None:
             )
 
 
-def of_families(rows: DataFrame, mark: str = MARK) -> DataFrame:
+def with_root_and_attempt(rows: DataFrame, mark: str = MARK) -> DataFrame:
     """Add ``_root``, the identity that the source gave, and ``_attempt``, 0 for the source's own row."""
     suffix = mark + _NUMBERED
     number = F.regexp_extract("_id", suffix, 1)
@@ -343,7 +343,7 @@ def of_families(rows: DataFrame, mark: str = MARK) -> DataFrame:
     return rows.withColumns({"_root": F.regexp_replace("_id", suffix, ""), "_attempt": attempt})
 
 
-def next_of(root: Column, attempt: Column, mark: str = MARK) -> Column:
+def next_identity(root: Column, attempt: Column, mark: str = MARK) -> Column:
     """The identity of a family's next row."""
     number = F.when(attempt == 0, "").otherwise((attempt + 1).cast("string"))
     return F.concat(root, F.lit(mark), number)

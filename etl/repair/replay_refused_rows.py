@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ..formats.decoding.routes import along
+from ..formats.decoding.routes import rows_of_route
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.envelope import CARRIED
@@ -23,7 +23,14 @@ from ..record.lookup_bounds import EVERYTHING
 from ..record.tables import Table, nullable
 from ..sinks.base import JSON_OPTIONS, LETTER, STAGE, Sink
 from ..sinks.iceberg import IcebergSink
-from .replay_dead_letters import FAMILY, LetterReplay, Selection, next_of, of_families, told_apart
+from .replay_dead_letters import (
+    FAMILY,
+    LetterReplay,
+    Selection,
+    next_identity,
+    refuse_ambiguous_corrections,
+    with_root_and_attempt,
+)
 
 MARK = "#sent"
 """Between a letter's identity and the number of its replay; another than that of landing tables (0203), whose replays
@@ -75,8 +82,8 @@ class RefusedReplayer(LetterReplay):
         """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay`."""
         # Results of many records have no source, and what is null is equal to nothing.
         held = held.fillna("", ["_source"])
-        letters = of_families(held.where(F.col("_error").isNotNull()), MARK)
-        settled = of_families(held.where(F.col("_error").isNull()), MARK).select(*FAMILY).distinct()
+        letters = with_root_and_attempt(held.where(F.col("_error").isNotNull()), MARK)
+        settled = with_root_and_attempt(held.where(F.col("_error").isNull()), MARK).select(*FAMILY).distinct()
         row = F.struct("_attempt", *LETTER.fieldNames())
         last = letters.groupBy(*FAMILY).agg(F.max_by(row, "_attempt").alias("last")).select("_root", "last.*")
         missing: list[str] = []
@@ -84,7 +91,7 @@ class RefusedReplayer(LetterReplay):
             named = selection.frame(held.sparkSession)
             missing = [r["_root"] for r in named.join(last, "_root", "left_anti").collect()]
             last = last.join(named, "_root")
-            told_apart(last, selection)
+            refuse_ambiguous_corrections(last, selection)
         else:
             last = last.withColumn("_corrected", F.lit(None).cast("binary"))
         still = last.join(settled, [*FAMILY], "left_anti").persist()
@@ -127,7 +134,7 @@ class RefusedReplayer(LetterReplay):
         found = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
         again = F.col(_ERROR).isNotNull()
         known = {
-            "_id": next_of(F.col("_root"), F.col("_attempt"), MARK),
+            "_id": next_identity(F.col("_root"), F.col("_attempt"), MARK),
             "_source": F.when(F.col("_source") != "", F.col("_source")),
             "_landed_at": F.current_timestamp(),
             "_bytes": F.when(again, F.col("_corrected")),
@@ -173,7 +180,7 @@ class RefusedReplayer(LetterReplay):
         wanted = still.select("_root", "_source", F.explode(begins).alias("_id"))
         there = wanted.join(records.select("_id", "_source"), ["_id", "_source"], "left_semi")
         taken = records.join(there.select("_id", "_source").distinct(), ["_id", "_source"], "left_semi")
-        rows = self.compose(along(taken, self.route, str(self.landing)))
+        rows = self.compose(rows_of_route(taken, self.route, str(self.landing)))
         rows = rows.join(
             still.select("_source", F.col("_root").alias("_id")), ["_source", "_id"], "left_semi"
         )

@@ -75,11 +75,11 @@ def code_of(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-class UnsureError(Exception):
+class UnknownOutcomeError(Exception):
     """A request may have been carried out or not: its answer did not come, or was that the service failed."""
 
 
-def at_start() -> Backoff:
+def start_backoff() -> Backoff:
     """Waits of a job's start, which nothing was written before."""
     return Backoff("at the start", patience=START_SECONDS)
 
@@ -88,7 +88,7 @@ class BusyError(Exception):
     """A request that may succeed if it comes again: the service is busy or away."""
 
 
-def tried(call: Callable[[], Answer], *, once: bool = False) -> Answer:
+def call_once(call: Callable[[], Answer], *, once: bool = False) -> Answer:
     """Call a service, and tell apart what may succeed later.
 
     Parameters
@@ -102,7 +102,7 @@ def tried(call: Callable[[], Answer], *, once: bool = False) -> Answer:
     ------
     BusyError
         It may succeed later; with ``once``, it surely was not carried out.
-    UnsureError
+    UnknownOutcomeError
         With ``once``: nobody knows whether it was carried out.
     botocore.exceptions.ClientError
         It refuses the request itself.
@@ -116,21 +116,21 @@ def tried(call: Callable[[], Answer], *, once: bool = False) -> Answer:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if code_of(error) not in BUSY and status < 500:
             raise
-        raise (UnsureError if once and status >= 500 else BusyError)(str(error)) from error
+        raise (UnknownOutcomeError if once and status >= 500 else BusyError)(str(error)) from error
     except Unreachable as error:
         # Not even connected.
         raise BusyError(str(error)) from error
     except HTTPClientError as error:
-        raise (UnsureError if once else BusyError)(str(error)) from error
+        raise (UnknownOutcomeError if once else BusyError)(str(error)) from error
 
 
-def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = False) -> Answer:
+def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: bool = False) -> Answer:
     """Call a service until it answers, within the limits of a back-off.
 
     Parameters
     ----------
     call, once
-        As for :func:`tried`.
+        As for :func:`call_once`.
     backoff
         What waits.
 
@@ -138,17 +138,17 @@ def patiently(call: Callable[[], Answer], backoff: Backoff, *, once: bool = Fals
     ------
     SinkError
         It stays busy, or away, for longer than the patience.
-    UnsureError, botocore.exceptions.ClientError
-        As :func:`tried`.
+    UnknownOutcomeError, botocore.exceptions.ClientError
+        As :func:`call_once`.
     """
     while True:
         try:
-            return tried(call, once=once)
+            return call_once(call, once=once)
         except BusyError as error:
             backoff.wait(str(error))
 
 
-def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
+def ask_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
     """Ask a service at the start, such as whether what is written to is there, then close the client; None for one that stays.
 
     Raises
@@ -159,7 +159,7 @@ def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answ
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
-        return patiently(lambda: ask(client), at_start())
+        return call_until_answered(lambda: ask(client), start_backoff())
     except (BotoCoreError, ClientError, SinkError) as error:
         raise StartError(f"{what}: {error}") from error
     finally:
@@ -167,7 +167,7 @@ def asked_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answ
             client.close()
 
 
-def refuses(what: str, error: Exception) -> SinkError:
+def refusal_error(what: str, error: Exception) -> SinkError:
     """The error of a service that will not work, whatever the rows: no such table, or no permission."""
     return SinkError(f"{what}: {error}")
 

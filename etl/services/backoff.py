@@ -44,7 +44,7 @@ class Backoff:
         """Something was written: the next wait is a first one again."""
         self._tries, self._since = 0, None
 
-    def settle(self, asked: int, left: int, reason: str) -> None:
+    def wait_for_rest(self, asked: int, left: int, reason: str) -> None:
         """Wait where a request left some of its entries undone; whatever it took is progress."""
         if left < asked:
             self.progress()

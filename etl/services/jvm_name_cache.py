@@ -31,7 +31,7 @@ SPARK_4_NAMES = (
 """Classes that PySpark 4 asks for by their whole names."""
 
 
-def keep(spark: SparkSession) -> SparkSession:
+def cache_jvm_names(spark: SparkSession) -> SparkSession:
     """Look the names up once; later uses find them as attributes.
 
     py4j asks the JVM at each use what a name is, part by part, and the JVM looks through every jar for a class of the name

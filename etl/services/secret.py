@@ -35,7 +35,7 @@ def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, 
     region = arn.split(":")[3]
     try:
         client = aws.client("secretsmanager", region, endpoint)
-        answer = aws.patiently(lambda: client.get_secret_value(SecretId=arn), aws.at_start())
+        answer = aws.call_until_answered(lambda: client.get_secret_value(SecretId=arn), aws.start_backoff())
         found = json.loads(answer["SecretString"])
         held = {str(key): value for key, value in found.items() if isinstance(value, str) and value}
     except (BotoCoreError, ClientError) as error:

@@ -71,7 +71,7 @@ BATCHES = 2**30
 
 
 @dataclass(frozen=True)
-class Place:
+class BatchPlace:
     """Which batch it is: the same for every replay of it, and for no other batch.
 
     Attributes
@@ -124,9 +124,9 @@ class Place:
         return self.created * BATCHES + self.batch
 
 
-def place_of(
+def batch_place(
     spark: SparkSession, checkpoint: Checkpoint, batch: int, *, lookup: LookUp | None = None
-) -> Place:
+) -> BatchPlace:
     """Which batch it is, as its checkpoint has it.
 
     Parameters
@@ -134,16 +134,16 @@ def place_of(
     batch
         Spark's number.
     lookup
-        As of :class:`Place`.
+        As of :class:`BatchPlace`.
     """
-    run, created = checkpoint.made(spark)
+    run, created = checkpoint.id_and_creation_time(spark)
     offsets = (checkpoint.start_of(spark, batch), checkpoint.end_of(spark, batch))
     start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
-    return Place(run, batch, start, end, checkpoint.location, created, lookup=lookup)
+    return BatchPlace(run, batch, start, end, checkpoint.location, created, lookup=lookup)
 
 
 @dataclass(frozen=True)
-class Written:
+class WriteCounts:
     """What a write came to, in rows.
 
     Attributes
@@ -155,7 +155,7 @@ class Written:
     refused
         Of these, rows that became dead letters; None for a sink of the lake, which takes every row.
     ran
-        The frame on whose RDD the action ran, for a sink that ``sends``.
+        The frame on whose RDD the action ran, for a sink that ``acts_on_rdd``.
     """
 
     offered: int | None
@@ -168,7 +168,7 @@ class Sink(Protocol):
     """Where a query writes."""
 
     @property
-    def sends(self) -> bool | None:
+    def acts_on_rdd(self) -> bool | None:
         """Whether its action is on an RDD, of which Spark tells no listener what was observed below it.
 
         None where it reads its rows more than once, so that nothing can be counted on their way.
@@ -184,8 +184,8 @@ class Sink(Protocol):
         """
 
     def write(
-        self, rows: DataFrame, place: Place | None, refuse: Refuse, again: Again | None = None
-    ) -> Written:
+        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, again: Again | None = None
+    ) -> WriteCounts:
         """Write a batch.
 
         Parameters
@@ -199,7 +199,7 @@ class Sink(Protocol):
         """
 
 
-def version_of(rows: DataFrame, place: Place | None) -> int | None:
+def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
     """Version of a batch of results, known by ``_id`` alone; None where rows are records, which never change.
 
     Raises
@@ -219,12 +219,12 @@ def text_of(rows: DataFrame) -> Column:
     return F.to_json(F.struct(*(F.col(f"`{c}`") for c in rows.columns)), dict(JSON_OPTIONS))
 
 
-def deletes(rows: DataFrame) -> Column:
+def is_delete(rows: DataFrame) -> Column:
     """Whether a row deletes what has its identity; never null."""
     return F.col(DELETED) if DELETED in rows.columns else F.lit(False)
 
 
-def carried(rows: DataFrame) -> list[Column]:
+def identity_and_times(rows: DataFrame) -> list[Column]:
     """Identity and times of a row, empty where a result of many records has none."""
     kinds: dict[str, DataType] = {f.name: f.dataType for f in LETTER.fields}
     have = set(rows.columns)
@@ -236,7 +236,7 @@ FIRST_DAY, LAST_DAY = date.min, date.max
 Spark's own go from 290,308 BC to 294,247, which PostgreSQL, clocks of most languages and readers of JSON do not."""
 
 
-def untimely(rows: DataFrame) -> Column:
+def unstorable_time(rows: DataFrame) -> Column:
     """Why a sink beside the lake cannot hold a row for one of its times, wherever in the row that is; null where it can.
 
     Parameters
@@ -275,14 +275,14 @@ def letters_of(rows: DataFrame, error: Column) -> DataFrame:
         Why each was refused.
     """
     return rows.select(
-        *carried(rows),
+        *identity_and_times(rows),
         text_of(rows).cast("binary").alias("_bytes"),
         F.lit(STAGE).alias("_stage"),
         error.alias("_error"),
     ).select(*LETTER.fieldNames())
 
 
-def refuses_none(letters: DataFrame) -> None:
+def takes_every_row(letters: DataFrame) -> None:
     """Stand where a sink takes every row.
 
     Raises

@@ -9,11 +9,11 @@ from functools import partial
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.commits import History, Others
-from ..record.envelope import moment
-from ..record.lookup_bounds import EVERYTHING, Bound, Look
+from ..record.commits import History, OtherWriters
+from ..record.envelope import timestamp_literal
+from ..record.lookup_bounds import EVERYTHING, Bound, LookUpStep
 from ..record.tables import Table
-from .base import LETTER, Place, Refuse, refuses_none
+from .base import LETTER, BatchPlace, Refuse, takes_every_row
 from .iceberg import IcebergSink
 
 
@@ -32,7 +32,7 @@ class Letters:
     table: Table
     query: str
     _sink: IcebergSink = field(init=False, repr=False)
-    _others: Others = field(default_factory=Others, init=False, repr=False)
+    _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._sink = IcebergSink(self.table)
@@ -47,7 +47,7 @@ class Letters:
         """
         self._sink.prepare(spark, LETTER)
 
-    def of(self, place: Place) -> Refuse:
+    def of(self, place: BatchPlace) -> Refuse:
         """What keeps the refused rows of a batch, each once however often the batch comes again.
 
         A result of many records may be refused again with other values: each of them is kept.
@@ -59,7 +59,7 @@ class Letters:
         """
         return partial(self._keep, replace(place, lookup=self._looks))
 
-    def _keep(self, place: Place, letters: DataFrame) -> None:
+    def _keep(self, place: BatchPlace, letters: DataFrame) -> None:
         result = F.col("_source").isNull()
         identity = F.when(result, F.concat_ws("#", "_id", F.xxhash64("_bytes").cast("string")))
         kept = letters.withColumns(
@@ -69,15 +69,15 @@ class Letters:
                 "_arrived_at": F.coalesce(F.col("_arrived_at"), F.current_timestamp()),
             }
         )
-        self._sink.write(kept, place, refuses_none)
+        self._sink.write(kept, place, takes_every_row)
 
-    def _looks(self, spark: SparkSession, table: Table, history: History) -> Iterator[Look]:
-        until = self._others.until(history)
+    def _looks(self, spark: SparkSession, table: Table, history: History) -> Iterator[LookUpStep]:
+        until = self._others.latest_commit(history)
         if until is None:
-            yield Look(None, alone=True)
+            yield LookUpStep(None, alone=True)
             return
         # What landed after others have written last is not among theirs; of results nobody knows when they landed.
         landed = F.col("_landed_at")
-        outside = landed.isNull() | (landed < moment(until))
-        yield Look(Bound(F.lit(False), "_landed_at", outside=outside), alone=True)
-        yield Look(EVERYTHING, alone=False)
+        outside = landed.isNull() | (landed < timestamp_literal(until))
+        yield LookUpStep(Bound(F.lit(False), "_landed_at", outside=outside), alone=True)
+        yield LookUpStep(EVERYTHING, alone=False)

@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
-from ..record.batch_accounts import Observed
-from ..record.envelope import IDENTITY, moment_of
+from ..record.batch_accounts import ObservedFigures
+from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import JVM_ERRORS, StartError, describe
 from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
 from ..record.tables import nullable
-from .base import Again, Place, Refuse, Written
-from .iceberg import outside
+from .base import Again, BatchPlace, Refuse, WriteCounts
+from .iceberg import separating_own_errors
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class _Held:
         When the youngest record arrived that it held then; None where it was empty.
     """
 
-    place: Place | None = None
+    place: BatchPlace | None = None
     last: datetime | None = None
 
-    def tells(self, place: Place | None) -> bool:
+    def tells(self, place: BatchPlace | None) -> bool:
         """Whether a batch is a new one of the same checkpoint: one that comes again is held, by us or before."""
         before = self.place
         return (
@@ -71,7 +71,7 @@ class DeltaSink:
     """
 
     settings: DeltaSinkSettings
-    sends: bool = False
+    acts_on_rdd: bool = False
     _held: _Held = field(default_factory=_Held, repr=False, compare=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
@@ -99,10 +99,10 @@ class DeltaSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Append those rows that the table does not hold, in one transaction.
 
         Guarantee: exactly once per identity with one writer at a time, whatever is killed, retried or replayed,
@@ -114,14 +114,14 @@ class DeltaSink:
         spark, held = rows.sparkSession, self._held
         if not held.tells(place):
             (last,) = self._table(spark).agg(F.expr("max(unix_micros(_arrived_at))")).collect()[0]
-            held.last = None if last is None else moment_of(last)
+            held.last = None if last is None else datetime_of_micros(last)
         # Known again only when the batch is in: should it fail half-way, the table tells what it holds.
         held.place = None
         done = self._write_new(rows, held.last, again)
         held.place = place
         return done
 
-    def _write_new(self, rows: DataFrame, last: datetime | None, again: Again | None) -> Written:
+    def _write_new(self, rows: DataFrame, last: datetime | None, again: Again | None) -> WriteCounts:
         if last is None:
             return self._append(rows, EVERYTHING)
         try:
@@ -130,12 +130,12 @@ class DeltaSink:
             known = self._table(rows.sparkSession).where(F.col("_arrived_at") <= F.lit(last))
             return self._append(again() if again is not None else rows, EVERYTHING, known.select(*IDENTITY))
 
-    def _append(self, rows: DataFrame, bound: Bound, known: DataFrame | None = None) -> Written:
-        offered, written = (Observed(F.count(F.lit(1)).alias("rows")) for _ in range(2))
-        new = offered.on(bound.guard(rows))
+    def _append(self, rows: DataFrame, bound: Bound, known: DataFrame | None = None) -> WriteCounts:
+        offered, written = (ObservedFigures(F.count(F.lit(1)).alias("rows")) for _ in range(2))
+        new = offered.observe(bound.guard(rows))
         if known is not None:
             new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
         shared = new.repartition(self.settings.files_per_batch)
-        with outside(self.settings.path):
-            written.on(shared).write.format("delta").mode("append").save(self.settings.path)
-        return Written(offered.values()["rows"], written.values()["rows"])
+        with separating_own_errors(self.settings.path):
+            written.observe(shared).write.format("delta").mode("append").save(self.settings.path)
+        return WriteCounts(offered.values()["rows"], written.values()["rows"])

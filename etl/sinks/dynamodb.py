@@ -16,9 +16,9 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import StartError
 from ..services import aws
 from ..services.backoff import Backoff
-from .base import Again, Place, Refuse, Written, version_of
+from .base import Again, BatchPlace, Refuse, WriteCounts, version_of
 from .delivery import python_tasks
-from .delivery.dynamodb_items import Form
+from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
 
 MOST_ITEMS = 25
@@ -26,7 +26,7 @@ MOST_BYTES = 16 * 1024 * 1024
 """Of one BatchWriteItem (DynamoDB API reference)."""
 
 VERSION = "_version"
-"""Attribute of an item that is a result: which batch it is of, as :attr:`etl.sinks.base.Place.version` counts them."""
+"""Attribute of an item that is a result: which batch it is of, as :attr:`etl.sinks.base.BatchPlace.version` counts them."""
 
 NOT_LATER = "attribute_not_exists(#version) OR #version <= :version"
 """Condition of a result's write. An item of an earlier release, or of another program, has no version."""
@@ -48,9 +48,9 @@ class ItemWriter(RequestWriter):
     MOST, MOST_BYTES = MOST_ITEMS, MOST_BYTES
 
     table: str
-    form: Form
+    form: ItemForm
 
-    def formed(self, record: Record) -> tuple[dict[str, Any], int]:
+    def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
         """As :meth:`Form.item`."""
         return self.form.item(record.text)
 
@@ -62,7 +62,7 @@ class ItemWriter(RequestWriter):
         """Write what waits."""
         from botocore.exceptions import ClientError
 
-        taken = self.taken()
+        taken = self.take_waiting()
         waiting = [item for _, item in taken]
         try:
             while waiting:
@@ -70,7 +70,7 @@ class ItemWriter(RequestWriter):
             self.written += len(taken)
         except ClientError as error:
             if aws.code_of(error) not in _OF_AN_ITEM:
-                raise aws.refuses(f"DynamoDB table {self.table}", error) from error
+                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
             # One item spoils a request of many; each by itself tells which. Those that the table
             # already took are put again, as they were.
             for record, item in taken:
@@ -79,19 +79,23 @@ class ItemWriter(RequestWriter):
     def _put(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Write items in one request; give back those that were not processed."""
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
-        answer = aws.patiently(lambda: self.client.batch_write_item(RequestItems=puts), self.backoff)
+        answer = aws.call_until_answered(
+            lambda: self.client.batch_write_item(RequestItems=puts), self.backoff
+        )
         left = [put["PutRequest"]["Item"] for put in answer.get("UnprocessedItems", {}).get(self.table, [])]
-        self.backoff.settle(len(items), len(left), "items were left unprocessed")
+        self.backoff.wait_for_rest(len(items), len(left), "items were left unprocessed")
         return left
 
     def _put_alone(self, record: Record, item: dict[str, Any]) -> Iterator[Refused]:
         from botocore.exceptions import ClientError
 
         try:
-            aws.patiently(lambda: self.client.put_item(TableName=self.table, Item=item), self.backoff)
+            aws.call_until_answered(
+                lambda: self.client.put_item(TableName=self.table, Item=item), self.backoff
+            )
         except ClientError as error:
             if aws.code_of(error) not in _OF_AN_ITEM:
-                raise aws.refuses(f"DynamoDB table {self.table}", error) from error
+                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
             yield record, str(error)
         else:
             self.backoff.progress()
@@ -110,13 +114,13 @@ class ResultWriter(ItemWriter):
     version: int = 0
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
-    def formed(self, record: Record) -> tuple[dict[str, Any], int]:
+    def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
         """A result with its version."""
         return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits, and again what the table had no room for."""
-        waiting = self.taken()
+        waiting = self.take_waiting()
         while waiting:
             answers = self._pool.map(self._put_result, waiting)
             left, why = [], ""
@@ -128,7 +132,7 @@ class ResultWriter(ItemWriter):
                     yield entry[0], str(answer)
                 else:
                     self.written += answer
-            self.backoff.settle(len(waiting), len(left), f"items: {why}")
+            self.backoff.wait_for_rest(len(waiting), len(left), f"items: {why}")
             waiting = left
 
     def _put_result(self, entry: Entry) -> bool | Exception:
@@ -147,14 +151,14 @@ class ResultWriter(ItemWriter):
         else:
             ask = partial(self.client.put_item, TableName=self.table, Item=item, **asked)
         try:
-            aws.tried(ask)
+            aws.call_once(ask)
         except aws.BusyError as busy:
             return busy
         except ClientError as error:
             if aws.code_of(error) == "ConditionalCheckFailedException":
                 return False
             if aws.code_of(error) not in _OF_AN_ITEM:
-                raise aws.refuses(f"DynamoDB table {self.table}", error) from error
+                raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
             return error
         return True
 
@@ -178,7 +182,7 @@ class DynamoDbSinkSettings(SinkSettings):
 
 
 def _writer(
-    settings: DynamoDbSinkSettings, endpoint: str | None, form: Form, version: int | None
+    settings: DynamoDbSinkSettings, endpoint: str | None, form: ItemForm, version: int | None
 ) -> ItemWriter:
     """Make a writer where a partition is."""
     client, waits = (
@@ -205,7 +209,7 @@ class DynamoDbSink:
 
     settings: DynamoDbSinkSettings
     endpoint: str | None = None
-    sends: bool = True
+    acts_on_rdd: bool = True
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Check that the table is there and keyed by identity.
@@ -215,9 +219,9 @@ class DynamoDbSink:
         StartError
             It is not, or cannot be asked.
         """
-        name, wanted = self.settings.table, Form.of(schema).key
+        name, wanted = self.settings.table, ItemForm.of(schema).key
         client = aws.client("dynamodb", self.settings.region, self.endpoint)
-        found = aws.asked_at_start(
+        found = aws.ask_at_start(
             f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)
         )["Table"]
         kinds = {a["AttributeName"]: a["AttributeType"] for a in found["AttributeDefinitions"]}
@@ -232,10 +236,10 @@ class DynamoDbSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Put an item for each row.
 
         Guarantee: each identity is one item, whatever is killed, retried or replayed and in whichever batches it
@@ -245,6 +249,6 @@ class DynamoDbSink:
         the one with its key, unless that is of a later batch, and then counts as a duplicate. Of two programs
         that write a record's item the later one counts.
         """
-        form, version = Form.of(rows.schema), version_of(rows, place)
+        form, version = ItemForm.of(rows.schema), version_of(rows, place)
         opening = partial(_writer, self.settings, self.endpoint, form, version)
         return python_tasks.send(rows, F.lit(None), opening, refuse)

@@ -15,13 +15,20 @@ from pyspark.sql.types import StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record import tables
-from ..record.batch_accounts import Observed, Reporter, count, values_of
-from ..record.commits import Added, Commits, Fence, History
+from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values_of
+from ..record.commits import AddedRows, CommitFence, Commits, History
 from ..record.envelope import IDENTITY
 from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_text
-from ..record.lookup_bounds import EVERYTHING, OUTSIDE, Bound, Look, OutsideBoundError, with_first_that_holds
+from ..record.lookup_bounds import (
+    EVERYTHING,
+    OUTSIDE,
+    Bound,
+    LookUpStep,
+    OutsideBoundError,
+    write_with_first_valid_bound,
+)
 from ..record.tables import Table
-from .base import Again, Place, Refuse, Sink, Written
+from .base import Again, BatchPlace, Refuse, Sink, WriteCounts
 from .iceberg_keyed import KeyedIcebergSink
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
@@ -83,7 +90,7 @@ class IcebergSink:
 
     table: Table
     report: Reporter | None = field(default=None, kw_only=True, compare=False)
-    sends: bool = field(default=False, kw_only=True)
+    acts_on_rdd: bool = field(default=False, kw_only=True)
 
     @cached_property
     def _commits(self) -> Commits:
@@ -102,10 +109,10 @@ class IcebergSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Append those rows that the table does not hold, in one transaction that names the batch.
 
         Guarantee: exactly once per identity, as of :meth:`append`, also beside other writers: a commit is
@@ -122,12 +129,12 @@ class IcebergSink:
         """
         if place is None:
             done = self.append(rows, EVERYTHING)
-            return Written(done.offered, done.written, None)
+            return WriteCounts(done.offered, done.written, None)
         spark, batch = rows.sparkSession, place.committed
         first: list[DataFrame] = [rows]
 
         def attempt(history: History) -> AppendResult:
-            def look(tried: Look) -> AppendResult:
+            def look(tried: LookUpStep) -> AppendResult:
                 fence = self._commits.fence(history, batch, alone=tried.alone)
                 # Counters are good for one attempt.
                 offered = first.pop() if first else rows if again is None else again()
@@ -135,13 +142,15 @@ class IcebergSink:
                     offered, tried.bound, properties=place.properties, added=history.again, fence=fence
                 )
 
-            looks = place.lookup(spark, self.table, history) if place.lookup else [Look(EVERYTHING, False)]
-            return with_first_that_holds(looks, look)
+            looks = (
+                place.lookup(spark, self.table, history) if place.lookup else [LookUpStep(EVERYTHING, False)]
+            )
+            return write_with_first_valid_bound(looks, look)
 
         done = self._commits.write(spark, batch, attempt)
-        return Written(done.offered, done.written, None)
+        return WriteCounts(done.offered, done.written, None)
 
-    def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: Fence | None) -> None:
+    def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: CommitFence | None) -> None:
         # Whatever the table says, which may be an earlier release's or another owner's (ADR 0285).
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in {**properties, **(fence.properties if fence else {})}.items():
@@ -167,10 +176,10 @@ class IcebergSink:
         *figures: Column,
         of_offered: Sequence[Column] = (),
         held: Column | None = None,
-        beside: Sequence[Observed] = (),
+        beside: Sequence[ObservedFigures] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
-        added: Sequence[Added] = (),
-        fence: Fence | None = None,
+        added: Sequence[AddedRows] = (),
+        fence: CommitFence | None = None,
         distinct: bool = False,
         tasks: int | None = None,
     ) -> AppendResult:
@@ -222,15 +231,15 @@ class IcebergSink:
         """
         # Where something must be found there is something to look up.
         known = self._known(batch.sparkSession, bound, added, ask=held is None)
-        looked = Observed(held.alias("held")) if known is not None and held is not None else None
+        looked = ObservedFigures(held.alias("held")) if known is not None and held is not None else None
         if known is None:
-            observed = [Observed(count("written"), *figures, *of_offered)]
-            new = observed[0].on(batch)
+            observed = [ObservedFigures(row_count("written"), *figures, *of_offered)]
+            new = observed[0].observe(batch)
         else:
             new, observed = _without(
-                batch, looked.on(known) if looked else known, figures, of_offered, distinct, tasks
+                batch, looked.observe(known) if looked else known, figures, of_offered, distinct, tasks
             )
-        with outside(str(self.table)):
+        with separating_own_errors(str(self.table)):
             self._commit(new if bound is None else bound.guard(new), properties, fence)
         found = values_of(*(one for one in (*observed, looked, *beside) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
@@ -238,7 +247,7 @@ class IcebergSink:
         return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
 
     def _known(
-        self, spark: SparkSession, bound: Bound | None, added: Sequence[Added], *, ask: bool
+        self, spark: SparkSession, bound: Bound | None, added: Sequence[AddedRows], *, ask: bool
     ) -> DataFrame | None:
         """Identities that are looked at; None where that is asked and no file can hold one.
 
@@ -252,7 +261,7 @@ class IcebergSink:
         found = [
             frame.select(*(c for c in (*IDENTITY, HASH) if c in frame.columns))
             for frame in frames
-            if not ask or may_hold(frame)
+            if not ask or may_match_files(frame)
         ]
         if len(found) < 2:
             return found[0] if found else None
@@ -260,7 +269,7 @@ class IcebergSink:
         return reduce(DataFrame.unionByName, found).dropDuplicates([*IDENTITY])
 
 
-def may_hold(rows: DataFrame) -> bool:
+def may_match_files(rows: DataFrame) -> bool:
     """Whether any file can hold a row of a table that is filtered, by Iceberg's metadata."""
     plan: Any = rows  # DataFrame.rdd would plan again, to hand the rows over to Python
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
@@ -273,7 +282,7 @@ def _without(
     of_offered: Sequence[Column],
     distinct: bool,
     tasks: int | None,
-) -> tuple[DataFrame, list[Observed]]:
+) -> tuple[DataFrame, list[ObservedFigures]]:
     """Rows of a batch that are not known, counted behind the join.
 
     Spark may shuffle the batch for the join. What is counted before a shuffle is counted again where executors are lost,
@@ -284,8 +293,11 @@ def _without(
     marked = known.select(*columns, F.lit(True).alias(_KNOWN))
     if distinct:
         marked = marked.dropDuplicates([*IDENTITY])
-    offered, written = Observed(count("offered"), *of_offered), Observed(count("written"), *figures)
-    joined = offered.on(batch.join(marked, list(IDENTITY), "left"))
+    offered, written = (
+        ObservedFigures(row_count("offered"), *of_offered),
+        ObservedFigures(row_count("written"), *figures),
+    )
+    joined = offered.observe(batch.join(marked, list(IDENTITY), "left"))
     new = F.col(_KNOWN).isNull()
     if hashed:
         other = F.col(_KNOWN_HASH) != F.col(HASH)
@@ -294,11 +306,11 @@ def _without(
     # A join makes as many parts as the session says, whatever the batch holds; each would be a file.
     files = tasks or batch.sparkSession.sparkContext.defaultParallelism
     rows = joined.where(new).select(*(F.col(f"`{name}`") for name in batch.columns)).coalesce(files)
-    return written.on(rows), [offered, written]
+    return written.observe(rows), [offered, written]
 
 
 @contextmanager
-def outside(what: str) -> Iterator[None]:
+def separating_own_errors(what: str) -> Iterator[None]:
     """Tell the errors of a write that our own checks raise from any other.
 
     Parameters

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.tables import Table
-from .base import DELETED, Again, Place, Refuse, Written
+from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts
 from .delivery.merge_source import named
 from .delivery.result_keys import time_of
 
@@ -39,7 +39,7 @@ class KeyedIcebergSink:
     time: str | None = None
     key: tuple[str, ...] = field(default=(), kw_only=True)
     report: Reporter | None = field(default=None, kw_only=True)
-    sends: None = field(default=None, init=False)
+    acts_on_rdd: None = field(default=None, init=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make the table, or alter or check the one that is there.
@@ -56,10 +56,10 @@ class KeyedIcebergSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Insert the results of a batch or put them in place of those with their ``_id``, in one transaction.
 
         A row whose :data:`~etl.sinks.base.DELETED` is true takes the row with its ``_id`` away.
@@ -96,7 +96,7 @@ class KeyedIcebergSink:
                     f"{delete if deletes else ''}WHEN MATCHED THEN UPDATE SET * "
                     f"WHEN NOT MATCHED{kept if deletes else ''} THEN INSERT *"
                 )
-            return Written(None, span["rows"], None)
+            return WriteCounts(None, span["rows"], None)
 
     def _within(self, span: Row) -> str:
         """The range of time in which a row with an identity of the batch lies; none where some have no time."""

@@ -16,10 +16,10 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
-from .base import Again, Place, Refuse, Written, letters_of, untimely, version_of
-from .delivery.postgres_session import Session, connect, distrusted, sql_state, tls
-from .delivery.postgres_tables import Shape
-from .delivery.python_tasks import PlanCounted, behind_rdd
+from .base import Again, BatchPlace, Refuse, WriteCounts, letters_of, unstorable_time, version_of
+from .delivery.postgres_session import Session, connect, is_tls_refusal, sql_state, tls
+from .delivery.postgres_tables import TableShape
+from .delivery.python_tasks import RowsCountedInPlan, through_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
@@ -86,7 +86,7 @@ class JdbcSink:
 
     settings: JdbcSinkSettings
     login: Login = field(repr=False)
-    sends: bool = True
+    acts_on_rdd: bool = True
     _secured: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
@@ -97,7 +97,7 @@ class JdbcSink:
         StartError
             The database cannot be reached, has no certificate that is trusted, or its table does not fit.
         """
-        shape = Shape.of(self.settings.table, schema)
+        shape = TableShape.of(self.settings.table, schema)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
             while True:
@@ -106,7 +106,7 @@ class JdbcSink:
                         shape.ensure(session)
                     return
                 except JVM_ERRORS as error:
-                    if not (sql_state(error) or "").startswith(_AWAY) or distrusted(error):
+                    if not (sql_state(error) or "").startswith(_AWAY) or is_tls_refusal(error):
                         raise StartError(f"{self._what}: {_message(error)}") from error
                     waits.wait(_message(error))
         except SinkError as error:
@@ -127,10 +127,10 @@ class JdbcSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Insert the rows that the table does not hold; a result of many records is put in place of its last.
 
         Guarantee: exactly once per identity, whatever is killed, retried or replayed, also beside other programs
@@ -140,7 +140,7 @@ class JdbcSink:
         type) become dead letters, and the others of their batch are written. A server that is away, full or
         restarting is waited for within limits.
         """
-        shape, version = Shape.of(self.settings.table, rows.schema), version_of(rows, place)
+        shape, version = TableShape.of(self.settings.table, rows.schema), version_of(rows, place)
         if shape.replaces:
             # The source of a batch with state is the state's own commit: it is read once.
             rows = rows.persist()
@@ -160,14 +160,18 @@ class JdbcSink:
             if shape.replaces:
                 rows.unpersist()
 
-    def _attempt(self, rows: DataFrame, shape: Shape, version: int | None, refuse: Refuse) -> Written:
+    def _attempt(
+        self, rows: DataFrame, shape: TableShape, version: int | None, refuse: Refuse
+    ) -> WriteCounts:
         login, attempt = self.login(), uuid.uuid4().hex
         with self._session(rows.sparkSession, login) as session:
             session.run(f"TRUNCATE {shape.staging}")
-        counted = PlanCounted((F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused")))
-        marked = counted.on(rows.withColumn("_refused", _unfit(rows)))
+        counted = RowsCountedInPlan(
+            (F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
+        )
+        marked = counted.observe(rows.withColumn("_refused", _unfit(rows)))
         fit = marked.where(F.col("_refused").isNull()).drop("_refused")
-        self._stage(behind_rdd(fit), shape, login, attempt)
+        self._stage(through_rdd(fit), shape, login, attempt)
         figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
         with self._session(rows.sparkSession, login) as session:
@@ -176,12 +180,12 @@ class JdbcSink:
             refuse(letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
         if spoilt:
             refuse(self._spoilt(rows, shape, login))
-        return Written(offered, written, refused + spoilt, ran=fit)
+        return WriteCounts(offered, written, refused + spoilt, ran=fit)
 
-    def _stage(self, rows: DataFrame, shape: Shape, login: tuple[str, str], attempt: str) -> None:
+    def _stage(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
         # Spark commits each partition in a transaction of its own; a task that comes again may stage its
         # rows again, which the merge bears.
-        rows.select(*shape.staged(rows, attempt)).write.format("jdbc").mode("append").options(
+        rows.select(*shape.staging_columns(rows, attempt)).write.format("jdbc").mode("append").options(
             **self._reading(rows.sparkSession, login),
             dbtable=shape.staging,
             numPartitions=str(self.settings.connections),
@@ -203,11 +207,11 @@ class JdbcSink:
             "ApplicationName": "millrace",
         }
 
-    def _spoilt(self, rows: DataFrame, shape: Shape, login: tuple[str, str]) -> DataFrame:
+    def _spoilt(self, rows: DataFrame, shape: TableShape, login: tuple[str, str]) -> DataFrame:
         """Rows that the table refused, with what it said."""
         said = (
             rows.sparkSession.read.format("jdbc")
-            .options(**self._reading(rows.sparkSession, login), dbtable=shape.refused)
+            .options(**self._reading(rows.sparkSession, login), dbtable=shape.refused_table)
             .load()
         )
         told = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
@@ -218,7 +222,7 @@ class JdbcSink:
 def _unfit(rows: DataFrame) -> Any:
     """Why a row cannot even be staged: PostgreSQL's text knows no NUL, and its times no year before 4714 BC."""
     texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
-    reason = untimely(rows)
+    reason = unstorable_time(rows)
     for name in texts:
         reason = F.when(F.col(f"`{name}`").contains("\x00"), f"{name} holds a NUL character").otherwise(
             reason

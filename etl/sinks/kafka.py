@@ -14,14 +14,24 @@ from pyspark.sql.types import StructType
 
 from ..launch.settings import Connection
 from ..launch.sink_kinds import JobContext, SinkSettings
-from ..record.batch_accounts import Observed
-from ..record.errors import SinkError, StartError, UnansweredError
+from ..record.batch_accounts import ObservedFigures
+from ..record.errors import NoAnswerError, SinkError, StartError
 from ..services.backoff import Backoff
 from ..sources.kafka import login
-from ..sources.kafka.connection import Entry, admin, bind, bootstrap_servers, resolved
-from .base import DELETED, Again, Place, Refuse, Written, deletes, letters_of, text_of, untimely
+from ..sources.kafka.connection import CachedOptions, admin, bind, bootstrap_servers, with_resolved_brokers
+from .base import (
+    DELETED,
+    Again,
+    BatchPlace,
+    Refuse,
+    WriteCounts,
+    is_delete,
+    letters_of,
+    text_of,
+    unstorable_time,
+)
 from .delivery.end_positions import TASK_RETRIED, EndPositions
-from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, Tail
+from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, TopicTail
 
 OVERHEAD_BYTES = 256
 """Of a message beside key, value and the texts of its headers: the batch's head (61), lengths, names of headers."""
@@ -61,7 +71,7 @@ class KafkaSinkSettings(SinkSettings):
             Its brokers are not known.
         """
         connection = bind(self.connection, context.connections[self.connection], context.binds)
-        return KafkaSink(self, resolved(connection))
+        return KafkaSink(self, with_resolved_brokers(connection))
 
 
 @dataclass(frozen=True)
@@ -78,12 +88,12 @@ class KafkaSink:
 
     settings: KafkaSinkSettings
     connection: Connection
-    sends: bool = False
+    acts_on_rdd: bool = False
 
     @cached_property
-    def _entry(self) -> Entry:
+    def _entry(self) -> CachedOptions:
         """How the brokers are entered, until a batch fails."""
-        return Entry(self.connection)
+        return CachedOptions(self.connection)
 
     @cached_property
     def _marks(self) -> EndPositions:
@@ -123,7 +133,7 @@ class KafkaSink:
         try:
             with admin(spark, self._entry.options(), _START_SECONDS) as (client, answer):
                 return {str(name) for name in answer(client.listTopics().names())}
-        except UnansweredError as error:
+        except NoAnswerError as error:
             said = login.refusal(error.__cause__, self.connection) or str(error)
             raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
 
@@ -144,7 +154,7 @@ class KafkaSink:
             self._key.cast("binary").alias("key"),
             _value(rows).cast("binary").alias("value"),
             headers.alias("headers"),
-            untimely(rows).alias("_untimely"),
+            unstorable_time(rows).alias("_untimely"),
         )
         size = _bytes_of(
             F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
@@ -161,7 +171,7 @@ class KafkaSink:
 
     def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
         size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())
-        why = F.coalesce(untimely(rows), self._reason(size))
+        why = F.coalesce(unstorable_time(rows), self._reason(size))
         return letters_of(rows, why).where(F.col("_error").isNotNull())
 
     @contextmanager
@@ -170,7 +180,7 @@ class KafkaSink:
         try:
             self._entry.options()
             yield
-        except (StartError, UnansweredError) as error:
+        except (StartError, NoAnswerError) as error:
             self._entry.forget()
             raise SinkError(f"Kafka topic {self.settings.topic}: {error}") from error
         except BaseException:
@@ -180,10 +190,10 @@ class KafkaSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Write a message for each row.
 
         Guarantee: a batch that comes again writes those messages only that the topic lacks, whether its driver
@@ -198,14 +208,16 @@ class KafkaSink:
         with self._entered():
             return self._write(rows, place, refuse, again)
 
-    def _write(self, rows: DataFrame, place: Place | None, refuse: Refuse, again: Again | None) -> Written:
+    def _write(
+        self, rows: DataFrame, place: BatchPlace | None, refuse: Refuse, again: Again | None
+    ) -> WriteCounts:
         spark = rows.sparkSession
         if place is None or not place.name:
             return self._send(rows, "", None, refuse)
-        tail, name = Tail(self.settings.topic, self._entry.options()), place.name
+        tail, name = TopicTail(self.settings.topic, self._entry.options()), place.name
 
-        def send(offered: DataFrame, since: Mapping[str, int] | None) -> Written:
-            known = None if since is None else tail.held(spark, since, name)
+        def send(offered: DataFrame, since: Mapping[str, int] | None) -> WriteCounts:
+            known = None if since is None else tail.held_identities(spark, since, name)
             try:
                 return self._send(offered, name, known, refuse)
             finally:
@@ -215,16 +227,16 @@ class KafkaSink:
         waits = Backoff(f"Kafka topic {self.settings.topic}")
         return self._marks.write(rows, place, again, waits, lambda: tail.end(spark), send)
 
-    def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> Written:
+    def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> WriteCounts:
         """Write the messages that are not known; those of no batch are never known."""
-        counted = Observed(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
-        good = counted.on(self.messages(rows, batch)).where(F.col("_refused").isNull())
-        sent: Observed | None = None
+        counted = ObservedFigures(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
+        good = counted.observe(self.messages(rows, batch)).where(F.col("_refused").isNull())
+        sent: ObservedFigures | None = None
         if known is not None:
             # By broadcast, which keeps the order of the messages of a key.
             good = good.join(F.broadcast(known), _identity(rows), "left_anti")
-            sent = Observed(F.count(F.lit(1)).alias("sent"))
-            good = sent.on(good)
+            sent = ObservedFigures(F.count(F.lit(1)).alias("sent"))
+            good = sent.observe(good)
         _by_second_api(rows.sparkSession)
         value = _in_first_attempt(F.col("value")) if batch else F.col("value")
         messages = good.select("key", value.alias("value"), "headers")
@@ -235,12 +247,12 @@ class KafkaSink:
             # A second read, by batches that have such rows only.
             refuse(self._letters(rows, batch))
         written = figures["offered"] - refused if sent is None else sent.values()["sent"]
-        return Written(figures["offered"], written, refused)
+        return WriteCounts(figures["offered"], written, refused)
 
 
 def _value(rows: DataFrame) -> Column:
     """A row as JSON; null for one that deletes, as in a compacted topic."""
-    return F.when(~deletes(rows), text_of(rows.drop(DELETED)))
+    return F.when(~is_delete(rows), text_of(rows.drop(DELETED)))
 
 
 def _identity(rows: DataFrame) -> list[str]:

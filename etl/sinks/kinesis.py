@@ -17,13 +17,20 @@ from pyspark.sql.types import StructType
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import SinkError, StartError
 from ..services import aws
-from ..services.aws import UnsureError
+from ..services.aws import UnknownOutcomeError
 from ..services.backoff import Backoff
-from ..sources.kinesis.tail import QUIET_SECONDS, Tail
-from .base import Again, Place, Refuse, Written
+from ..sources.kinesis.tail import QUIET_SECONDS, StreamTail
+from .base import Again, BatchPlace, Refuse, WriteCounts
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
-from .delivery.python_tasks import Entry, PlanCounted, Record, Refused, RequestWriter, UnfitError
+from .delivery.python_tasks import (
+    Entry,
+    Record,
+    Refused,
+    RequestWriter,
+    RowsCountedInPlan,
+    UnsupportedRowError,
+)
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
@@ -46,31 +53,35 @@ class RecordWriter(RequestWriter):
 
     MOST, MOST_BYTES = MOST_RECORDS, MOST_BYTES
 
-    tail: Tail
+    tail: StreamTail
     max_record_bytes: int
     once: bool
 
-    def formed(self, record: Record) -> tuple[dict[str, Any], int]:
+    def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
         """Data and partition key."""
         key = record.key if record.key is not None else record.id
         if not 0 < len(key) <= KEY_CHARACTERS:
-            raise UnfitError(f"a partition key of {len(key)} characters; it has 1 to {KEY_CHARACTERS}")
+            raise UnsupportedRowError(
+                f"a partition key of {len(key)} characters; it has 1 to {KEY_CHARACTERS}"
+            )
         data = record.text.encode()
         size = len(data) + len(key.encode())
         if size > self.max_record_bytes:
-            raise UnfitError(f"a record of {size} bytes with its key; the most is {self.max_record_bytes}")
+            raise UnsupportedRowError(
+                f"a record of {size} bytes with its key; the most is {self.max_record_bytes}"
+            )
         return {"Data": data, "PartitionKey": key}, size
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits, and again what a shard refused, until all of it is written."""
         from botocore.exceptions import ClientError
 
-        waiting = self.taken()
+        waiting = self.take_waiting()
         try:
             while waiting:
                 waiting = self._put(waiting)
         except ClientError as error:
-            raise aws.refuses(f"Kinesis stream {self.tail.stream}", error) from error
+            raise aws.refusal_error(f"Kinesis stream {self.tail.stream}", error) from error
         yield from ()
 
     def _put(self, waiting: list[Entry]) -> list[Entry]:
@@ -78,19 +89,19 @@ class RecordWriter(RequestWriter):
         began = time.monotonic()
         entries = [entry for _, entry in waiting]
         try:
-            answer = aws.patiently(
+            answer = aws.call_until_answered(
                 lambda: self.client.put_records(StreamName=self.tail.stream, Records=entries),
                 self.backoff,
                 once=self.once,
             )
-        except UnsureError as unsure:
+        except UnknownOutcomeError as unsure:
             self.backoff.wait(str(unsure))
             return self._lacking(waiting, began)
         told = [result.get("ErrorCode") for result in answer["Records"]]
         left = [each for each, code in zip(waiting, told, strict=True) if code]
         self.written += len(waiting) - len(left)
         codes = ", ".join(sorted({code for code in told if code}))
-        self.backoff.settle(len(waiting), len(left), f"records: {codes}")
+        self.backoff.wait_for_rest(len(waiting), len(left), f"records: {codes}")
         return left
 
     def _lacking(self, waiting: list[Entry], began: float) -> list[Entry]:
@@ -134,7 +145,7 @@ class KinesisSinkSettings(SinkSettings):
         return KinesisSink(self, context.binds.get("kinesis.endpoint"))
 
 
-def _writer(tail: Tail, max_record_bytes: int, once: bool) -> RecordWriter:
+def _writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter:
     """Make a writer where a partition is."""
     task = TaskContext.get()
     if once and task is not None and task.attemptNumber():
@@ -156,15 +167,15 @@ class KinesisSink:
 
     settings: KinesisSinkSettings
     endpoint: str | None = None
-    sends: bool = True
+    acts_on_rdd: bool = True
 
     @cached_property
     def _marks(self) -> EndPositions:
         return EndPositions(self.settings.stream)
 
     @property
-    def _tail(self) -> Tail:
-        return Tail(self.settings.stream, self.settings.region, self.endpoint)
+    def _tail(self) -> StreamTail:
+        return StreamTail(self.settings.stream, self.settings.region, self.endpoint)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Check that the stream and the column of its key are there.
@@ -177,7 +188,7 @@ class KinesisSink:
         key, what = self.settings.key, f"Kinesis stream {self.settings.stream}"
         if key is not None and key not in schema.fieldNames():
             raise StartError(f"{what}: rows have no column {key} for its key")
-        aws.asked_at_start(
+        aws.ask_at_start(
             what,
             self._tail.client(),
             lambda asked: asked.describe_stream_summary(StreamName=self.settings.stream),
@@ -186,10 +197,10 @@ class KinesisSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Put a record for each row.
 
         Guarantee, for records: one that comes again puts those only that the stream lacks, whether its driver was
@@ -215,22 +226,22 @@ class KinesisSink:
         finally:
             client.close()
 
-    def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> Written:
+    def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
         """Put the rows that the stream does not hold since a moment; all of them where there is none."""
-        known = None if since is None else self._tail.held(rows.sparkSession, since)
+        known = None if since is None else self._tail.held_identities(rows.sparkSession, since)
         if known is None:
             return self._send(rows, refuse, once=True)
-        counted = PlanCounted((F.count(F.lit(1)).alias("offered"),))
+        counted = RowsCountedInPlan((F.count(F.lit(1)).alias("offered"),))
         try:
             # By broadcast, which keeps the order of a key's records.
-            new = counted.on(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
+            new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
             done = self._send(new.select(*rows.columns), refuse, once=True)
             assert done.ran is not None, "a pass over the batch tells which frame it sent"
             return replace(done, offered=counted.values(done.ran)["offered"])
         finally:
             known.unpersist()
 
-    def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> Written:
+    def _send(self, rows: DataFrame, refuse: Refuse, *, once: bool = False) -> WriteCounts:
         key = F.col(f"`{self.settings.key}`") if self.settings.key else F.lit(None)
         return python_tasks.send(
             rows, key, partial(_writer, self._tail, self.settings.max_record_bytes, once), refuse

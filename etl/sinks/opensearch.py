@@ -18,9 +18,9 @@ from pyspark.sql.types import StructType
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import SinkError, StartError
 from ..services.backoff import START_SECONDS, Backoff
-from .base import DELETED, Again, Place, Refuse, Written, version_of
+from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts, version_of
 from .delivery import python_tasks
-from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnfitError
+from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnsupportedRowError
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -63,7 +63,7 @@ class Http:
         if self._credentials is None:
             raise SinkError(f"{self.endpoint}: there are no credentials to sign requests with")
 
-    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """Send a request with a signature by the job's own role (AWS Signature Version 4); its status and its answer.
 
         Raises
@@ -81,8 +81,10 @@ class Http:
         answer = self._session.send(request.prepare())
         return answer.status_code, answer.content
 
-    def patiently(self, method: str, path: str, waits: Backoff, body: bytes = b"") -> tuple[int, bytes]:
-        """As :meth:`ask`, again where the domain is busy or away.
+    def send_until_answered(
+        self, method: str, path: str, waits: Backoff, body: bytes = b""
+    ) -> tuple[int, bytes]:
+        """As :meth:`send`, again where the domain is busy or away.
 
         Raises
         ------
@@ -93,7 +95,7 @@ class Http:
 
         while True:
             try:
-                status, answer = self.ask(method, path, body)
+                status, answer = self.send(method, path, body)
             except BotoCoreError as error:
                 waits.wait(f"{type(error).__name__}: {error}")
                 continue
@@ -134,25 +136,27 @@ class DocumentWriter(RequestWriter):
     index: str
     version: int | None
 
-    def formed(self, record: Record) -> tuple[bytes, int]:
+    def to_request(self, record: Record) -> tuple[bytes, int]:
         """The lines of a document, or of a delete."""
         # Identities of two sources may be alike: the source is a part of the document's.
         identity = record.id if record.source is None else f"{record.source}/{record.id}"
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
-            raise UnfitError(f"an id of {length} bytes; a document's has 1 to {ID_BYTES}")
+            raise UnsupportedRowError(f"an id of {length} bytes; a document's has 1 to {ID_BYTES}")
         entry = action(identity, self.version, deletes=record.deleted) + b"\n"
         entry += b"" if record.deleted else document(record.text) + b"\n"
         return entry, len(entry)
 
     def finish(self) -> Iterator[Refused]:
         """Write what waits, and again what the domain had no room for."""
-        yield from self._finish(self.taken())
+        yield from self._finish(self.take_waiting())
 
     def _finish(self, waiting: list[Entry]) -> Iterator[Refused]:
         while waiting:
             body = b"".join(entry for _, entry in waiting)
-            status, answer = self.client.patiently("POST", f"/{quote(self.index)}/_bulk", self.backoff, body)
+            status, answer = self.client.send_until_answered(
+                "POST", f"/{quote(self.index)}/_bulk", self.backoff, body
+            )
             if status == _TOO_LARGE:
                 if len(waiting) == 1:
                     yield (
@@ -179,7 +183,7 @@ class DocumentWriter(RequestWriter):
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
                     self.written += 1
-            self.backoff.settle(len(waiting), len(left), "documents: the domain is busy")
+            self.backoff.wait_for_rest(len(waiting), len(left), "documents: the domain is busy")
             waiting = left
 
     def _results(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
@@ -279,7 +283,7 @@ class OpenSearchSink:
     """
 
     settings: OpenSearchSinkSettings
-    sends: bool = True
+    acts_on_rdd: bool = True
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Check that the index is there.
@@ -295,7 +299,7 @@ class OpenSearchSink:
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
             with closing(Http(self.settings.endpoint, self.settings.region)) as reached:
-                status, _ = reached.patiently("HEAD", f"/{quote(self.settings.index)}", waits)
+                status, _ = reached.send_until_answered("HEAD", f"/{quote(self.settings.index)}", waits)
         except SinkError as error:
             raise StartError(f"{where}: {error}") from error
         if status != 200:
@@ -304,10 +308,10 @@ class OpenSearchSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Write a document for each row.
 
         Guarantee: each identity is one document, whatever is killed, retried or replayed. A record that

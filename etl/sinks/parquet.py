@@ -13,13 +13,13 @@ from pyspark.sql.types import StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record import hadoop
-from ..record.batch_accounts import Observed
-from ..record.envelope import IDENTITY, moment_of
+from ..record.batch_accounts import ObservedFigures
+from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
 from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
-from .base import Again, Place, Refuse, Written
+from .base import Again, BatchPlace, Refuse, WriteCounts
 from .delivery.folder_manifest import FOLDER, Manifest, Manifests, files_in, name_of
-from .iceberg import outside
+from .iceberg import separating_own_errors
 
 _SHAPE = "_schema.txt"
 
@@ -55,7 +55,7 @@ class ParquetSink:
     """
 
     settings: ParquetSinkSettings
-    sends: bool = False
+    acts_on_rdd: bool = False
     _horizons: dict[str, datetime | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -90,10 +90,10 @@ class ParquetSink:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         """Write a batch into a folder of its own, then its manifest.
 
         Guarantee, to whoever reads the files that the manifests name: exactly once per identity with one writer
@@ -106,11 +106,11 @@ class ParquetSink:
         batch while it is written, and after a crash a part of one until the query has started again.
         """
         spark = rows.sparkSession
-        whose = place or Place("replay", uuid.uuid4().int % 10**12)
+        whose = place or BatchPlace("replay", uuid.uuid4().int % 10**12)
         if place is not None and self._manifests.of(spark, place) is not None:
-            counted = Observed(F.count(F.lit(1)).alias("offered"))
-            counted.on(rows).agg(F.count(F.lit(1))).collect()
-            return Written(counted.values()["offered"], 0)
+            counted = ObservedFigures(F.count(F.lit(1)).alias("offered"))
+            counted.observe(rows).agg(F.count(F.lit(1))).collect()
+            return WriteCounts(counted.values()["offered"], 0)
         horizon = self._horizon(spark, whose.run) if place else _EVER
         if horizon is None:
             return self._write(rows, whose, EVERYTHING)
@@ -128,11 +128,11 @@ class ParquetSink:
     def _horizon(self, spark: SparkSession, run: str) -> datetime | None:
         """Arrival of the youngest row that another checkpoint wrote; None where none did."""
         if run not in self._horizons:
-            others = self._manifests.others(spark, run)
+            others = self._manifests.written_by_others(spark, run)
             last = None
             if others:
-                last = self._manifests.figures(spark, others, F.max("last").alias("last"))["last"]
-            self._horizons[run] = None if last is None else moment_of(last)
+                last = self._manifests.aggregate(spark, others, F.max("last").alias("last"))["last"]
+            self._horizons[run] = None if last is None else datetime_of_micros(last)
         return self._horizons[run]
 
     def _known(self, rows: DataFrame, run: str) -> DataFrame | None:
@@ -142,31 +142,33 @@ class ParquetSink:
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         ).first()
-        others = self._manifests.others(spark, run)
+        others = self._manifests.written_by_others(spark, run)
         if span is None or span["first"] is None or not others:
             return None
         within = (F.col("first") <= span["last"]) & (F.col("last") >= span["first"])
         files = _files(spark, self._manifests, others, within)
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
-    def _write(self, rows: DataFrame, place: Place, bound: Bound, known: DataFrame | None = None) -> Written:
+    def _write(
+        self, rows: DataFrame, place: BatchPlace, bound: Bound, known: DataFrame | None = None
+    ) -> WriteCounts:
         spark = rows.sparkSession
         name = name_of(place.run, place.batch)
         # As a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
-        offered = Observed(F.count(F.lit(1)).alias("offered"))
-        new = offered.on(bound.guard(rows))
+        offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
+        new = offered.observe(bound.guard(rows))
         if known is not None:
             new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
         # By a shuffle: fewer files by ``coalesce`` would be fewer tasks for the transform, too.
         new = new.repartition(self.settings.files_per_batch)
-        written = Observed(
+        written = ObservedFigures(
             F.count(F.lit(1)).alias("rows"),
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
             F.expr("max(unix_micros(_arrived_at))").alias("last"),
         )
-        with outside(folder):
-            written.on(new).write.mode("overwrite").parquet(folder)
+        with separating_own_errors(folder):
+            written.observe(new).write.mode("overwrite").parquet(folder)
         figures = written.values()
         if not figures["rows"]:
             hadoop.delete(spark, folder)  # files without a row
@@ -184,7 +186,7 @@ class ParquetSink:
                 last=figures["last"],
             ),
         )
-        return Written(offered.values()["offered"], figures["rows"])
+        return WriteCounts(offered.values()["offered"], figures["rows"])
 
 
 def _text(shape: dict[str, str]) -> str:
@@ -194,7 +196,7 @@ def _text(shape: dict[str, str]) -> str:
 def _files(spark: SparkSession, manifests: Manifests, urls: list[str], within: Column) -> list[str]:
     """Files that some manifests name, as far as a condition holds for these."""
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
-    found = manifests.figures(spark, urls, named)["named"]
+    found = manifests.aggregate(spark, urls, named)["named"]
     return [f"{manifests.path}/{batch['folder']}/{file}" for batch in found for file in batch["files"]]
 
 
@@ -211,5 +213,5 @@ def committed_files(spark: SparkSession, path: str) -> list[str]:
         A manifest is damaged, so that the files of its batch are not known.
     """
     manifests = Manifests(path)
-    urls = manifests.others(spark, "")
+    urls = manifests.written_by_others(spark, "")
     return sorted(_files(spark, manifests, urls, F.lit(True))) if urls else []

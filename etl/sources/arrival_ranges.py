@@ -14,7 +14,7 @@ from itertools import pairwise
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from ..record.envelope import moment
+from ..record.envelope import timestamp_literal
 
 MOST_RANGES = 8
 """Ranges of a bound: each is a comparison for each row, and another number of them other generated code."""
@@ -26,7 +26,7 @@ Range = tuple[datetime, datetime | None]
 """From a moment up to, not including, another; None for no end."""
 
 
-def ahead(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
+def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
     """Where records can be that follow some others.
 
     Parameters
@@ -45,7 +45,7 @@ def ahead(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...
 
     Examples
     --------
-    >>> ahead([3, 4, 40], 5, 41)
+    >>> ranges_after([3, 4, 40], 5, 41)
     ((3, 10), (40, None))
     """
     found: list[tuple[int, int]] = []
@@ -64,7 +64,7 @@ def ahead(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...
     return (*found, (first, None))
 
 
-def within(ranges: Sequence[Range]) -> Column:
+def arrived_within(ranges: Sequence[Range]) -> Column:
     """Rows of a table that arrived in one of some ranges, as conditions that Iceberg answers from a file's metadata."""
     arrived = F.col("_arrived_at")
 
@@ -75,12 +75,12 @@ def within(ranges: Sequence[Range]) -> Column:
     return reduce(lambda a, b: a | b, (one(*each) for each in ranges))
 
 
-def beyond(ranges: Sequence[Range]) -> Column:
+def arrived_outside(ranges: Sequence[Range]) -> Column:
     """Records of a batch that arrived in none of some ranges, which are in order; beside the generated code."""
     arrived = F.col("_arrived_at")
-    found = arrived < moment(ranges[0][0])
+    found = arrived < timestamp_literal(ranges[0][0])
     for (_, end), (begin, _) in pairwise(ranges):
         assert end is not None, "only the last range has no end"
-        found |= (arrived >= moment(end)) & (arrived < moment(begin))
+        found |= (arrived >= timestamp_literal(end)) & (arrived < timestamp_literal(begin))
     last = ranges[-1][1]
-    return found if last is None else found | (arrived >= moment(last))
+    return found if last is None else found | (arrived >= timestamp_literal(last))

@@ -79,7 +79,7 @@ class Leg:
     Attributes
     ----------
     open
-        Gives the rows, in the envelope's shape; again after a :class:`etl.record.errors.ReopenError`, with limits and
+        Gives the rows, in the envelope's shape; again after a :class:`etl.record.errors.RestartQueryError`, with limits and
         secrets of that moment.
     guard
         Of a leg whose batches do not replay; None where they are fixed ranges.
@@ -127,17 +127,17 @@ class LegGuard(ABC):
     table: Table
 
     @property
-    def alike_refused(self) -> str | None:
+    def same_identity_refusal(self) -> str | None:
         """Why records with one identity must not be numbered, as the error says; None numbers them by what is in them."""
         return None
 
     @property
     @abstractmethod
-    def blind(self) -> bool:
-        """Whether a connector writes positions that cannot be read, after :meth:`before`."""
+    def has_unreadable_positions(self) -> bool:
+        """Whether a connector writes positions that cannot be read, after :meth:`check_before_batch`."""
 
     @abstractmethod
-    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+    def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
         """Check that nothing lies between what was landed and where the batch begins.
 
         Returns
@@ -149,18 +149,18 @@ class LegGuard(ABC):
         ------
         LossError
             Records are gone unread, or the batch begins after a record that is not in the table.
-        ReopenError
+        RestartQueryError
             The legs were opened with limits that no longer fit.
-        UnansweredError
+        NoAnswerError
             Nobody can tell now.
         """
 
-    def passed_over(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """Records that the connector will not hand over, in the envelope's shape, after :meth:`before`."""
+    def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
+        """Records that the connector will not hand over, in the envelope's shape, after :meth:`check_before_batch`."""
         yield from ()
 
     @abstractmethod
-    def levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
+    def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
         """When records of the batch can have arrived, from the likeliest ranges to those of all that the source keeps.
 
         Who asks for the second one has found the first one wrong.
@@ -172,7 +172,7 @@ class LegGuard(ABC):
         """
 
     @abstractmethod
-    def held(self, positions: Mapping[str, str]) -> Column | None:
+    def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
         """Count, over the rows that the look-up reads, how many of these positions are there."""
 
     @abstractmethod
@@ -195,7 +195,7 @@ class LegGuard(ABC):
 
 
 @dataclass(frozen=True)
-class Part:
+class BackfillPart:
     """Records that go into the table in one transaction.
 
     Attributes
@@ -216,10 +216,10 @@ class Part:
     around: Callable[[], DataFrame | None] | None = None
 
 
-Parts = Callable[[SparkSession, BackfillRequest], Iterator[Part]]
+Parts = Callable[[SparkSession, BackfillRequest], Iterator[BackfillPart]]
 
 
-def steps(
+def backfill_steps(
     request: BackfillRequest, step: timedelta = STEP, *, whole: bool = False
 ) -> Iterator[tuple[datetime, datetime]]:
     """The parts of a backfill's range of time: from each moment up to, not including, the other.
@@ -239,6 +239,6 @@ def steps(
         start = border
 
 
-def arrived(since: datetime, until: datetime) -> Column:
+def arrived_between(since: datetime, until: datetime) -> Column:
     """Rows that arrived from a moment up to, not including, another."""
     return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))

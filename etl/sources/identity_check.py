@@ -20,7 +20,7 @@ from ..launch.settings import JobSettings, QuerySettings
 from ..launch.source_kinds import group_sources
 from ..record import hadoop
 from ..record.batch_accounts import Reporter
-from ..record.errors import LossError, StartError, UnansweredError
+from ..record.errors import LossError, NoAnswerError, StartError
 
 FORMAT = 1
 
@@ -29,7 +29,7 @@ Ids = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Held:
+class KnownStream:
     """What was found under the name of a stream, and where its records went."""
 
     into: str
@@ -37,7 +37,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Kept:
+class IdentityFile:
     """What the file beside a checkpoint says.
 
     Attributes
@@ -49,7 +49,7 @@ class Kept:
     """
 
     checkpoint: Mapping[str, str] = field(default_factory=dict)
-    streams: Mapping[str, Held] = field(default_factory=dict)
+    streams: Mapping[str, KnownStream] = field(default_factory=dict)
 
     def text(self) -> str:
         """Write it as JSON."""
@@ -61,7 +61,7 @@ class Kept:
         )
 
     @classmethod
-    def parse(cls, text: str) -> Kept:
+    def parse(cls, text: str) -> IdentityFile:
         """Read it.
 
         Raises
@@ -69,7 +69,7 @@ class Kept:
         ValueError
             Not such a file, or one of a later format.
         """
-        kept: Kept = typed_json.read_versioned(cls, text, "sources", FORMAT)
+        kept: IdentityFile = typed_json.read_versioned(cls, text, "sources", FORMAT)
         return kept
 
 
@@ -82,7 +82,7 @@ class Identity:
     of
         The cluster, connection or region.
     ask
-        Gives the ids, or raises :class:`etl.record.errors.UnansweredError`.
+        Gives the ids, or raises :class:`etl.record.errors.NoAnswerError`.
     streams
         By logical name, where the records go and the topic, None for all of a pattern; empty where a stream that was made
         again counts no record twice.
@@ -95,21 +95,21 @@ class Identity:
     streams: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     while_running: bool = True
 
-    def whole(self, found: Ids) -> Ids:
+    def complete(self, found: Ids) -> Ids:
         """The ids by names that are no other leg's."""
         return {f"{what} of {self.of}": known for what, known in found.items()}
 
-    def by_stream(self, found: Ids) -> Iterator[tuple[str, Held]]:
+    def by_stream(self, found: Ids) -> Iterator[tuple[str, KnownStream]]:
         """The ids that count for each stream: those that all of its records have in common, wherever the brokers are."""
         for name, (into, topic) in self.streams.items():
             mine = (
                 found if topic is None else {k: found[k] for k in ("cluster", f"topic {topic}") if k in found}
             )
-            yield name, Held(into, mine)
+            yield name, KnownStream(into, mine)
 
 
 @dataclass
-class Origins:
+class StreamIdentities:
     """The topics and streams of one query, as they were and as they are.
 
     Parameters
@@ -133,10 +133,10 @@ class Origins:
     way_out: str
     report: Reporter
     begun: bool
-    _kept: Kept | None = field(default=None, init=False)
+    _kept: IdentityFile | None = field(default=None, init=False)
     _found: list[Ids] | None = field(default=None, init=False)
 
-    def at_start(self) -> None:
+    def check_at_start(self) -> None:
         """Compare before anything is read; what has nothing to be compared with is asked with the first batch.
 
         Raises
@@ -148,7 +148,7 @@ class Origins:
             return
         try:
             found = self._ask()
-        except UnansweredError as error:
+        except NoAnswerError as error:
             # Spark asks the same brokers, and a query that they do not answer is tried again: so is this, before it
             # writes anything.
             self.report.emit("unchecked", query=self.name, error=str(error))
@@ -157,20 +157,20 @@ class Origins:
             raise StartError(wrong)
         self._found = found
 
-    def before_first(self) -> None:
+    def check_before_first_batch(self) -> None:
         """Compare before a run's first batch is written, and keep what is new.
 
         Raises
         ------
         LossError
             Something was made again.
-        UnansweredError
+        NoAnswerError
             Nobody knows now.
         """
         self._compare(self._ask() if self._found is None else self._found)
 
     def __call__(self) -> None:
-        """Compare while the query runs; errors as of :meth:`before_first`."""
+        """Compare while the query runs; errors as of :meth:`check_before_first_batch`."""
         if self._kept is not None:  # otherwise nothing was written yet
             self._compare(self._ask(running=True))
 
@@ -179,10 +179,10 @@ class Origins:
             raise LossError(wrong)
         self._adopt(found)
 
-    def _known(self) -> Kept | None:
+    def _known(self) -> IdentityFile | None:
         if self._kept is None and (text := self.load()) is not None:
             try:
-                self._kept = Kept.parse(text)
+                self._kept = IdentityFile.parse(text)
             except ValueError as error:
                 raise StartError(
                     f"query {self.name}: what is kept of its sources beside the checkpoint: {error}; put the file back, or, "
@@ -195,7 +195,7 @@ class Origins:
 
     def _wrong(self, found: list[Ids]) -> str:
         """What was made again, and what to do about it; nothing where nothing was."""
-        kept = self._known() or Kept()
+        kept = self._known() or IdentityFile()
         if self.begun and (changed := _changes(kept.checkpoint, self._whole(found))):
             topics = any(leg.streams for leg in self.legs)
             out = f"{manifest.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
@@ -208,14 +208,14 @@ class Origins:
         return ""
 
     def _adopt(self, found: list[Ids]) -> None:
-        old = self._kept or Kept()
+        old = self._kept or IdentityFile()
         streams = dict(old.streams)
         for name, now in self._streams(found):
             held = streams.get(name)
             before = held.ids if held is not None and held.into == now.into else {}
-            streams[name] = Held(now.into, {**before, **now.ids})
+            streams[name] = KnownStream(now.into, {**before, **now.ids})
         before = old.checkpoint if self.begun else {}
-        new = Kept({**before, **self._whole(found)}, streams)
+        new = IdentityFile({**before, **self._whole(found)}, streams)
         if new != old:
             self.save(new.text())
         added = {what: known for what, known in new.checkpoint.items() if what not in before}
@@ -225,9 +225,9 @@ class Origins:
 
     def _whole(self, found: list[Ids]) -> Ids:
         legs = zip(self.legs, found, strict=True)
-        return {what: known for leg, ids_of_leg in legs for what, known in leg.whole(ids_of_leg).items()}
+        return {what: known for leg, ids_of_leg in legs for what, known in leg.complete(ids_of_leg).items()}
 
-    def _streams(self, found: list[Ids]) -> Iterator[tuple[str, Held]]:
+    def _streams(self, found: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
         for leg, ids_of_leg in zip(self.legs, found, strict=True):
             yield from leg.by_stream(ids_of_leg)
 
@@ -241,7 +241,7 @@ def of(
     report: Reporter,
     *,
     begun: bool,
-) -> Origins | None:
+) -> StreamIdentities | None:
     """Make the origins of a query; None for one that reads tables.
 
     Parameters
@@ -267,7 +267,7 @@ def of(
         hadoop.write_text(spark, url, text)
 
     again = f"`millrace checkpoint reset {job.job} {query.name} --env {job.environment}` lets it begin with the new one"
-    return Origins(query.name, legs, load, save, again, report, begun)
+    return StreamIdentities(query.name, legs, load, save, again, report, begun)
 
 
 def _changes(before: Ids, now: Ids) -> str:
@@ -279,7 +279,7 @@ def _changes(before: Ids, now: Ids) -> str:
     )
 
 
-def in_turn(*checks: Callable[[], None]) -> None:
+def run_in_order(*checks: Callable[[], None]) -> None:
     """Look at several things, one after the other."""
     for check in checks:
         check()

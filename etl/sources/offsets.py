@@ -32,13 +32,13 @@ class OffsetRange:
             *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))
         )
 
-    def without(self, prefix: str) -> OffsetRange:
+    def without_prefix(self, prefix: str) -> OffsetRange:
         """The same with shorter names of partitions."""
         return OffsetRange(
             *({p.removeprefix(prefix): at for p, at in ends.items()} for ends in (self.start, self.end))
         )
 
-    def text(self) -> str | None:
+    def as_property(self) -> str | None:
         """For a commit's property; None where there are too many partitions for that."""
         if len(self.end) > MOST_PARTITIONS:
             return None

@@ -39,7 +39,7 @@ def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: i
     for leg, *ends in legs:
         for source in leg.sources:
             for into, offset in zip(found, ends, strict=True):
-                positions = {} if offset is None else source.by_shard(offset)
+                positions = {} if offset is None else source.offsets_by_partition(offset)
                 if positions is None:
                     return None
                 into |= {f"{source.name}/{p}": at for p, at in positions.items()}
@@ -62,12 +62,14 @@ class SourceUnion:
     streams: tuple[LegGuard, ...]
 
     @property
-    def alike_refused(self) -> str | None:
+    def same_identity_refusal(self) -> str | None:
         """Of the first stream that refuses them."""
-        return next((guard.alike_refused for guard in self.streams if guard.alike_refused), None)
+        return next(
+            (guard.same_identity_refusal for guard in self.streams if guard.same_identity_refusal), None
+        )
 
-    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """Check every stream, as :meth:`etl.sources.base.LegGuard.before` does.
+    def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """Check every stream, as :meth:`etl.sources.base.LegGuard.check_before_batch` does.
 
         Returns
         -------
@@ -77,13 +79,13 @@ class SourceUnion:
         return {
             f"{guard.source.name}/{shard}": position
             for guard in self.streams
-            for shard, position in guard.before(spark, batch_id).items()
+            for shard, position in guard.check_before_batch(spark, batch_id).items()
         }
 
     @property
-    def blind(self) -> bool:
+    def has_unreadable_positions(self) -> bool:
         """Whether one of the connectors writes positions that cannot be read."""
-        return any(guard.blind for guard in self.streams)
+        return any(guard.has_unreadable_positions for guard in self.streams)
 
     def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
         """Where in the table a record of the batch can be, from the tightest bound to one without times.
@@ -98,7 +100,7 @@ class SourceUnion:
             Rows that can hold a record of the replayed legs; None for none.
         """
         ranges: list[tuple[Range, ...]] = [()] * len(self.streams)
-        for level in zip_longest(*(guard.levels(begun) for guard in self.streams)):
+        for level in zip_longest(*(guard.arrival_range_levels(begun) for guard in self.streams)):
             # A stream with fewer levels stays at its last.
             ranges = [now or before for now, before in zip(level, ranges, strict=True)]
             yield self._within(ranges, beside)
@@ -108,17 +110,21 @@ class SourceUnion:
         if not self.replayed and len(ranges) == 1 and len(ranges[0]) == 1:
             return Bound.since("_arrived_at", ranges[0][0][0])
         mine = [F.col("_source") == guard.source.name for guard in self.streams]
-        inside = [m & arrival_ranges.within(each) for m, each in zip(mine, ranges, strict=True)]
-        outside = [m & arrival_ranges.beyond(each) for m, each in zip(mine, ranges, strict=True)]
+        inside = [m & arrival_ranges.arrived_within(each) for m, each in zip(mine, ranges, strict=True)]
+        outside = [m & arrival_ranges.arrived_outside(each) for m, each in zip(mine, ranges, strict=True)]
         return Bound(_or(inside, beside), "_arrived_at", outside=any_of(outside))
 
-    def held(self, positions: Mapping[str, str]) -> Column | None:
+    def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
         """Count, over the rows that the look-up reads, how many of these positions are there."""
-        counts = [count for guard in self.streams if (count := guard.held(_of(guard, positions))) is not None]
+        counts = [
+            count
+            for guard in self.streams
+            if (count := guard.count_held_positions(_of(guard, positions))) is not None
+        ]
         return reduce(lambda a, b: a + b, (F.coalesce(c, F.lit(0)) for c in counts)) if counts else None
 
-    def after(self, positions: Mapping[str, str], held: int | None) -> None:
-        """Compare what the look-up found with what :meth:`before` asked for.
+    def check_after_batch(self, positions: Mapping[str, str], held: int | None) -> None:
+        """Compare what the look-up found with what :meth:`check_before_batch` asked for.
 
         Raises
         ------

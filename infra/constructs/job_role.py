@@ -13,7 +13,7 @@ from millrace.config.grants import Grant
 from ..errors import InfrastructureError
 from ..findings import acknowledge
 from ..grants import statement
-from ..policies import ATTACHED, INLINE, characters, length, shared_out
+from ..policies import ATTACHED, INLINE, characters, length, split_into_policies
 
 
 class JobRole(iam.Role):
@@ -83,7 +83,7 @@ class JobRole(iam.Role):
             inside = iam.Policy(self, "Policy", statements=_statements(grants), roles=[self])
             _acknowledge(inside, grants)
             return (inside,)
-        parts = shared_out(grants, size)
+        parts = split_into_policies(grants, size)
         if len(parts) > ATTACHED:
             raise InfrastructureError(
                 f"{description}: its permissions take {len(parts)} policies, and IAM gives a role {ATTACHED}: "

@@ -38,7 +38,7 @@ def add_lake_grants(stack: JobStack) -> None:
     everything: Mapping[str, Any] = {}
     tables = of.TableResourceProperty(**where, database_name=names.database, table_wildcard=everything)
     _grant(stack, "LakeTables", {"table": tables}, _WRITE)
-    for given in permissions.given_tables:
+    for given in permissions.existing_tables_read:
         table = of.TableResourceProperty(**where, database_name=given.database, name=given.table)
         _grant(stack, f"Lake-{given.database}-{given.table}", {"table": table}, _READ)
     if names.environment.storage.lake_formation == "tables-and-location":

@@ -8,7 +8,7 @@ from constructs import Construct
 
 from millrace.config.model import Environment
 
-from ..removal import may_go, removal_policy
+from ..removal import is_disposable, removal_policy
 
 
 class EncryptedLogGroup(logs.LogGroup):
@@ -26,5 +26,5 @@ class EncryptedLogGroup(logs.LogGroup):
             log_group_name=name,
             encryption_key=key,
             retention=logs.RetentionDays.THREE_MONTHS,
-            removal_policy=removal_policy(environment, disposable=may_go(environment, "logs")),
+            removal_policy=removal_policy(environment, disposable=is_disposable(environment, "logs")),
         )

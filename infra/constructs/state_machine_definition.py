@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from .state_machine_outcomes import (
     State,
-    bare,
-    choice,
+    choice_state,
     expr,
     failures,
-    given,
-    listed,
+    input_key_expression,
+    input_key_value,
+    jsonata_array,
     problem,
     success_states,
 )
@@ -123,12 +123,14 @@ def definition(
             "Comment": "Read the input, with a value for whatever was left out",
             "Type": "Pass",
             "Assign": {
-                "verb": given("verb", "''"),
-                "reason": given("reason", "'asked for'"),
-                "poll": given("poll_seconds", str(_FIRST_POLL_SECONDS)),
-                "longestPoll": given("poll_seconds", str(_POLL_SECONDS)),
-                "settle": given("poll_seconds", str(_SETTLE_SECONDS)),
-                "deadline": expr(f"$millis() + 1000 * ({bare('patience_seconds', str(_PATIENCE_SECONDS))})"),
+                "verb": input_key_value("verb", "''"),
+                "reason": input_key_value("reason", "'asked for'"),
+                "poll": input_key_value("poll_seconds", str(_FIRST_POLL_SECONDS)),
+                "longestPoll": input_key_value("poll_seconds", str(_POLL_SECONDS)),
+                "settle": input_key_value("poll_seconds", str(_SETTLE_SECONDS)),
+                "deadline": expr(
+                    f"$millis() + 1000 * ({input_key_expression('patience_seconds', str(_PATIENCE_SECONDS))})"
+                ),
                 # 0: not given, to be measured.
                 "grace": expr(
                     f"$exists($states.input.grace_seconds) ? $max([{SHORTEST_GRACE_SECONDS}, "
@@ -146,7 +148,7 @@ def definition(
             },
             "Next": "WhichVerb",
         },
-        "WhichVerb": choice(
+        "WhichVerb": choice_state(
             ("$verb = 'start'", "WantRunning"),
             ("$verb in ['stop', 'drain']", "WantStopped"),
             ("$verb = 'restart'", "Settle"),
@@ -167,18 +169,18 @@ def definition(
         "NeverAsked": {"Type": "Pass", "Assign": {"wish": "stopped"}, "Next": "Look"},
         "Look": {"Type": "Pass", "Assign": {"runs": [], "newest": [], "token": ""}, "Next": "ListRuns"},
         "ListRuns": write.task(engine.list_runs, "MorePages"),
-        "MorePages": choice(("$token != ''", "ListRuns"), default="Judge"),
+        "MorePages": choice_state(("$token != ''", "ListRuns"), default="Judge"),
         "Judge": {
             "Comment": "A state that nobody knows counts as running",
             "Type": "Pass",
             "Assign": {
-                "live": expr(f"[$runs[$not(state in {listed(engine.ended)})]]"),
-                "going": expr(f"[$runs[$not(state in {listed(engine.ended + engine.ending)})]]"),
+                "live": expr(f"[$runs[$not(state in {jsonata_array(engine.ended)})]]"),
+                "going": expr(f"[$runs[$not(state in {jsonata_array(engine.ended + engine.ending)})]]"),
                 "recent": expr(f"$count($runs[$toMillis(at) > $millis() - {_HOUR_MS}])"),
             },
             "Next": "Decide",
         },
-        "Decide": choice(
+        "Decide": choice_state(
             ("$verb = 'status'", "Status"),
             ("$verb = 'restart' and $wish != 'running'", "KeepAlarmsOff"),
             ("$verb in ['start', 'restart'] and $count($going) > 0", "KeepAlarmsOn"),
@@ -200,13 +202,13 @@ def definition(
         ),
         # Whoever stopped the job while it was being started saw no run: look again at what is wanted.
         "Confirm": write.read_wish("StillWanted"),
-        "StillWanted": choice(("$wish = 'running'", "WaitForStart"), default="Revoked"),
+        "StillWanted": choice_state(("$wish = 'running'", "WaitForStart"), default="Revoked"),
         "Revoked": {"Type": "Pass", "Assign": {"verb": "stop"}, "Next": "Look"},
         "WaitForStart": _wait("LookAtRun"),
         "LookAtRun": write.task(engine.look_at_run, "Started"),
-        "Started": choice(
+        "Started": choice_state(
             ("$state = 'RUNNING'", "SwitchOnAlarms"),
-            (f"$state in {listed(engine.ended)}", "EndedAtOnce"),
+            (f"$state in {jsonata_array(engine.ended)}", "EndedAtOnce"),
             ("$millis() > $deadline", "NoStart"),
             default="WaitForStart",
         ),

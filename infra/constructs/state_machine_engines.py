@@ -20,7 +20,7 @@ from .state_machine_definition import (
     SHORTEST_GRACE_SECONDS,
     Engine,
 )
-from .state_machine_outcomes import State, choice
+from .state_machine_outcomes import State, choice_state
 
 _GLUE_PAGE = 20
 """Runs in one answer, newest first: more than may begin in an hour, and far below the 256 KiB of a result."""
@@ -290,7 +290,7 @@ def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
             "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "SetGrace"}],
             "Next": "Measured",
         },
-        "Measured": choice(
+        "Measured": choice_state(
             (f"$verb = 'drain' and $slowest > {LONGEST_GRACE_SECONDS}", "KeepWish"), default="SetGrace"
         ),
         "SetGrace": {

@@ -86,7 +86,7 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
         "NoStart": problem(
             "NoStart", "'run ' & $run & ' is still ' & $state & ', longer than was to be waited'"
         ),
-        "Report": choice(("$verb = 'restart'", "Alert"), default="Failed"),
+        "Report": choice_state(("$verb = 'restart'", "Alert"), default="Failed"),
         "Alert": {
             "Comment": "Nobody waits for a restart: tell the topic",
             "Type": "Task",
@@ -107,7 +107,7 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
     }
 
 
-def choice(*rules: tuple[str, str], default: str) -> State:
+def choice_state(*rules: tuple[str, str], default: str) -> State:
     """Write a choice: conditions in JSONata, in order, each with the state that follows."""
     return {
         "Type": "Choice",
@@ -121,16 +121,16 @@ def expr(text: str) -> str:
     return "{% " + text + " %}"
 
 
-def bare(key: str, default: str) -> str:
+def input_key_expression(key: str, default: str) -> str:
     """Write the part of an expression that reads a key of the input, with a value for one left out."""
     return f"$exists($states.input.{key}) ? $states.input.{key} : {default}"
 
 
-def given(key: str, default: str) -> str:
+def input_key_value(key: str, default: str) -> str:
     """Write a field's value that is a key of the input."""
-    return expr(bare(key, default))
+    return expr(input_key_expression(key, default))
 
 
-def listed(values: Sequence[str]) -> str:
+def jsonata_array(values: Sequence[str]) -> str:
     """Write strings as a JSONata array."""
     return "[" + ", ".join(f"'{value}'" for value in values) + "]"

@@ -90,7 +90,7 @@ class Emr(Engine):
                 "StopApplications",
                 ["emr-serverless:GetApplication", "emr-serverless:StopApplication"],
                 [scope.arn("emr-serverless", "/applications/*")],
-                scope.ours(),
+                scope.only_own_resources(),
                 why=TAGGED,
             )
         ]
@@ -99,7 +99,13 @@ class Emr(Engine):
         """Start runs and look at them, with the jobs' roles."""
         application = scope.arn("emr-serverless", "/applications/*")
         return [
-            allow("StartEmrRuns", ["emr-serverless:StartJobRun"], [application], scope.ours(), why=TAGGED),
+            allow(
+                "StartEmrRuns",
+                ["emr-serverless:StartJobRun"],
+                [application],
+                scope.only_own_resources(),
+                why=TAGGED,
+            ),
             allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [f"{application}/jobruns/*"], why=_RUNS),
             allow(
                 "PassJobRoles",

@@ -141,5 +141,5 @@ def owned_topics(environment: Environment) -> dict[str, KafkaTopic]:
     return {
         name: stream
         for name, stream in environment.streams.items()
-        if isinstance(stream, KafkaTopic) and stream.made_here(environment.kafka)
+        if isinstance(stream, KafkaTopic) and stream.is_created_on(environment.kafka)
     }

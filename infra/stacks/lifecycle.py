@@ -11,7 +11,7 @@ from millrace.config.names import Names
 
 from ..constructs.encryption import key_for
 from ..constructs.state_machine_base import allow_execution_logs
-from ..removal import may_go
+from ..removal import is_disposable
 from .base import EnvironmentStack
 
 
@@ -40,7 +40,7 @@ class LifecycleStack(EnvironmentStack):
             "Key",
             environment=names.environment,
             data_class="alerts",
-            disposable=may_go(names.environment, "logs"),
+            disposable=is_disposable(names.environment, "logs"),
         )
         account = {"StringEquals": {"aws:SourceAccount": names.account}}
         self.key.add_to_resource_policy(

@@ -20,7 +20,7 @@ from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.logs import EncryptedLogGroup
 from ..dashboards import boards, cloudwatch_body, grafana, to_text
 from ..panels import sections
-from ..removal import may_go, removal_policy
+from ..removal import is_disposable, removal_policy
 from .base import EnvironmentStack
 
 
@@ -111,7 +111,7 @@ class ObservabilityStack(EnvironmentStack):
             ),
         )
         workspace.apply_removal_policy(
-            removal_policy(names.environment, disposable=may_go(names.environment, "logs"))
+            removal_policy(names.environment, disposable=is_disposable(names.environment, "logs"))
         )
         region = names.environment.region
         self.workspace_arn = (

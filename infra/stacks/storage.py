@@ -13,7 +13,7 @@ from constructs import Construct
 from millrace.config.names import Bucket, Names
 
 from ..constructs.encryption import allow_log_groups, key_for
-from ..removal import may_go, removal_policy
+from ..removal import is_disposable, removal_policy
 from ..spark import database_location
 from .base import EnvironmentStack
 
@@ -50,14 +50,14 @@ class StorageStack(EnvironmentStack):
             "DataKey",
             environment=environment,
             data_class="data",
-            disposable=may_go(environment, "lake", "checkpoints", "dead-letters"),
+            disposable=is_disposable(environment, "lake", "checkpoints", "dead-letters"),
         )
         self.logs_key = key_for(
             self,
             "LogsKey",
             environment=environment,
             data_class="logs",
-            disposable=may_go(environment, "event-logs", "logs"),
+            disposable=is_disposable(environment, "event-logs", "logs"),
         )
         allow_log_groups(self.logs_key, prefix="")
         self.access_logs = self._access_logs()
@@ -77,7 +77,7 @@ class StorageStack(EnvironmentStack):
                 database_name=names.database,
                 description=f"Tables of {names.prefix}",
                 location_uri=database_location(names),
-                removal_policy=removal_policy(environment, disposable=may_go(environment, "database")),
+                removal_policy=removal_policy(environment, disposable=is_disposable(environment, "database")),
             )
         self.keep_exported(
             self.data_key.key_arn,
@@ -133,7 +133,7 @@ class StorageStack(EnvironmentStack):
             server_access_logs_prefix=f"{kind}/",
             lifecycle_rules=rules,
             removal_policy=removal_policy(
-                self.names.environment, disposable=may_go(self.names.environment, kind)
+                self.names.environment, disposable=is_disposable(self.names.environment, kind)
             ),
         )
 
@@ -160,7 +160,7 @@ class StorageStack(EnvironmentStack):
                 )
             ],
             removal_policy=removal_policy(
-                self.names.environment, disposable=may_go(self.names.environment, "access-logs")
+                self.names.environment, disposable=is_disposable(self.names.environment, "access-logs")
             ),
         )
 

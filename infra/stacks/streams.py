@@ -117,5 +117,5 @@ def owned_streams(environment: Environment) -> dict[str, KinesisStream]:
     return {
         name: stream
         for name, stream in environment.streams.items()
-        if isinstance(stream, KinesisStream) and stream.made
+        if isinstance(stream, KinesisStream) and stream.is_created
     }

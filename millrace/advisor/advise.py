@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from millrace.advisor.application import History
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
-from millrace.advisor.findings.disturbed import disturbed
+from millrace.advisor.findings.disturbed import describe_disturbances
 from millrace.advisor.findings.model import Advice, Finding, Kind
-from millrace.advisor.findings.view import LEAST, View
-from millrace.advisor.job_context import Subject
+from millrace.advisor.findings.view import LEAST, QueryView
+from millrace.advisor.job_context import AdvisedJob
 
 _BY_COUNTING: frozenset[Kind] = frozenset(
     {
@@ -19,11 +19,11 @@ _BY_COUNTING: frozenset[Kind] = frozenset(
 )
 """What rests on numbers of records, reads and failures, which hold on a disturbed machine too."""
 
-NOBODY = Subject()
+NOBODY = AdvisedJob()
 """A job of which nothing but the log is known."""
 
 
-def advise(history: History, subject: Subject = NOBODY) -> Advice:
+def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     """Find what should change.
 
     Parameters
@@ -41,7 +41,7 @@ def advise(history: History, subject: Subject = NOBODY) -> Advice:
     """
     if history.engine == "spark" and subject.engine:
         history = replace(history, engine=subject.engine)  # the settings that name it are gone from the log
-    views = tuple(View(history, query, subject) for query in history.queries)
+    views = tuple(QueryView(history, query, subject) for query in history.queries)
     found: list[Finding] = []
     notes: list[str] = []
     # Queries of one application share its cores: each is judged by those that all have.
@@ -53,7 +53,7 @@ def advise(history: History, subject: Subject = NOBODY) -> Advice:
         found += state.find(view)
         if (other := overhead.without_batches(view)) is not None:
             notes.append(other)
-        if not view.enough:
+        if not view.has_enough_batches:
             notes.append(
                 f"{view.query.name} has {len(view.batches)} settled batches with records; of its times nothing is said "
                 f"below {LEAST}"
@@ -77,7 +77,7 @@ def advise(history: History, subject: Subject = NOBODY) -> Advice:
         notes.append("the log tells of no executor and no task: of cores nothing is said")
     if history.cut_off:
         notes.append("the log ends in the middle: the application still runs, or was killed")
-    moved = disturbed(views)
+    moved = describe_disturbances(views)
     if moved is not None:
         held = [each for each in found if each.kind not in _BY_COUNTING]
         found = [each for each in found if each.kind in _BY_COUNTING]

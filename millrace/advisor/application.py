@@ -155,12 +155,12 @@ class Source:
     metrics: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def taken(self) -> int | None:
+    def records_read(self) -> int | None:
         """Records between start and end, where offsets count records; ``None`` where they do not."""
         return _between(self.start, self.end)
 
     @property
-    def behind(self) -> int | None:
+    def records_behind(self) -> int | None:
         """Records between the end of the batch and the latest ones when it began; ``None`` where unknown."""
         return _between(self.end, self.latest)
 
@@ -257,7 +257,7 @@ class Batch:
     @property
     def records(self) -> int:
         """Records that were new in this batch: by offsets where they count records, else the rows that Spark counted."""
-        counted = [each.taken for each in self.sources]
+        counted = [each.records_read for each in self.sources]
         known = [each for each in counted if each is not None]
         return sum(known) if known and len(known) == len(counted) else self.rows
 

@@ -27,7 +27,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 
 
 @dataclass(frozen=True)
-class Edited:
+class EditedFile:
     """One file with changes that nobody has written yet.
 
     Attributes
@@ -59,7 +59,7 @@ class Edited:
 
 
 @dataclass(frozen=True)
-class Edits:
+class TriedChanges:
     """Changes of one environment that were tried: it stays valid and can be planned.
 
     Attributes
@@ -76,7 +76,7 @@ class Edits:
 
     environment: str
     changes: tuple[Change, ...]
-    files: tuple[Edited, ...]
+    files: tuple[EditedFile, ...]
     before: Plan
     after: Plan
 
@@ -105,7 +105,7 @@ class Edits:
                 ) from error
 
 
-def edits(file: Path, changes: Sequence[Change], root: Path) -> Edits:
+def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChanges:
     """Try changes on an environment without writing anything.
 
     A value is changed in the file that holds it. Where other environments take it from the same file, the
@@ -128,9 +128,9 @@ def edits(file: Path, changes: Sequence[Change], root: Path) -> Edits:
     assert tree is not None
     problems = []
     for change in changes:
-        now = _value(tree, keys(change.key))
+        now = _value(tree, parse_key(change.key))
         if not _same(now, change.old):
-            held, line = environment.places.of(keys(change.key))
+            held, line = environment.places.of(parse_key(change.key))
             problems.append(
                 Problem(
                     held, line, change.key, _shown(now), f"{_shown(change.old)}, as when the advice was made"
@@ -140,7 +140,7 @@ def edits(file: Path, changes: Sequence[Change], root: Path) -> Edits:
         raise ConfigurationError(problems)
     texts: dict[Path, str] = {}
     for change in changes:
-        path = keys(change.key)
+        path = parse_key(change.key)
         target = _target(tree, path, file.resolve(), root)
         text = texts.get(target) or _text(target)
         try:
@@ -160,19 +160,21 @@ def edits(file: Path, changes: Sequence[Change], root: Path) -> Edits:
                     )
                 ]
             ) from None
-    found = [Edited(each, environment.places.name(each), _text(each), text) for each, text in texts.items()]
+    found = [
+        EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
+    ]
     after = _tried(file.resolve(), found, changes, tree, root)
-    return Edits(
+    return TriedChanges(
         environment.places.name(file.resolve()), tuple(changes), tuple(found), plan(environment), after
     )
 
 
-def keys(key: str) -> Key:
+def parse_key(key: str) -> Key:
     """Take a dotted path apart.
 
     Examples
     --------
-    >>> keys("jobs.clicks.spark[spark.sql.shuffle.partitions]")
+    >>> parse_key("jobs.clicks.spark[spark.sql.shuffle.partitions]")
     ('jobs', 'clicks', 'spark', 'spark.sql.shuffle.partitions')
     """
     return tuple(
@@ -247,7 +249,9 @@ def _files(tree: Tree | None) -> set[Path]:
     return found
 
 
-def _tried(file: Path, found: Sequence[Edited], changes: Sequence[Change], tree: Tree, root: Path) -> Plan:
+def _tried(
+    file: Path, found: Sequence[EditedFile], changes: Sequence[Change], tree: Tree, root: Path
+) -> Plan:
     """Load and plan the changed files beside copies of their neighbours, and see that nothing else moved."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
@@ -279,9 +283,9 @@ def _original(name: str, folder: Path, file: Path, root: Path) -> str:
     return str(original.relative_to(root)) if original.is_relative_to(root) else str(original)
 
 
-def _only(before: Tree, after: Tree, changes: Sequence[Change], found: Sequence[Edited]) -> None:
+def _only(before: Tree, after: Tree, changes: Sequence[Change], found: Sequence[EditedFile]) -> None:
     """See that the changes did what they say and nothing else, as an anchor that others use would."""
-    asked: Mapping[Key, object] = {keys(each.key): each.new for each in changes}
+    asked: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
     old, new = dict(before.leaves()), dict(after.leaves())
     moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
     strange = [path for path in moved if not any(path[: len(key)] == key for key in asked)]

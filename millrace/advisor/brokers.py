@@ -7,19 +7,19 @@ from typing import Any, Literal, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from millrace.advisor.script import Said
+from millrace.advisor.script import ProgramSettings
 
 
-def servers_of(said: Said) -> str:
+def servers_of(said: ProgramSettings) -> str:
     """Bootstrap servers that a program names; empty where none."""
-    return said.option("kafka.bootstrap.servers", "bootstrap.servers") or ""
+    return said.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
 
 
-def authentication_of(said: Said) -> Literal["iam", "tls", "none"]:
+def authentication_of(said: ProgramSettings) -> Literal["iam", "tls", "none"]:
     """How a program signs in to them."""
-    if "AWS_MSK_IAM" in (said.option("kafka.sasl.mechanism") or ""):
+    if "AWS_MSK_IAM" in (said.first_option("kafka.sasl.mechanism") or ""):
         return "iam"
-    return "tls" if "SSL" in (said.option("kafka.security.protocol") or "") else "none"
+    return "tls" if "SSL" in (said.first_option("kafka.security.protocol") or "") else "none"
 
 
 class Cluster(NamedTuple):

@@ -28,11 +28,11 @@ _BLOCK_LIMIT = 32 * 1024 * 1024
 """No codec of Spark's writes larger blocks, packed or not; a length beyond it is damage (lz4-java: 32 MiB at most)."""
 
 
-class CutOffError(Exception):
+class TruncatedDataError(Exception):
     """The data ends, or stops making sense, before its codec's end; what came before was given out."""
 
 
-class Readable(Protocol):
+class ReadableBytes(Protocol):
     """What can be read from: a file or a body from S3."""
 
     def read(self, size: int, /) -> bytes:
@@ -55,12 +55,12 @@ class _Frame(Protocol):
         """Unpack some more."""
 
 
-def unpack(stream: Readable) -> Iterator[bytes]:
+def unpack(stream: ReadableBytes) -> Iterator[bytes]:
     """Yield a log's text in pieces.
 
     Raises
     ------
-    CutOffError
+    TruncatedDataError
         After the last piece that could be unpacked.
     """
     head = _read(stream, 8)
@@ -76,7 +76,7 @@ def unpack(stream: Readable) -> Iterator[bytes]:
 class _Rest:
     """A stream whose first bytes were looked at."""
 
-    def __init__(self, head: bytes, stream: Readable) -> None:
+    def __init__(self, head: bytes, stream: ReadableBytes) -> None:
         self._head, self._stream = head, stream
 
     def read(self, size: int, /) -> bytes:
@@ -86,7 +86,7 @@ class _Rest:
         return self._stream.read(size)
 
 
-def _read(stream: Readable, size: int) -> bytes:
+def _read(stream: ReadableBytes, size: int) -> bytes:
     """Read exactly ``size`` bytes, fewer only at the end."""
     parts: list[bytes] = []
     while size and (part := stream.read(size)):
@@ -95,24 +95,24 @@ def _read(stream: Readable, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _exactly(stream: Readable, size: int) -> bytes:
+def _exactly(stream: ReadableBytes, size: int) -> bytes:
     if size > _BLOCK_LIMIT:
-        raise CutOffError(f"a block of {size} bytes")
+        raise TruncatedDataError(f"a block of {size} bytes")
     data = _read(stream, size)
     if len(data) < size:
-        raise CutOffError("ends inside a block")
+        raise TruncatedDataError("ends inside a block")
     return data
 
 
-def _zstd(stream: Readable) -> Iterator[bytes]:
+def _zstd(stream: ReadableBytes) -> Iterator[bytes]:
     return _frames(stream, zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
 
 
-def _gzip(stream: Readable) -> Iterator[bytes]:
+def _gzip(stream: ReadableBytes) -> Iterator[bytes]:
     return _frames(stream, lambda: zlib.decompressobj(wbits=31), zlib.error)
 
 
-def _frames(stream: Readable, opened: Callable[[], _Frame], broken: type[Exception]) -> Iterator[bytes]:
+def _frames(stream: ReadableBytes, opened: Callable[[], _Frame], broken: type[Exception]) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: appending to a file begins a new one."""
     frame, fed = opened(), False
     while held := stream.read(PIECE):
@@ -123,7 +123,7 @@ def _frames(stream: Readable, opened: Callable[[], _Frame], broken: type[Excepti
                 try:
                     piece = frame.decompress(data)
                 except broken as error:
-                    raise CutOffError(str(error)) from error
+                    raise TruncatedDataError(str(error)) from error
                 if piece:
                     yield piece
                 data = b""
@@ -131,16 +131,16 @@ def _frames(stream: Readable, opened: Callable[[], _Frame], broken: type[Excepti
                     data = frame.unused_data
                     frame, fed = opened(), False
     if fed:
-        raise CutOffError("ends inside a frame")
+        raise TruncatedDataError("ends inside a frame")
 
 
-def _lz4(stream: Readable) -> Iterator[bytes]:
+def _lz4(stream: ReadableBytes) -> Iterator[bytes]:
     while head := _read(stream, _LZ4_HEADER.size):
         if len(head) < _LZ4_HEADER.size:
-            raise CutOffError("ends inside a block")
+            raise TruncatedDataError("ends inside a block")
         magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
         if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
-            raise CutOffError("no block where one should be")
+            raise TruncatedDataError("no block where one should be")
         data = _exactly(stream, packed)
         method = token & 0xF0
         if method == _LZ4_RAW:
@@ -149,30 +149,30 @@ def _lz4(stream: Readable) -> Iterator[bytes]:
             try:
                 yield bytes(cramjam.lz4.decompress_block(data, output_len=size))
             except cramjam.DecompressionError as error:
-                raise CutOffError(str(error)) from error
+                raise TruncatedDataError(str(error)) from error
         else:
-            raise CutOffError(f"a block of method {method}")
+            raise TruncatedDataError(f"a block of method {method}")
 
 
-def _snappy(stream: Readable) -> Iterator[bytes]:
+def _snappy(stream: ReadableBytes) -> Iterator[bytes]:
     _exactly(stream, _XERIAL_HEADER)
     while head := _read(stream, 4):
         if len(head) < 4:
-            raise CutOffError("ends inside a block")
+            raise TruncatedDataError("ends inside a block")
         data = _exactly(stream, int.from_bytes(head, "big"))
         try:
             # Asked first: the unpacker makes room for whatever length a block claims.
             if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
-                raise CutOffError("a block that claims more than any has")
+                raise TruncatedDataError("a block that claims more than any has")
             yield bytes(cramjam.snappy.decompress_raw(data))
         except cramjam.DecompressionError as error:
-            raise CutOffError(str(error)) from error
+            raise TruncatedDataError(str(error)) from error
 
 
-def _lzf(stream: Readable) -> Iterator[bytes]:
+def _lzf(stream: ReadableBytes) -> Iterator[bytes]:
     while head := _read(stream, 5):
         if len(head) < 5 or head[:2] != b"ZV":
-            raise CutOffError("no chunk where one should be")
+            raise TruncatedDataError("no chunk where one should be")
         length = int.from_bytes(head[3:5], "big")
         if head[2] == 0:
             yield _exactly(stream, length)
@@ -200,19 +200,19 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
             back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
             at += 1
             if back < 0:
-                raise CutOffError("a chunk points before its begin")
+                raise TruncatedDataError("a chunk points before its begin")
             for place in range(back, back + length + 2):  # may overlap what it writes
                 out.append(out[place])
             if len(out) > size:
                 break
     except IndexError as error:
-        raise CutOffError("ends inside a chunk") from error
+        raise TruncatedDataError("ends inside a chunk") from error
     if len(out) != size:
-        raise CutOffError("a chunk of another length than it says")
+        raise TruncatedDataError("a chunk of another length than it says")
     return bytes(out)
 
 
-_CODECS: dict[bytes, Callable[[Readable], Iterator[bytes]]] = {
+_CODECS: dict[bytes, Callable[[ReadableBytes], Iterator[bytes]]] = {
     b"\x28\xb5\x2f\xfd": _zstd,
     b"LZ4Block": _lz4,
     b"\x82SNAPPY\x00": _snappy,

@@ -16,7 +16,7 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
 from millrace.advisor.job_import import Running
-from millrace.advisor.naming import lasting
+from millrace.advisor.naming import stable_name
 from millrace.config.edit import EditError, remove, set_value
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
@@ -27,7 +27,7 @@ class TakeoverError(ValueError):
 
 
 @dataclass(frozen=True)
-class Begins:
+class StartPosition:
     """Where the new job begins.
 
     Attributes
@@ -49,20 +49,20 @@ class Begins:
 _HEADING = "# What runs today as {source}, written down by `millrace import`: every number of it is pinned."
 
 
-def heading(source: str) -> str:
+def job_comment(source: str) -> str:
     """The first line of a file that was written down of a job."""
     return _HEADING.format(source=source)
 
 
-def is_of(text: str, source: str) -> bool:
+def describes_job(text: str, source: str) -> bool:
     """Whether a file was written down of this job, whatever was added to it since; any run of an EMR application is."""
     first = text.partition("\n")[0].rstrip()
     before, _, behind = map(re.escape, _HEADING.partition("{source}"))
     found = re.fullmatch(f"{before}(.+){behind}", first)
-    return found is not None and lasting(found[1]) == lasting(source)
+    return found is not None and stable_name(found[1]) == stable_name(source)
 
 
-def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:
+def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPosition]:
     """Write into a file where its job begins.
 
     Parameters
@@ -102,7 +102,7 @@ def begin_at(text: str, made: Mapping[str, Any]) -> tuple[str, Begins]:
             text = remove(text, (*path, "start"))
     except EditError as error:
         raise TakeoverError(f"{key}: {value} of {'.'.join(path)}, written by hand: {error}") from None
-    return text, Begins(path, key, before, value)
+    return text, StartPosition(path, key, before, value)
 
 
 class _AsWritten(SafeConstructor):

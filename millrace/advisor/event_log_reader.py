@@ -21,7 +21,7 @@ from millrace.advisor.application import (
     Stage,
     Tasks,
 )
-from millrace.advisor.event_logs import EventLog, Lines
+from millrace.advisor.event_logs import EventLog, LogLines
 from millrace.advisor.statistics import most_at_once
 from millrace.advisor.unfinished_runs import (
     JOB_PROPERTIES,
@@ -63,7 +63,7 @@ def read(log: EventLog) -> History:
         Where the log cannot be read to its end.
     """
     reader = _Reader()
-    lines = Lines(log)
+    lines = LogLines(log)
     ended_at = None
     for line in lines:
         try:
@@ -150,13 +150,13 @@ class _Reader:
             raise _FullError
 
     def _at(self, ms: float) -> float:
-        seconds = events.happened(events.number(ms) / 1e3)
+        seconds = events.event_time(events.to_number(ms) / 1e3)
         self._first = seconds if self._first is None else min(self._first, seconds)
         self._last = max(self._last, seconds)
         return seconds
 
     def _log_start(self, event: Mapping[str, Any]) -> None:
-        self._version = events.words(event["Spark Version"])
+        self._version = events.to_text(event["Spark Version"])
 
     def _environment(self, event: Mapping[str, Any]) -> None:
         said = event["Spark Properties"].items()
@@ -164,7 +164,7 @@ class _Reader:
         self._properties |= {key: str(value) for key, value in said if len(key) <= events.WORDS}
 
     def _application_start(self, event: Mapping[str, Any]) -> None:
-        self._name, self._app = events.words(event["App Name"]), events.words(event.get("App ID") or "")
+        self._name, self._app = events.to_text(event["App Name"]), events.to_text(event.get("App ID") or "")
         self._at(event["Timestamp"])
 
     def _application_end(self, event: Mapping[str, Any]) -> None:
@@ -172,11 +172,11 @@ class _Reader:
         self._complete = True
 
     def _executor_added(self, event: Mapping[str, Any]) -> None:
-        name, cores = events.words(event["Executor ID"]), event["Executor Info"]["Total Cores"]
+        name, cores = events.to_text(event["Executor ID"]), event["Executor Info"]["Total Cores"]
         self._hold(_THING)
         self._executors[name] = Executor(
             name,
-            events.whole(cores, MOST_CORES),
+            events.to_count(cores, MOST_CORES),
             self._at(event["Timestamp"]),
             None,
             0,
@@ -185,23 +185,23 @@ class _Reader:
         self._removed.pop(name, None)
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
-        reason = events.words(event.get("Removed Reason") or "")
+        reason = events.to_text(event.get("Removed Reason") or "")
         self._hold(_THING)
-        self._removed[events.words(event["Executor ID"])] = (self._at(event["Timestamp"]), reason)
+        self._removed[events.to_text(event["Executor ID"])] = (self._at(event["Timestamp"]), reason)
 
     def _memory_added(self, event: Mapping[str, Any]) -> None:
-        name = events.words(event["Block Manager ID"]["Executor ID"])
+        name = events.to_text(event["Block Manager ID"]["Executor ID"])
         self._hold(_THING)
-        self._memory[name] = events.whole(event["Maximum Memory"])
+        self._memory[name] = events.to_count(event["Maximum Memory"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
-        number, stages = events.whole(event["Job ID"]), event["Stage Infos"]
+        number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
         properties = event.get("Properties") or {}
-        kept = {key: events.words(properties[key]) for key in JOB_PROPERTIES if key in properties}
+        kept = {key: events.to_text(properties[key]) for key in JOB_PROPERTIES if key in properties}
         named = {
-            events.whole(each["Stage ID"]): (
-                events.words(each["Stage Name"]),
-                events.whole(each["Number of Tasks"], MOST_TASKS),
+            events.to_count(each["Stage ID"]): (
+                events.to_text(each["Stage Name"]),
+                events.to_count(each["Number of Tasks"], MOST_TASKS),
             )
             for each in stages
         }
@@ -228,10 +228,10 @@ class _Reader:
         return self._open[key]
 
     def _task_end(self, event: Mapping[str, Any]) -> None:
-        key = (events.whole(event["Stage ID"]), events.whole(event["Stage Attempt ID"]))
+        key = (events.to_count(event["Stage ID"]), events.to_count(event["Stage Attempt ID"]))
         info = event["Task Info"]
         said = info.get("Executor ID")
-        name = None if said is None else events.words(said)
+        name = None if said is None else events.to_text(said)
         place = -1 if name is None else self._place.get(name, len(self._place))
         row = events.task(event, place)
         failure = events.failure(event)
@@ -253,19 +253,19 @@ class _Reader:
 
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
-        key = (events.whole(info["Stage ID"]), events.whole(info["Stage Attempt ID"]))
+        key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
         submitted, completed = info.get("Submission Time"), info.get("Completion Time")
         scans, failed = events.scans(info), info.get("Failure Reason")
         self._hold(len(scans) * _THING // 2)
         self._close(
             key,
-            events.words(info["Stage Name"]),
-            events.whole(info["Number of Tasks"], MOST_TASKS),
+            events.to_text(info["Stage Name"]),
+            events.to_count(info["Number of Tasks"], MOST_TASKS),
             None if submitted is None else self._at(submitted),
             None if completed is None else self._at(completed),
             scans,
-            None if failed is None else events.words(failed),
-            adaptive=events.adaptive(info),
+            None if failed is None else events.to_text(failed),
+            adaptive=events.is_adaptive(info),
         )
 
     def _close(
@@ -294,17 +294,17 @@ class _Reader:
         job.stages.append(Stage(*key, name, *times, partitions, tasks, reason, failures, scans, adaptive))
 
     def _run(self, event: Mapping[str, Any]) -> PendingRun:
-        run_id, name = events.words(event["runId"]), events.words(event.get("name") or "")
+        run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
         if run_id not in self._runs:
             self._hold(_THING)
-            self._runs[run_id] = PendingRun(events.words(event["id"]))
+            self._runs[run_id] = PendingRun(events.to_text(event["id"]))
         run = self._runs[run_id]
         run.name = run.name or name or None
         return run
 
     def _query_started(self, event: Mapping[str, Any]) -> None:
         begun = events.moment(event["timestamp"])
-        self._run(event).started = None if begun is None else events.happened(begun)
+        self._run(event).started = None if begun is None else events.event_time(begun)
 
     def _query_progress(self, event: Mapping[str, Any]) -> None:
         progress = event["progress"]
@@ -320,7 +320,7 @@ class _Reader:
         run = self._run(event)
         run.ended = self._last
         error = event.get("exception")
-        run.failure = None if error is None else events.words(error).strip().split("\n", 1)[0]
+        run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]
 
     def history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
         """Join what was read: tasks to stages are joined; jobs to batches, batches to queries."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.codecs import PIECE, CutOffError, Readable, unpack
+from millrace.advisor.codecs import PIECE, ReadableBytes, TruncatedDataError, unpack
 from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 
@@ -128,11 +128,11 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
     files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
     logs = sorted(_grouped(files), key=lambda each: each.modified, reverse=True)
     if not logs:
-        raise wrong(place, "an event log of Spark, or a folder or prefix that holds some")
+        raise wrong_place_error(place, "an event log of Spark, or a folder or prefix that holds some")
     return tuple(logs)
 
 
-def wrong(place: str, allowed: str) -> ConfigurationError:
+def wrong_place_error(place: str, allowed: str) -> ConfigurationError:
     """Say that a place given on the command line is not what it should be."""
     return ConfigurationError([Problem("command line", 0, "PATH", place, allowed)])
 
@@ -143,7 +143,7 @@ def _on_disk(path: Path) -> Iterator[File]:
             try:
                 return file.open("rb")
             except OSError as error:
-                raise wrong(str(file), f"a file that may be read ({error.strerror})") from error
+                raise wrong_place_error(str(file), f"a file that may be read ({error.strerror})") from error
 
         return opened
 
@@ -157,7 +157,7 @@ def _on_disk(path: Path) -> Iterator[File]:
                 stat = file.stat()
                 yield File(file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, opener(file))
     else:
-        raise wrong(str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
+        raise wrong_place_error(str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
 
 
 def _in_s3(place: str, client: Any) -> Iterator[File]:
@@ -181,7 +181,7 @@ def _in_s3(place: str, client: Any) -> Iterator[File]:
                 name, written = key.removeprefix(begin), each["LastModified"].timestamp()
                 yield File(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
-        raise wrong(place, f"a bucket and prefix that may be read ({error})") from error
+        raise wrong_place_error(place, f"a bucket and prefix that may be read ({error})") from error
 
 
 def _opener(client: Any, bucket: str, key: str, size: int) -> Callable[[], Any]:
@@ -214,7 +214,7 @@ class _Object:
             return bytes(answer["Body"].read())
         except (ClientError, BotoCoreError) as error:
             place = f"s3://{self._bucket}/{self._key}"
-            raise wrong(place, f"an object that may be read to its end ({error})") from error
+            raise wrong_place_error(place, f"an object that may be read to its end ({error})") from error
 
     def close(self) -> None:
         self._held = b""
@@ -245,7 +245,7 @@ def _plain(path: str) -> str:
 def _is_log(file: File) -> bool:
     """Tell by its first bytes: every event log begins with the version of Spark that writes it."""
     head = b""
-    with closing(file.open()) as stream, suppress(CutOffError):
+    with closing(file.open()) as stream, suppress(TruncatedDataError):
         for piece in unpack(stream):
             head += piece
             if len(head) >= _HEAD:
@@ -268,7 +268,7 @@ def _rolled(folder: str, files: Iterable[File]) -> EventLog:
 
 
 @dataclass
-class Lines:
+class LogLines:
     """The lines of a log, one after the other.
 
     Attributes
@@ -298,7 +298,7 @@ class Lines:
                 self.beyond = most
                 return
 
-    def _of(self, stream: Readable) -> Iterator[bytes]:
+    def _of(self, stream: ReadableBytes) -> Iterator[bytes]:
         held: list[bytes] = []
         length = 0
         try:
@@ -316,7 +316,7 @@ class Lines:
                 *lines, last = others
                 yield from filter(None, lines)
                 held, length = [last], len(last)
-        except CutOffError:
+        except TruncatedDataError:
             self.cut_off = True
             return
         # What is still written may end anywhere; a whole last line has its line feed.

@@ -93,7 +93,7 @@ _EARLIEST, _LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (
 """No log of Spark is of another time: such a number is damage, and no calendar need hold it."""
 
 
-def happened(seconds: float) -> float:
+def event_time(seconds: float) -> float:
     """Return when something happened, in epoch seconds.
 
     Raises
@@ -116,7 +116,7 @@ NAMES = 1000
 """Entries kept of what a log lists by names."""
 
 
-def whole(value: Any, most: int = MOST) -> int:
+def to_count(value: Any, most: int = MOST) -> int:
     """Return a count.
 
     Raises
@@ -129,7 +129,7 @@ def whole(value: Any, most: int = MOST) -> int:
     return value
 
 
-def number(value: Any, most: float = MOST) -> float:
+def to_number(value: Any, most: float = MOST) -> float:
     """Return a number that is not negative.
 
     Raises
@@ -142,7 +142,7 @@ def number(value: Any, most: float = MOST) -> float:
     return float(value)
 
 
-def words(value: Any, most: int = WORDS) -> str:
+def to_text(value: Any, most: int = WORDS) -> str:
     """Return the begin of a text.
 
     Raises
@@ -210,8 +210,8 @@ def task(event: Mapping[str, Any], executor: int) -> bytes:
     if not _NUMBERS.issuperset(map(type, figures)) or min(figures) < 0 or max(figures) > MOST:
         raise ValueError("a figure that is none")
     return _ROW.pack(
-        happened(launched / 1e3),
-        happened(finished / 1e3),
+        event_time(launched / 1e3),
+        event_time(finished / 1e3),
         run / 1e3,
         figures[3] / 1e9,
         *(each / 1e3 for each in figures[4:7]),
@@ -229,10 +229,10 @@ def failure(event: Mapping[str, Any]) -> Failure | None:
     """Return why a task failed, ``None`` where it did not."""
     reason = _object(event.get("Task End Reason"))
     kind = reason.get("Reason", "Success")
-    if words(kind) in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
+    if to_text(kind) in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
         return None
-    error = words(reason.get("Class Name") or kind)
-    text = words(
+    error = to_text(reason.get("Class Name") or kind)
+    text = to_text(
         reason.get("Description") or reason.get("Loss Reason") or reason.get("Message") or "", _TRACE
     )
     # Of an error in Python, what was raised comes last; of one in the JVM, first.
@@ -258,12 +258,14 @@ def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
         if cached or not rdd.get("Parent IDs"):
             name = _operator(rdd)
             found.append(
-                Scan(name[:200], cached, whole(rdd["RDD ID"]), whole(rdd.get("Number of Partitions", 0)))
+                Scan(
+                    name[:200], cached, to_count(rdd["RDD ID"]), to_count(rdd.get("Number of Partitions", 0))
+                )
             )
     return tuple(found[:NAMES])
 
 
-def adaptive(stage: Mapping[str, Any]) -> bool:
+def is_adaptive(stage: Mapping[str, Any]) -> bool:
     """Tell whether adaptive query execution chose how many tasks read a stage's shuffle."""
     return any(_operator(rdd) == _ADAPTIVE_READ for rdd in stage.get("RDD Info", ()))
 
@@ -277,23 +279,23 @@ def _operator(rdd: Mapping[str, Any]) -> str:
 def batch(progress: Mapping[str, Any]) -> Batch:
     """Return one batch from a query's progress, without its jobs."""
     parts = {
-        name[:WORDS]: number(ms) / 1e3
+        name[:WORDS]: to_number(ms) / 1e3
         for name, ms in itertools.islice(_object(progress.get("durationMs")).items(), NAMES)
     }
     sources = tuple(_source(each) for each in progress.get("sources") or ())
     sink = _object(progress.get("sink"))
     written = sink.get("numOutputRows")
-    begun = moment(words(progress["timestamp"]))
+    begun = moment(to_text(progress["timestamp"]))
     assert begun is not None
     return Batch(
-        id=whole(progress["batchId"]),
-        begun=happened(begun),
-        duration=parts.get("triggerExecution", number(progress.get("batchDuration", 0)) / 1e3),
+        id=to_count(progress["batchId"]),
+        begun=event_time(begun),
+        duration=parts.get("triggerExecution", to_number(progress.get("batchDuration", 0)) / 1e3),
         parts=parts,
         # Spark writes no sum of its own here.
         rows=sum(each.rows for each in sources),
         sources=sources,
-        sink=words(sink.get("description", "")),
+        sink=to_text(sink.get("description", "")),
         rows_written=written if type(written) is int and 0 <= written <= MOST else None,
         state=tuple(_state(each) for each in progress.get("stateOperators") or ()),
         watermark=moment(_object(progress.get("eventTime")).get("watermark")),
@@ -303,11 +305,11 @@ def batch(progress: Mapping[str, Any]) -> Batch:
 
 def _source(source: Mapping[str, Any]) -> Source:
     return Source(
-        description=words(source.get("description", "")),
+        description=to_text(source.get("description", "")),
         start=_offset(source.get("startOffset")),
         end=_offset(source.get("endOffset")),
         latest=_offset(source.get("latestOffset")),
-        rows=whole(source.get("numInputRows") or 0),
+        rows=to_count(source.get("numInputRows") or 0),
         metrics={
             key[:WORDS]: str(value)[:WORDS]
             for key, value in itertools.islice(_object(source.get("metrics")).items(), NAMES)
@@ -337,15 +339,15 @@ def _offset(value: Any) -> Mapping[str, int] | None:
 
 def _state(operator: Mapping[str, Any]) -> StateOperator:
     return StateOperator(
-        name=words(operator.get("operatorName") or ""),
-        rows=whole(max(0, operator.get("numRowsTotal", 0))),
-        updated=whole(max(0, operator.get("numRowsUpdated", 0))),
-        removed=whole(max(0, operator.get("numRowsRemoved", 0))),
-        late=whole(operator.get("numRowsDroppedByWatermark", 0)),
-        memory=whole(max(0, operator.get("memoryUsedBytes", 0))),
-        commit=number(operator.get("commitTimeMs", 0)) / 1e3,
-        update=number(operator.get("allUpdatesTimeMs", 0)) / 1e3,
-        partitions=whole(operator.get("numShufflePartitions", 0)),
+        name=to_text(operator.get("operatorName") or ""),
+        rows=to_count(max(0, operator.get("numRowsTotal", 0))),
+        updated=to_count(max(0, operator.get("numRowsUpdated", 0))),
+        removed=to_count(max(0, operator.get("numRowsRemoved", 0))),
+        late=to_count(operator.get("numRowsDroppedByWatermark", 0)),
+        memory=to_count(max(0, operator.get("memoryUsedBytes", 0))),
+        commit=to_number(operator.get("commitTimeMs", 0)) / 1e3,
+        update=to_number(operator.get("allUpdatesTimeMs", 0)) / 1e3,
+        partitions=to_count(operator.get("numShufflePartitions", 0)),
         metrics={
             key[:WORDS]: float(value)
             for key, value in itertools.islice(_object(operator.get("customMetrics")).items(), NAMES)
@@ -363,6 +365,6 @@ def _arrivals(observed: Mapping[str, Any]) -> tuple[float, float] | None:
     oldest, youngest = named.get("oldest"), named.get("youngest")
     if oldest is None or youngest is None:
         return None
-    oldest, youngest = number(oldest) / 1e3, number(youngest) / 1e3
+    oldest, youngest = to_number(oldest) / 1e3, to_number(youngest) / 1e3
     # Producers set these times: one that no clock shows is theirs, and the rest of the line holds.
     return (oldest, youngest) if _EARLIEST <= oldest <= youngest < _LATEST else None

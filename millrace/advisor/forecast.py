@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from millrace.advisor.findings import Finding
 from millrace.advisor.log_simulation import QueryTwin
-from millrace.advisor.what_if import Changed, Range, Twin, WhatIf
+from millrace.advisor.what_if import ApplicationTwin, Range, WhatIf, WhatIfChange
 from millrace.config import ConfigurationError, Problem
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation.result import Ages
@@ -54,7 +54,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Foretold(_Strict):
+class PredictedFigure(_Strict):
     """A figure with its 95 % interval."""
 
     value: float
@@ -79,13 +79,13 @@ class QueryForecast(_Strict):
         Whether a batch ended at all while as long as the log was played; without one the figures say how long that was.
     """
 
-    figures: dict[str, Foretold]
+    figures: dict[str, PredictedFigure]
     trigger: float
     limit: float | None
     partitions: int
     arriving: float
-    waiting: Foretold
-    grows: Foretold
+    waiting: PredictedFigure
+    grows: PredictedFigure
     ended: bool
 
     @property
@@ -139,17 +139,17 @@ class Score(_Strict):
 
     query: str
     figure: str
-    foretold: Foretold
+    foretold: PredictedFigure
     happened: float
     inside: bool
 
     @property
-    def missed(self) -> float:
+    def relative_error(self) -> float:
         """By which share of what happened."""
         return abs(self.foretold.value - self.happened) / max(self.happened, 1e-9)
 
 
-class Scored(_Strict):
+class ScoredForecast(_Strict):
     """A forecast and its scores; none where it is about other conditions, which ``why_not`` names.
 
     ``left_out`` says the same of single queries, beside others that are scored.
@@ -161,7 +161,7 @@ class Scored(_Strict):
     left_out: tuple[str, ...] = ()
 
 
-def forecast(twin: Twin, played: WhatIf) -> Forecast:
+def forecast(twin: ApplicationTwin, played: WhatIf) -> Forecast:
     """Write down what was played."""
     queries = {}
     for name, outcome in played.queries.items():
@@ -188,13 +188,13 @@ def forecast(twin: Twin, played: WhatIf) -> Forecast:
     )
 
 
-def _foretold(figure: Range) -> Foretold:
-    return Foretold(value=figure.value, low=figure.low, high=figure.high)
+def _foretold(figure: Range) -> PredictedFigure:
+    return PredictedFigure(value=figure.value, low=figure.low, high=figure.high)
 
 
-def playable(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[Changed, ...]]:
+def playable_changes(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[WhatIfChange, ...]]:
     """Return the first changes of findings that a twin can play, each once."""
-    found: dict[tuple[Changed, ...], None] = {}
+    found: dict[tuple[WhatIfChange, ...], None] = {}
     for finding in findings:
         if finding.change is None or finding.change.new is None:
             continue
@@ -205,7 +205,7 @@ def playable(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[
             continue
         value = _number(finding.change.new)
         if value is not None and value > 0:
-            found[(Changed(key, value, query),)] = None
+            found[(WhatIfChange(key, value, query),)] = None
     return list(found)
 
 
@@ -241,7 +241,7 @@ def read(file: Path) -> tuple[Forecast, ...]:
         raise ConfigurationError([Problem("command line", 0, "--score", str(file), allowed)]) from error
 
 
-def score(forecasts: Sequence[Forecast], then: Twin) -> tuple[Scored, ...]:
+def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredForecast, ...]:
     """Hold forecasts against what ran next.
 
     Parameters
@@ -259,12 +259,14 @@ def score(forecasts: Sequence[Forecast], then: Twin) -> tuple[Scored, ...]:
     return tuple(_scored(each, then) for each in forecasts)
 
 
-def _scored(forecast: Forecast, then: Twin) -> Scored:
+def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
     asked = [_asked(each) for each in forecast.changes]
     if any(key == "merge" for _, key in asked):
-        return Scored(forecast=forecast, why_not="no log shows which jobs were brought into one")
+        return ScoredForecast(forecast=forecast, why_not="no log shows which jobs were brought into one")
     if then.cores != forecast.cores:
-        return Scored(forecast=forecast, why_not=f"it ran with {then.cores} cores, not with {forecast.cores}")
+        return ScoredForecast(
+            forecast=forecast, why_not=f"it ran with {then.cores} cores, not with {forecast.cores}"
+        )
     scores: list[Score] = []
     others: list[str] = []
     for name, was in forecast.queries.items():
@@ -276,14 +278,14 @@ def _scored(forecast: Forecast, then: Twin) -> Scored:
             continue
         happened = observed_figures(query)
         for key, words in FIGURES.items():
-            told = for_the_next(was.figures[key])
+            told = next_interval(was.figures[key])
             inside = told.low <= happened[key] <= told.high
             scores.append(
                 Score(query=name, figure=words, foretold=told, happened=happened[key], inside=inside)
             )
     if not scores:
-        return Scored(forecast=forecast, why_not="; ".join(others))
-    return Scored(forecast=forecast, scores=tuple(scores), left_out=tuple(others))
+        return ScoredForecast(forecast=forecast, why_not="; ".join(others))
+    return ScoredForecast(forecast=forecast, scores=tuple(scores), left_out=tuple(others))
 
 
 def _asked(change: str) -> tuple[str, str]:
@@ -332,11 +334,11 @@ def observed_figures(query: QueryTwin) -> dict[str, float]:
 def _pace(query: QueryTwin) -> float:
     """Records per second, without those that waited for the first batch."""
     begin = float(query.arrivals.times[1])
-    return (query.arrivals.records - query.arrivals.before(begin)) / (query.arrivals.seconds - begin)
+    return (query.arrivals.records - query.arrivals.arrived_before(begin)) / (query.arrivals.seconds - begin)
 
 
-def for_the_next(told: Foretold) -> Foretold:
+def next_interval(told: PredictedFigure) -> PredictedFigure:
     """The interval in which a next log's figure lies, which has as much chance of its own."""
     value = told.value
     below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - told.low, told.high - value))
-    return Foretold(value=value, low=max(0.0, value - below), high=value + above)
+    return PredictedFigure(value=value, low=max(0.0, value - below), high=value + above)

@@ -16,8 +16,8 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor import events
-from millrace.advisor.event_logs import EventLog, Lines
-from millrace.advisor.job_context import Subject
+from millrace.advisor.event_logs import EventLog, LogLines
+from millrace.advisor.job_context import AdvisedJob
 from millrace.config import ConfigurationError
 from millrace.config.engines.glue import glue_workers
 from millrace.config.problems import Problem
@@ -46,7 +46,7 @@ _FIRST = 50
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignJob:
     """A job that is not ours.
 
     Attributes
@@ -59,12 +59,12 @@ class Foreign:
         Id of the run whose log is wanted; empty for the latest.
     """
 
-    subject: Subject
+    subject: AdvisedJob
     logs: str
     run: str
 
 
-def glue_job(client: Any, name: str, region: str, run: str | None = None) -> Foreign:
+def glue_job(client: Any, name: str, region: str, run: str | None = None) -> ForeignJob:
     """Look a Glue job up, and one of its runs: the latest, unless one is named.
 
     Raises
@@ -94,7 +94,9 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
     if workers is not None:
         settings["--number-of-workers"] = str(workers)
     month = _glue_month(str(job.get("GlueVersion", "")), kind, workers, region)
-    return Foreign(Subject(f"Glue job {name}", month, settings, "glue"), logs, run or str(ran.get("Id", "")))
+    return ForeignJob(
+        AdvisedJob(f"Glue job {name}", month, settings, "glue"), logs, run or str(ran.get("Id", ""))
+    )
 
 
 def _glue_month(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
@@ -108,7 +110,7 @@ def _glue_month(version: str, worker: str | None, workers: int | None, region: s
     return workers * kind.dpu * HOURS * prices(region).usd(price)
 
 
-def emr_application(client: Any, application: str, region: str, run: str | None = None) -> Foreign:
+def emr_application(client: Any, application: str, region: str, run: str | None = None) -> ForeignJob:
     """Look an EMR Serverless application and its latest streaming run up.
 
     Raises
@@ -141,9 +143,9 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     settings = {**defaults, **settings_of(submit.get("sparkSubmitParameters", ""))}
     arm = app.get("architecture") == "ARM64"
     name = job.get("name") or app.get("name") or application
-    subject = Subject(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
+    subject = AdvisedJob(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
     logs = f"{target.rstrip('/')}/applications/{application}/jobs/{run}"
-    return Foreign(subject, logs, "")
+    return ForeignJob(subject, logs, "")
 
 
 def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
@@ -166,7 +168,7 @@ def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
 
 def _settings(log: EventLog) -> Mapping[str, str]:
     """Spark's settings, which stand among a log's first events."""
-    for line in itertools.islice(Lines(log), _FIRST):
+    for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs itself
             event = events.parse(line) or {}
             if event.get("Event") == events.ENVIRONMENT:
@@ -201,14 +203,14 @@ def _emr_month(
     month = 0.0
     for of, count in (("executor", int(executors)), ("driver", 1)):
         cores = int(cores_of[of])
-        memory = size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * _OVERHEAD / _GIB
+        memory = bytes_of_size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * _OVERHEAD / _GIB
         month += (
             count * HOURS * (cores * table.usd(f"{base}vcpu_hour") + memory * table.usd(f"{base}gib_hour"))
         )
     return month
 
 
-def size(text: str) -> float:
+def bytes_of_size(text: str) -> float:
     """Return the bytes of a size as Spark writes it, such as ``14g``; 0 where it is none."""
     found = _SIZE.fullmatch(text.strip())
     return float(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0.0

@@ -60,7 +60,7 @@ def connector(query: Query, engine: str) -> str:
 
 
 @dataclass(frozen=True)
-class Subject:
+class AdvisedJob:
     """A job of which only the log is known, or one of Glue's or EMR's that is not ours.
 
     Attributes
@@ -179,14 +179,14 @@ class Subject:
         """Say what a program must do otherwise, which no setting reaches."""
         return (Change("code", where, key, None, new),)
 
-    def latency(self, query: Query) -> float | None:
+    def latency_seconds(self, query: Query) -> float | None:
         """Return the age in seconds that a record may have when its query commits it, ``None`` where nobody said."""
         del query
         return None
 
 
 @dataclass(frozen=True)
-class Ours(Subject):
+class EnvironmentJob(AdvisedJob):
     """A job of an environment file.
 
     Attributes
@@ -204,7 +204,7 @@ class Ours(Subject):
     def changes(
         self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
-        """As :meth:`Subject.changes`: the key of the environment file, where there is one."""
+        """As :meth:`AdvisedJob.changes`: the key of the environment file, where there is one."""
         assert self.environment is not None
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
@@ -233,7 +233,13 @@ class Ours(Subject):
                 )
             if setting == "partitions":
                 return (
-                    Change("environment", file, f"streams.{said.source}.{stream.parts}", stream.pinned, new),
+                    Change(
+                        "environment",
+                        file,
+                        f"streams.{said.source}.{stream.parts}",
+                        stream.given_partitions,
+                        new,
+                    ),
                 )
         if setting in {"limit", "least"}:
             return ()  # the core sets them itself: a derive query's rows of a batch, and no empty batch of Kinesis
@@ -241,8 +247,8 @@ class Ours(Subject):
             return self.code(f"query {query.name if query else ''} of {self.where}", "repartition", new)
         return super().changes(query, history, setting, old, new)
 
-    def latency(self, query: Query) -> float | None:
-        """As :meth:`Subject.latency`: what the plan gives the query."""
+    def latency_seconds(self, query: Query) -> float | None:
+        """As :meth:`AdvisedJob.latency_seconds`: what the plan gives the query."""
         assert self.plan is not None
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value
@@ -259,10 +265,10 @@ def _per_shard(value: Value, query: Query) -> Value:
     return math.ceil(value / tasks[0]) if tasks and isinstance(value, int) else value
 
 
-def ours(environment: Environment, plan: Plan, job: str) -> Ours:
+def environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:
     """Return the subject of a job of an environment, with what the plan says that it costs."""
     cost = sum(each.usd for each in plan.jobs[job].cost)
-    return Ours(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)
+    return EnvironmentJob(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)
 
 
 def _plain(value: Value) -> str:

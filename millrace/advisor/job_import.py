@@ -18,10 +18,10 @@ from typing import Any, get_args
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
-from millrace.advisor.foreign import settings_of, size
+from millrace.advisor.foreign import bytes_of_size, settings_of
 from millrace.advisor.log_simulation import QueryTwin
-from millrace.advisor.naming import lasting, slug
-from millrace.advisor.script import LONGEST, Said, notes_on, read
+from millrace.advisor.naming import slug, stable_name
+from millrace.advisor.script import LONGEST, ProgramSettings, read, unsupported_settings
 from millrace.config import ConfigurationError, Problem
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob
@@ -62,7 +62,7 @@ class Running:
     account: str
     region: str
     job: Mapping[str, Any]
-    said: Said
+    said: ProgramSettings
     subnets: tuple[str, ...] = ()
     vpc: str | None = None
     shards: int | None = None
@@ -160,7 +160,7 @@ def emr(client: Client, application: str, run: str, region: str) -> Running:
 
 def _placed(client: Client, found: Running) -> Running:
     """Add the network of the subnets and the shards of the stream, where they may be seen."""
-    vpc, shards, notes = None, None, found.notes + notes_on(found.said)
+    vpc, shards, notes = None, None, found.notes + unsupported_settings(found.said)
     with _told(found.where, "subnets and a stream that may be described"):
         if found.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
@@ -221,14 +221,15 @@ def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """EMR's worker of an executor: heap and overhead rounded up to what it has."""
     said = settings.get("spark.executor.cores", "4")
     cores = int(said) if re.fullmatch(r"[0-9]{1,6}", said) else 0
-    heap = size(settings.get("spark.executor.memory", "14g")) / _GIB
+    heap = bytes_of_size(settings.get("spark.executor.memory", "14g")) / _GIB
     wanted = math.ceil(round(heap * _OVERHEAD, 3))
     sizes = EMR_MEMORY_GIB.get(cores)
     if sizes is None:
         raise _wrong("spark.executor.cores", said, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
     memory = next((each for each in sizes if each >= wanted), sizes[-1])
     disk = max(
-        EMR_DISK_GIB[0], math.ceil(size(settings.get("spark.emr-serverless.executor.disk", "20g")) / _GIB)
+        EMR_DISK_GIB[0],
+        math.ceil(bytes_of_size(settings.get("spark.emr-serverless.executor.disk", "20g")) / _GIB),
     )
     notes = (
         []
@@ -344,7 +345,7 @@ def environment(
         made["streams"] = {stream: kinesis | {"traffic": traffic}}
         query["start"] = start
     job = dict(found.job) | _speed(twin) | {"queries": {f"land-{stream}": query}}
-    made["jobs"] = {slug(lasting(found.where).partition(":")[2]): job}
+    made["jobs"] = {slug(stable_name(found.where).partition(":")[2]): job}
     return made
 
 
@@ -352,7 +353,7 @@ def _pace(twin: QueryTwin | None) -> float | None:
     if twin is None:
         return None
     begin = float(twin.arrivals.times[1])
-    return (twin.arrivals.records - twin.arrivals.before(begin)) / (twin.arrivals.seconds - begin)
+    return (twin.arrivals.records - twin.arrivals.arrived_before(begin)) / (twin.arrivals.seconds - begin)
 
 
 def _speed(twin: QueryTwin | None) -> dict[str, Any]:
@@ -371,12 +372,12 @@ def _speed(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _limit(said: Said, found: Running, twin: QueryTwin | None) -> int | None:
+def _limit(said: ProgramSettings, found: Running, twin: QueryTwin | None) -> int | None:
     """Of a batch: Kinesis connectors take one for each shard."""
-    whole = said.option("maxOffsetsPerTrigger")
+    whole = said.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():
         return int(whole)
-    each = said.option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
+    each = said.first_option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
     if each is not None and each.isdecimal() and found.shards:
         return int(each) * found.shards
     return None if twin is None or twin.limit is None else int(twin.limit)

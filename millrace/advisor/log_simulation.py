@@ -18,7 +18,7 @@ import numpy as np
 from millrace.advisor import observed
 from millrace.advisor.application import Batch, Floats, History, Query
 from millrace.advisor.observed import INSTANT, seconds_of, stages
-from millrace.advisor.statistics import scheduled, settled, union_seconds
+from millrace.advisor.statistics import list_schedule_seconds, startup_batches, union_seconds
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
 
@@ -120,7 +120,7 @@ class QueryTwin:
         cores
             c.
         drawn
-            Batches, from :meth:`draws`; left out, all.
+            Batches, from :meth:`redrawn_batches`; left out, all.
         fixed
             Share of a task's time that is κ, where κ and b cannot be told apart: both ends are possible.
         """
@@ -143,7 +143,7 @@ class QueryTwin:
             behind = _line(_sums(records, rest, np.maximum(rest, INSTANT)))
         return Costs(overhead, spread, wave * passes, per_record * passes, behind)
 
-    def draws(self, number: int) -> Iterator[list[int]]:
+    def redrawn_batches(self, number: int) -> Iterator[list[int]]:
         """Yield redrawn batches, in blocks, as neighbours are alike."""
         count = len(self._samples)
         block = max(1, round(count ** (1 / 3)))
@@ -164,21 +164,21 @@ class _Sample:
     others: tuple[Floats, ...]
 
     def rest(self, cores: int) -> float:
-        return math.fsum(scheduled(each, cores) for each in self.others)
+        return math.fsum(list_schedule_seconds(each, cores) for each in self.others)
 
 
 def twin(history: History, query: Query) -> QueryTwin | None:
     """Return the twin of a query, or ``None`` where its log has too few settled batches with tasks."""
-    first = settled([each.duration for each in query.batches])
+    first = startup_batches([each.duration for each in query.batches])
     batches = [each for each in query.batches[first:] if each.records and any(stages(each))][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
-    partitions, cores = observed.partitions(batches), observed.cores(batches, history.cores)
+    partitions, cores = observed.partitions(batches), observed.median_tasks_at_once(batches, history.cores)
     # Relative errors are alike, so weights come from a first fit: by the times themselves they would favour short ones.
     first_guess = _line(sum((_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6)))
     samples = tuple(_sample(each, partitions, cores, first_guess) for each in batches)
     trigger = observed.trigger(batches)
-    ahead = observed.lead(batches, trigger)
+    ahead = observed.arrival_lead_seconds(batches, trigger)
     arrivals, notes = observed.arrivals(batches, ahead)
     told = _told(samples)
     twin_ = QueryTwin(
@@ -186,9 +186,9 @@ def twin(history: History, query: Query) -> QueryTwin | None:
         run_id=query.run_id,
         cores=cores,
         partitions=partitions,
-        parts=observed.shares(batches, partitions),
+        parts=observed.partition_shares(batches, partitions),
         trigger=trigger,
-        limit=observed.limit(batches, partitions),
+        limit=observed.batch_limit(batches, partitions),
         reads=round(float(np.median([each.passes for each in samples]))),
         arrivals=arrivals,
         sigma=0.0,
@@ -210,7 +210,7 @@ def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float
         begins.append(stage.tasks.launched[done])
         ends.append(stage.tasks.finished[done])
         times = seconds_of(stage)
-        packed += scheduled(times, cores)
+        packed += list_schedule_seconds(times, cores)
         if len(times) != partitions:
             others.append(times)
             continue

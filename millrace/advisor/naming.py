@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 
-def lasting(where: str) -> str:
+def stable_name(where: str) -> str:
     """What stays of where a job is from run to run: a run of EMR Serverless comes after a slash, a Glue job's name may have one.
 
     Examples
     --------
-    >>> lasting("emr:00f1/00run"), lasting("glue:team/orders")
+    >>> stable_name("emr:00f1/00run"), stable_name("glue:team/orders")
     ('emr:00f1', 'glue:team/orders')
     """
     return where.partition("/")[0] if where.startswith("emr:") else where

@@ -53,7 +53,7 @@ def partitions(batches: Sequence[Batch]) -> int:
     return int(values[int(np.argmax(often))])
 
 
-def cores(batches: Sequence[Batch], most: int) -> int:
+def median_tasks_at_once(batches: Sequence[Batch], most: int) -> int:
     """Most tasks of a batch that ran at once, in the median: what other queries left to this one."""
     found = []
     for batch in batches:
@@ -84,20 +84,20 @@ def trigger(batches: Sequence[Batch]) -> float:
     return 0.0
 
 
-def limit(batches: Sequence[Batch], partitions: int) -> float | None:
+def batch_limit(batches: Sequence[Batch], partitions: int) -> float | None:
     """The largest batch where several are as large, as far as whole records of each partition let them be."""
     if any(source.description.lower().startswith(_BY_THE_CLOCK) for source in batches[-1].sources):
         return None
     records = np.array([each.records for each in batches])
     most = int(records.max())
     full = records >= most - partitions
-    behind = [sum(source.behind or 0 for source in each.sources) for each in batches]
-    known = all(source.behind is not None for each in batches for source in each.sources)
+    behind = [sum(source.records_behind or 0 for source in each.sources) for each in batches]
+    known = all(source.records_behind is not None for each in batches for source in each.sources)
     hit = full & (np.array(behind) > 0) if known else full & (np.diff(records, prepend=-1) == 0)
     return float(most) if hit.sum() >= 3 and most > partitions else None
 
 
-def lead(batches: Sequence[Batch], interval: float) -> float:
+def arrival_lead_seconds(batches: Sequence[Batch], interval: float) -> float:
     """Seconds before the first batch in which its records arrive: a trigger, or as long as between two batches."""
     if interval > 0:
         return interval
@@ -110,7 +110,7 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
     Time begins ``ahead`` seconds before the first batch, over which all comes that it finds.
     """
     taken = np.cumsum([each.records for each in batches]).astype(float)
-    left = [[source.behind for source in each.sources] for each in batches]
+    left = [[source.records_behind for source in each.sources] for each in batches]
     notes: tuple[str, ...] = ()
     if all(each is not None for every in left for each in every) and all(left):
         seen = taken + np.array([sum(each or 0 for each in every) for every in left], float)
@@ -133,7 +133,7 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
     return Arrivals(np.array(edges), np.array(totals)), notes
 
 
-def shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, ...]:
+def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, ...]:
     """Shares of the partitions: by offsets, else by what tasks read."""
     found = _by_offset(batches)
     if len(found) != partitions:

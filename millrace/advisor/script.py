@@ -34,7 +34,7 @@ _MOST = 2**63
 
 
 @dataclass(frozen=True)
-class Said:
+class ProgramSettings:
     """What a program says.
 
     Attributes
@@ -57,13 +57,13 @@ class Said:
     trigger: float | None
     unread: frozenset[str] = frozenset()
 
-    def option(self, *names: str) -> str | None:
+    def first_option(self, *names: str) -> str | None:
         """Return the first of several options that is said."""
         lowered = {key.lower(): value for key, value in self.options.items()}
         return next((lowered[each.lower()] for each in names if each.lower() in lowered), None)
 
 
-def read(text: str, arguments: Mapping[str, str]) -> Said:
+def read(text: str, arguments: Mapping[str, str]) -> ProgramSettings:
     """Read a Python program.
 
     Parameters
@@ -78,7 +78,7 @@ def read(text: str, arguments: Mapping[str, str]) -> Said:
     >>> read('s.readStream.format("kafka").option("subscribe", args["TOPIC"])', {"TOPIC": "orders"}).name
     'orders'
     """
-    nothing = Said(None, None, {}, None)
+    nothing = ProgramSettings(None, None, {}, None)
     if len(text) > LONGEST:
         return nothing
     try:
@@ -108,26 +108,28 @@ def read(text: str, arguments: Mapping[str, str]) -> Said:
         if key in ("format", "connection_type"):
             formats.append(value.lower())
     kind = next((each for each in ("kinesis", "kafka") if any(each in one for one in formats)), None)
-    said = Said(kind, None, options, None)
+    said = ProgramSettings(kind, None, options, None)
     names = {
         "kafka": ("subscribe", "topicName", "subscribePattern", "assign"),
         "kinesis": ("streamARN", "kinesis.streamName", "streamName"),
     }
-    name = said.option(*names[kind]) if kind else None
-    return Said(kind, name, options, _seconds(said.option(*_TRIGGER)), frozenset(unread - set(options)))
+    name = said.first_option(*names[kind]) if kind else None
+    return ProgramSettings(
+        kind, name, options, _seconds(said.first_option(*_TRIGGER)), frozenset(unread - set(options))
+    )
 
 
-def notes_on(said: Said) -> tuple[str, ...]:
+def unsupported_settings(said: ProgramSettings) -> tuple[str, ...]:
     """What of a program's trigger and limit cannot be written down as it is.
 
     Examples
     --------
-    >>> notes_on(read('q.trigger(processingTime="10s")', {}))
+    >>> unsupported_settings(read('q.trigger(processingTime="10s")', {}))
     ('its trigger 10s is none that Spark takes: the event log tells it, or the plan computes one',)
     """
     instead = "the event log tells it, or the plan computes one"
     found = []
-    trigger, limit = said.option(*_TRIGGER), said.option(*_LIMIT)
+    trigger, limit = said.first_option(*_TRIGGER), said.first_option(*_LIMIT)
     if trigger is not None and said.trigger is None:
         found.append(f"its trigger {trigger} is none that Spark takes: {instead}")
     elif said.trigger == 0:

@@ -82,7 +82,7 @@ def _paired(counts: ArrayLike) -> float:
     return float(np.sum(many * (many - 1) * (2 * many + 5)))
 
 
-def settled(durations: Sequence[float] | Floats) -> int:
+def startup_batches(durations: Sequence[float] | Floats) -> int:
     """Tell how many batches at the begin are start-up, by one rule for all: MSER.
 
     The cut that makes the standard error of the rest's mean smallest (White 1997), on logarithms, as durations spread by
@@ -117,7 +117,7 @@ def most_at_once(begins: Floats, ends: Floats) -> int:
     return int(np.cumsum(steps[np.lexsort((steps, moments))]).max(initial=0))
 
 
-def scheduled(durations: Floats, cores: int) -> float:
+def list_schedule_seconds(durations: Floats, cores: int) -> float:
     """Return how long tasks take that are put on the core that is free first, in their order (list scheduling, Graham 1966)."""
     free = [0.0] * max(1, min(cores, len(durations)))
     for duration in durations:

@@ -37,7 +37,7 @@ one; and records, as a multiple of what arrived."""
 
 
 @dataclass(frozen=True)
-class Changed:
+class WhatIfChange:
     """One thing that is otherwise.
 
     Attributes
@@ -117,7 +117,7 @@ class WhatIf:
         For these, where a price is known.
     """
 
-    changes: tuple[Changed, ...]
+    changes: tuple[WhatIfChange, ...]
     queries: Mapping[str, Outcome]
     cores: int
     workers: int
@@ -128,7 +128,7 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class Twin:
+class ApplicationTwin:
     """A whole application, to ask what if.
 
     Attributes
@@ -149,11 +149,11 @@ class Twin:
     worker_usd_hour: float | None
     notes: tuple[str, ...]
 
-    def as_it_ran(self, draws: int = DRAWS) -> WhatIf:
+    def replay(self, draws: int = DRAWS) -> WhatIf:
         """Play again what ran, to be held against the log."""
         return self.what_if((), draws)
 
-    def missed(self, replayed: WhatIf) -> dict[str, float]:
+    def relative_errors(self, replayed: WhatIf) -> dict[str, float]:
         """Return by which share the replay's median duration of a batch misses the log's."""
         found = {}
         for name, query in self.queries.items():
@@ -161,7 +161,7 @@ class Twin:
             found[name] = abs(replayed.queries[name].duration.value - real) / real
         return found
 
-    def what_if(self, changes: Sequence[Changed], draws: int = DRAWS) -> WhatIf:
+    def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> WhatIf:
         """Foretell the same traffic under other conditions.
 
         Parameters
@@ -191,7 +191,7 @@ class Twin:
                 raise _wrong(
                     f"merge={merged}", f"at most {slots}, the cores that {name} has: one for each job"
                 )
-        drawn = {name: list(query.draws(draws)) for name, query in self.queries.items()}
+        drawn = {name: list(query.redrawn_batches(draws)) for name, query in self.queries.items()}
         best = self._play(changes, each, None, 0)
         others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
         outcomes = {
@@ -209,7 +209,11 @@ class Twin:
         return WhatIf(tuple(changes), outcomes, each * jobs, machines, dollars)
 
     def _play(
-        self, changes: Sequence[Changed], cores: int, drawn: Mapping[str, Sequence[int]] | None, seed: int
+        self,
+        changes: Sequence[WhatIfChange],
+        cores: int,
+        drawn: Mapping[str, Sequence[int]] | None,
+        seed: int,
     ) -> dict[str, tuple[float, ...]]:
         loads = []
         for name, query in self.queries.items():
@@ -294,7 +298,7 @@ def _range(value: float, drawn: Sequence[float]) -> Range:
     return Range(value, min([value, *drawn]), max([value, *drawn]))
 
 
-def twin_of_application(history: History, worker_usd_hour: float | None = None) -> Twin:
+def twin_of_application(history: History, worker_usd_hour: float | None = None) -> ApplicationTwin:
     """Return the twin of an application; queries that cannot be foretold are noted."""
     found: dict[str, QueryTwin] = {}
     notes = []
@@ -308,10 +312,10 @@ def twin_of_application(history: History, worker_usd_hour: float | None = None) 
             found[query.name] = made  # of several runs the last
             notes += [f"{query.name}: {each}" for each in made.notes]
     executor_cores = max(1, history.executor_cores)
-    return Twin(found, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
+    return ApplicationTwin(found, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
 
 
-def parse(text: str, queries: Sequence[str]) -> tuple[Changed, ...]:
+def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
     """Read what is asked for.
 
     Parameters
@@ -329,7 +333,7 @@ def parse(text: str, queries: Sequence[str]) -> tuple[Changed, ...]:
     return tuple(_changed(each.strip(), queries) for each in text.split(","))
 
 
-def _changed(text: str, queries: Sequence[str]) -> Changed:
+def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
     left, equals, value = text.partition("=")
     query, dot, key = left.rpartition(".")
     known = get_args(Key)
@@ -347,14 +351,14 @@ def _changed(text: str, queries: Sequence[str]) -> Changed:
     if named == "cache":
         if value != "on":
             raise _wrong(text, "cache=on")
-        return Changed("cache", 1.0, query or None)
+        return WhatIfChange("cache", 1.0, query or None)
     if named == "trigger":
         try:
-            return Changed("trigger", parse_duration(value).total_seconds(), query or None)
+            return WhatIfChange("trigger", parse_duration(value).total_seconds(), query or None)
         except ValueError as error:
             raise _wrong(text, str(error)) from None
     if named == "worker" and value in glue_workers(_GLUE):
-        return Changed("worker", float(glue_tasks_per_worker(_GLUE, value)), query or None)
+        return WhatIfChange("worker", float(glue_tasks_per_worker(_GLUE, value)), query or None)
     try:
         number = float(value)
     except ValueError:
@@ -368,7 +372,7 @@ def _changed(text: str, queries: Sequence[str]) -> Changed:
         )
     elif not 1 <= number <= 1e9 or number != int(number):
         raise _wrong(text, "a whole number, 1 or more")
-    return Changed(named, number, query or None)
+    return WhatIfChange(named, number, query or None)
 
 
 def _wrong(value: str, allowed: str, hint: str | None = None) -> ConfigurationError:

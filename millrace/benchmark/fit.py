@@ -48,7 +48,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutScore:
     """How well the smaller limits foretell the largest: the fit without it, scored on it.
 
     Attributes
@@ -66,7 +66,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Tail:
+class QuantileFit:
     """The same model for a quantile of the durations (quantile regression)."""
 
     quantile: float
@@ -108,8 +108,8 @@ class Fit:
     wave: Estimate | None
     per_record: Estimate
     unevenness: Estimate | None
-    tails: tuple[Tail, ...]
-    held_out: HeldOut | None
+    tails: tuple[QuantileFit, ...]
+    held_out: HeldOutScore | None
     robust: bool
     warm_up: int
     batches: int
@@ -123,7 +123,7 @@ class Fit:
         return self.overhead.value + waves * (wave + self.per_record.value * records / partitions)
 
 
-def fit(
+def fit_model(
     found: Sequence[Point], warm_up: int = 0, short: Sequence[Point] = (), left_out: int = 0, *, seed: int = 0
 ) -> Fit:
     """Fit the model to one query's batches.
@@ -131,7 +131,7 @@ def fit(
     Parameters
     ----------
     found
-        From :func:`millrace.benchmark.repetitions.points`; at least two limits.
+        From :func:`millrace.benchmark.repetitions.settled_points`; at least two limits.
     warm_up
         Batches that were cut, for the record.
     short, left_out
@@ -285,13 +285,13 @@ def _unevenness(found: Sequence[Point], seed: int) -> Estimate | None:
     return Estimate(value, float(min(low, value)), float(max(high, value)))
 
 
-def _tail(found: Sequence[Point], best: Array, quantile: float, *, waves: bool) -> Tail:
+def _tail(found: Sequence[Point], best: Array, quantile: float, *, waves: bool) -> QuantileFit:
     """Quantile regression of D on what is fixed and on the work that the fit foretells, each error weighted by 1/D."""
     wave, per_record = (float(best[1]) if waves else 0.0), float(best[-1])
     durations = np.asarray([each.duration for each in found], dtype=float)
     work = np.asarray([each.waves * (wave + per_record * each.records / each.partitions) for each in found])
     if not work.any():
-        return Tail(quantile, float(np.quantile(durations, quantile)), 0.0, 0.0)
+        return QuantileFit(quantile, float(np.quantile(durations, quantile)), 0.0, 0.0)
     design = np.column_stack([np.ones(len(found)), work])
     scale = np.abs(design).max(axis=0)
     model = sm.QuantReg(np.ones(len(found)), design / scale / durations[:, None])
@@ -302,10 +302,10 @@ def _tail(found: Sequence[Point], best: Array, quantile: float, *, waves: bool) 
         share < 0
     ):  # the slowest batches were small ones: what makes them slow is then told by what is fixed alone
         fixed, share = np.quantile(durations - work, quantile), 1.0
-    return Tail(quantile, float(fixed), wave * float(share), per_record * float(share))
+    return QuantileFit(quantile, float(fixed), wave * float(share), per_record * float(share))
 
 
-def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOut | None:
+def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOutScore | None:
     """Fit without the largest limit and foretell it."""
     sizes = sorted({each.limit for each in found})
     if len(sizes) < 3:
@@ -316,4 +316,4 @@ def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOut | None:
     values = _solve(_design(seen, waves=known), _told(seen), robust=robust)
     actual = np.asarray([each.duration for each in unseen], dtype=float)
     errors = np.abs((_design(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
-    return HeldOut(sizes[-1], len(unseen), float(np.median(errors)), float(np.percentile(errors, 95)))
+    return HeldOutScore(sizes[-1], len(unseen), float(np.median(errors)), float(np.percentile(errors, 95)))

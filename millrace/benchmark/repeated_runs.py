@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.repetitions import Disturbance, disturbances, points
+from millrace.benchmark.repetitions import Disturbance, disturbances, settled_points
 from millrace.benchmark.schedule import WARM_UP, Planned
 
 _MOST = 1 / 3
@@ -15,7 +15,7 @@ _Cell = tuple[int, int]
 """Limit, partitions."""
 
 
-def disturbed(measured: Measurements, queries: Iterable[str]) -> list[Disturbance]:
+def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list[Disturbance]:
     """Find settings whose repetitions disagree, in any query.
 
     Raises
@@ -25,7 +25,7 @@ def disturbed(measured: Measurements, queries: Iterable[str]) -> list[Disturbanc
     """
     found = []
     for query in queries:
-        taken = points([measured], query)
+        taken = settled_points([measured], query)
         found += disturbances([*taken.points, *taken.short])
     return found
 

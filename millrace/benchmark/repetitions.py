@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from millrace.benchmark.measurements import Measurements, Point, Run, point
-from millrace.benchmark.warmup import LEAST, settled
+from millrace.benchmark.warmup import LEAST, warmup_batches
 
 _DISTURBED = 0.25
 """How far the task time per record may move between repetitions (the sizing model's rule)."""
@@ -40,7 +40,7 @@ class Disturbance:
         )
 
 
-class Taken(NamedTuple):
+class SettledPoints(NamedTuple):
     """What is taken out of measurements.
 
     Attributes
@@ -61,7 +61,7 @@ class Taken(NamedTuple):
     left_out: int
 
 
-def points(measured: Iterable[Measurements], query: str) -> Taken:
+def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoints:
     """Take a query's settled batches out of all sessions.
 
     A run with fewer than ten batches after the cut (a query that derives takes what has landed in its own steps) is left out
@@ -83,12 +83,14 @@ def points(measured: Iterable[Measurements], query: str) -> Taken:
         for run in session.of(query):
             runs.setdefault((run.limit, run.partitions, session.cores), []).append(run)
             durations = [batch.duration for batch in run.batches]
-            first = settled(durations)
+            first = warmup_batches(durations)
             if len(run.batches) - first >= LEAST:
                 found += [point(batch, run, session.cores, group) for batch in run.batches[first:]]
                 cut += first
             else:
-                first = settled(durations, len(durations) // 2) if len(durations) > 1 else len(durations)
+                first = (
+                    warmup_batches(durations, len(durations) // 2) if len(durations) > 1 else len(durations)
+                )
                 short += [
                     point(batch, run, session.cores, group) for batch in run.batches[first:] if batch.records
                 ]
@@ -109,7 +111,7 @@ def points(measured: Iterable[Measurements], query: str) -> Taken:
                 f"runs of {what} have {listed} batches: one of them has {LEAST} after the warm-up, and none of the others "
                 "enough to tell whether they agree: ask for more with --batches"
             )
-    return Taken(found, cut, short, left_out)
+    return SettledPoints(found, cut, short, left_out)
 
 
 def _groups(found: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:

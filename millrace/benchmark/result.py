@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.benchmark.fit import Estimate, Fit, fit
+from millrace.benchmark.fit import Estimate, Fit, fit_model
 from millrace.benchmark.measurements import Measurements, Run
-from millrace.benchmark.repetitions import Disturbance, FitError, points
+from millrace.benchmark.repetitions import Disturbance, FitError, settled_points
 from millrace.benchmark.scaling import curve
-from millrace.benchmark.warmup import settled
+from millrace.benchmark.warmup import warmup_batches
 from millrace.sizing.measured import BatchRun, BenchmarkResult, Interval
 
 Where = Literal["sandbox", "glue", "emr"]
@@ -35,7 +35,7 @@ class Outcome:
     result: BenchmarkResult
 
     @property
-    def disturbed(self) -> tuple[Disturbance, ...]:
+    def disturbances(self) -> tuple[Disturbance, ...]:
         """Evidence against the measurements, of all queries."""
         return tuple(each for found in self.fits.values() for each in found.disturbed)
 
@@ -75,12 +75,12 @@ def outcome(
     ordered = sorted(measured, key=lambda each: each.cores)
     fits: dict[str, Fit] = {}
     for query in queries:
-        fits[query] = fit(*points(ordered[:1], query), seed=seed)
+        fits[query] = fit_model(*settled_points(ordered[:1], query), seed=seed)
     costliest = max(fits, key=lambda query: fits[query].per_record.high)
     chosen, first = fits[costliest], ordered[0]
     if chosen.held_out is None:
         raise FitError("at least three limits are wanted: the largest is held out to score the fit")
-    every = points(ordered, costliest).points
+    every = settled_points(ordered, costliest).points
     result = BenchmarkResult(
         version=1,
         job=first.job,
@@ -113,7 +113,7 @@ def _interval(estimate: Estimate) -> Interval:
 
 
 def _batches(run: Run, cores: int) -> list[BatchRun]:
-    first = settled([batch.duration for batch in run.batches])
+    first = warmup_batches([batch.duration for batch in run.batches])
     return [
         BatchRun(
             limit=run.limit,

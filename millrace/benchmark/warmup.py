@@ -14,7 +14,7 @@ _WORTH = 0.10
 """A first part that is not so much slower than the rest has no warm-up in it."""
 
 
-def settled(durations: Sequence[float], least: int = LEAST) -> int:
+def warmup_batches(durations: Sequence[float], least: int = LEAST) -> int:
     """Find how many batches at the beginning of a run are warm-up.
 
     One rule for all: the one change point that explains the logarithms of the durations best (least

@@ -17,7 +17,7 @@ from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
 from millrace.cli.run import deploy, history_image, lifecycle, notebook, sandbox, setup, traffic, upgrade
 from millrace.cli.shared.console import show_problems, visible_output
-from millrace.cli.shared.failures import REFUSED, reported
+from millrace.cli.shared.failures import REFUSED, report_failures
 from millrace.cli.watch import advise, cost, history, logs, status, verify
 from millrace.config import ConfigurationError
 
@@ -110,13 +110,13 @@ def _help(command: Callable[..., Any]) -> str:
 
 def _add(panel: str, name: str, command: Command) -> None:
     if not isinstance(command, typer.Typer):
-        app.command(name, help=_help(command), rich_help_panel=panel)(reported(name, command))
+        app.command(name, help=_help(command), rich_help_panel=panel)(report_failures(name, command))
         return
     for each in command.registered_commands:
         assert each.callback is not None
         each.name = each.name or each.callback.__name__
         each.help = _help(each.callback)
-        each.callback = reported(f"{name} {each.name}", each.callback)
+        each.callback = report_failures(f"{name} {each.name}", each.callback)
     app.add_typer(command, name=name, rich_help_panel=panel)
 
 

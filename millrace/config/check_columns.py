@@ -181,7 +181,7 @@ def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) 
             continue
         if end.transform is None:
             yield from _there((*path, *place), name, known or {}, f"a column of the result: {where}")
-        elif read is not None and not check_transforms.says(end.transform, name, modules):
+        elif read is not None and not check_transforms.may_make_column(end.transform, name, modules):
             yield Finding(
                 (*path, *place),
                 name,

@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 
 from millrace.config.check_columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.check_formats import check_format
-from millrace.config.check_lists import check_lag_groups, check_lists, shares
+from millrace.config.check_lists import check_lag_groups, check_lists, partition_lists
 from millrace.config.check_reading import check_reading
 from millrace.config.check_routes import check_read_routes, check_routes
 from millrace.config.check_sinks import check_places, check_sink
@@ -136,7 +136,9 @@ def _shared_out(environment: Environment) -> set[str]:
         for query in job.queries.values():
             for table in query.writes.values():
                 writers[table] = writers.get(table, 0) + 1
-    return {table for (_, table), group in shares(environment).items() if len(group) == writers[table]}
+    return {
+        table for (_, table), group in partition_lists(environment).items() if len(group) == writers[table]
+    }
 
 
 def _sources(environment: Environment, path: Path, job: Job) -> Iterator[Finding]:
@@ -147,7 +149,7 @@ def _sources(environment: Environment, path: Path, job: Job) -> Iterator[Finding
         here = (*path, "queries", name, "fan_out")
         if stream is not None and not stream.fans_out:
             yield Finding(here, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
-        elif stream is not None and stream.theirs:
+        elif stream is not None and stream.belongs_to_others:
             yield Finding(here, "true", "false for an existing stream: a consumer would be registered at it")
 
 

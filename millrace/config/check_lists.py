@@ -31,7 +31,7 @@ class Share:
         return ".".join(map(str, self.path))
 
 
-def shares(environment: Environment) -> dict[tuple[str, str], list[Share]]:
+def partition_lists(environment: Environment) -> dict[tuple[str, str], list[Share]]:
     """Queries that read partitions by name, by stream and landing table."""
     found: dict[tuple[str, str], list[Share]] = {}
     for job_name, job in environment.jobs.items():
@@ -75,9 +75,13 @@ def check_lists(environment: Environment) -> Iterator[Finding]:
             if listed and not isinstance(query, LandQuery):
                 path = ("jobs", job_name, "queries", name, "kafka", "partitions")
                 yield Finding(path, "given", "nothing: land queries alone share a topic out")
-    for (source, table), group in shares(environment).items():
+    for (source, table), group in partition_lists(environment).items():
         stream = environment.streams.get(source)
-        parts = stream.pinned if stream is not None and stream.splits and stream.matches is None else None
+        parts = (
+            stream.given_partitions
+            if stream is not None and stream.splits and stream.matches is None
+            else None
+        )
         if parts is None:
             continue
         readers: dict[int, Share] = {}

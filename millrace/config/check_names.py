@@ -79,7 +79,7 @@ def _own(names: Names) -> Iterator[tuple[str, Path, str]]:
         if isinstance(cluster, MskCluster) and cluster.existing is None:
             yield "an MSK cluster", ("kafka", name), names.cluster(name)
     for name, stream in environment.streams.items():
-        if stream.made:
+        if stream.is_created:
             yield f"a {stream.title}", ("streams", name), names.stream(name)
 
 
@@ -87,12 +87,12 @@ def _one_name_each(names: Names) -> Iterator[Finding]:
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():
         physical = names.stream(name)
-        first = owners.setdefault((stream.home, physical), name)
+        first = owners.setdefault((stream.name_scope, physical), name)
         if first != name:
             yield Finding(
                 ("streams", name, stream.named_by),
                 physical,
-                f"a name of its own: streams.{first} is {physical} on {stream.home} already",
+                f"a name of its own: streams.{first} is {physical} on {stream.name_scope} already",
             )
 
 

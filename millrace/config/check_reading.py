@@ -41,11 +41,15 @@ def check_reading(
         )
     yield from _limits(here, job, query, reading)
     yield from _partitions(here, source, stream, query, reading)
-    if reading.min_partitions is not None and stream.pinned and reading.min_partitions <= stream.pinned:
+    if (
+        reading.min_partitions is not None
+        and stream.given_partitions
+        and reading.min_partitions <= stream.given_partitions
+    ):
         yield Finding(
             (*here, "min_partitions"),
             str(reading.min_partitions),
-            f"more than {stream.pinned}: a batch has a task for each partition of {source} in any case",
+            f"more than {stream.given_partitions}: a batch has a task for each partition of {source} in any case",
         )
 
 
@@ -85,15 +89,15 @@ def _partitions(
             continue
         if stream.matches is not None:
             yield Finding((*path, key), "given", f"nothing: {source} is a pattern of topics")
-        elif stream.pinned is None:
+        elif stream.given_partitions is None:
             yield Finding(
                 ("streams", source, "partitions"),
                 MISSING,
                 f"the number of partitions of the topic, as jobs name them one by one ({'.'.join(map(str, path))}.{key})",
             )
-    if stream.matches is not None or stream.pinned is None:
+    if stream.matches is not None or stream.given_partitions is None:
         return
-    last = stream.pinned - 1
+    last = stream.given_partitions - 1
     seen: set[int] = set()
     for position, partition in enumerate(listed or ()):
         if partition > last:
@@ -109,7 +113,7 @@ def _partitions(
         yield Finding(
             (*path[:-1], "start"), query.start, "nothing beside kafka.start_offsets, which say it all"
         )
-    wanted = set(listed) if listed is not None else set(range(stream.pinned))
+    wanted = set(listed) if listed is not None else set(range(stream.given_partitions))
     if set(offsets) != wanted:
         text = ", ".join(map(str, sorted(offsets)))
         allowed = ", ".join(map(str, sorted(wanted)))

@@ -56,7 +56,7 @@ def check_places(environment: Environment) -> Iterator[Finding]:
             for at, end in written(query).items():
                 if end.sink.in_catalog:
                     continue
-                key, place = end.sink.place
+                key, place = end.sink.target
                 path = ("jobs", job_name, "queries", name, *at, "sink", key)
                 first = writers.setdefault(place, ".".join(path))
                 if first != ".".join(path):

@@ -125,7 +125,7 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
             path, given, f"{network.availability_zones} different zones, as network.availability_zones says"
         )
     for zone in network.zone_ids:
-        allowed = zones.unfit(environment, zone)
+        allowed = zones.zones_to_use_instead(environment, zone)
         if allowed is not None:
             yield Finding(path, zone, allowed)
 

@@ -332,7 +332,7 @@ def calls(transform: str, name: str, modules: Modules) -> bool:
     return False
 
 
-def says(transform: str, word: str, modules: Modules) -> bool:
+def may_make_column(transform: str, word: str, modules: Modules) -> bool:
     """Whether a transform can make a column of this name, as far as the words of its modules tell.
 
     Parameters

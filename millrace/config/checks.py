@@ -123,7 +123,7 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
 def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Finding]:
     """Refuse topics that would have to be made: CloudFormation makes them on provisioned clusters only (AWS::MSK::Topic)."""
     for name, stream in environment.streams.items():
-        if stream.cluster_name == cluster and not stream.theirs:
+        if stream.cluster_name == cluster and not stream.belongs_to_others:
             yield Finding(
                 ("streams", name, "existing"),
                 "false",

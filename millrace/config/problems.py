@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from millrace.config.visible import visible
+from millrace.config.visible import escape_invisible
 
 Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file: ``("streams", "clicks", "shards")``."""
@@ -99,4 +99,4 @@ class ConfigurationError(ValueError):
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(set(problems), key=lambda p: (p.file, p.line, p.key, p.allowed)))
-        super().__init__(visible("\n".join(str(problem) for problem in self.problems)))
+        super().__init__(escape_invisible("\n".join(str(problem) for problem in self.problems)))

@@ -8,7 +8,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import DeriveQuery
 
 
-def kept_by(environment: Environment, job: str) -> tuple[str, ...]:
+def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
     """Tables that a job keeps up: those it writes and no job before it in the file.
 
     Parameters

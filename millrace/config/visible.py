@@ -29,12 +29,12 @@ TABLE = {code: _written(code) for first, last in _RANGES for code in range(first
 """For ``str.translate``. As JSON writes them wherever JSON leaves them bare, so that its text stays the same JSON."""
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Write such characters out; tabs and line feeds stay.
 
     Examples
     --------
-    >>> visible("a\x1b[2Jb\u202ec\n")
+    >>> escape_invisible("a\x1b[2Jb\u202ec\n")
     'a\\x1b[2Jb\\u202ec\n'
     """
     return text if text.isascii() and text.isprintable() else text.translate(TABLE)

@@ -15,7 +15,7 @@ names the zones that it refuses in its answer to a new cluster as well.
 """
 
 
-def unfit(environment: Environment, zone: str) -> str | None:
+def zones_to_use_instead(environment: Environment, zone: str) -> str | None:
     """Say which zones an environment may take in the place of one that a service of its own refuses; None where it may stay.
 
     Parameters

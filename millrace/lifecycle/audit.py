@@ -27,7 +27,7 @@ Verdict = Literal["lost", "gone", "nothing"]
 
 
 @dataclass(frozen=True)
-class Hole:
+class MissingRange:
     """Places in a row, of a partition or shard, that the table lacks.
 
     Attributes
@@ -91,7 +91,7 @@ class Hour:
 
 
 @dataclass(frozen=True)
-class Behind:
+class LaggingShard:
     """A shard whose reader is behind the others.
 
     Attributes
@@ -142,8 +142,8 @@ class Audit:
     table: str
     method: Literal["offsets", "counters", "records"]
     hours: tuple[Hour, ...]
-    holes: tuple[Hole, ...] = ()
-    behind: tuple[Behind, ...] = ()
+    holes: tuple[MissingRange, ...] = ()
+    behind: tuple[LaggingShard, ...] = ()
 
     @property
     def missing(self) -> int:
@@ -151,7 +151,7 @@ class Audit:
         return sum(hour.missing for hour in self.hours)
 
     @property
-    def untold(self) -> int:
+    def forgotten_records(self) -> int:
         """Places that the table lacks and the source has forgotten."""
         return sum(hole.records for hole in self.holes if hole.verdict == "gone")
 
@@ -270,7 +270,7 @@ def by_records(
     *,
     read: Mapping[str, float] | None = None,
     began: datetime | None = None,
-) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
+) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
     """Compare shards, record by record, with a table.
 
     What is younger in its shard than all that landed of it, and than what the query has read of it, is waiting, as
@@ -298,7 +298,7 @@ def by_records(
         Counter[datetime](),
         Counter[datetime](),
     )
-    holes: list[Hole] = []
+    holes: list[MissingRange] = []
     for shard, arrivals in shards.items():
         reached = (read or {}).get(shard, -1)
         newest = max(
@@ -324,7 +324,7 @@ def by_records(
     return found, tuple(holes)
 
 
-def _hole(shard: str, run: Sequence[Arrival]) -> list[Hole]:
+def _hole(shard: str, run: Sequence[Arrival]) -> list[MissingRange]:
     if not run:
         return []
-    return [Hole(shard, run[0].sequence, run[-1].sequence, len(run), "lost", run[0].at, run[-1].at)]
+    return [MissingRange(shard, run[0].sequence, run[-1].sequence, len(run), "lost", run[0].at, run[-1].at)]

@@ -31,7 +31,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Sunk(Landed):
+class SinkRecords(Landed):
     """Records of one stream in the table of a sink, by identity and arrival, which every transform hands on."""
 
     _all: dict[datetime, Mapping[Place, set[int]]] = field(default_factory=dict, repr=False, compare=False)
@@ -45,7 +45,7 @@ class Sunk(Landed):
 
 
 @dataclass(frozen=True)
-class Kept:
+class RecordTable:
     """Where a record of a direct query is looked for.
 
     Parameters
@@ -57,7 +57,7 @@ class Kept:
     """
 
     letters: Landed
-    sink: Sunk | None
+    sink: SinkRecords | None
     begin: datetime
 
     def offsets(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
@@ -74,7 +74,7 @@ class Kept:
         return found | {offset for offset in written if first <= offset <= last}
 
 
-def claims(
+def claimed_ranges(
     table: Table, name: str, places: Mapping[str, Place], *, earliest: bool
 ) -> dict[Place, list[Range]]:
     """Ranges of offsets that a query's commits hold, as far back as the table remembers its states.
@@ -118,6 +118,6 @@ def _joined(ranges: Sequence[Range]) -> Iterator[Range]:
     yield begin, reached
 
 
-def unclaimed(ranges: Sequence[Range]) -> list[Range]:
+def unclaimed_ranges(ranges: Sequence[Range]) -> list[Range]:
     """What lies between ranges, first and last included: no commit holds it, and later ones were written."""
     return [(end, start - 1) for (_, end), (start, _) in itertools.pairwise(ranges)]

@@ -24,12 +24,12 @@ from millrace.config.queries import (
     SourceQuery,
 )
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
-from millrace.lifecycle.audit import Audit, Hole, Hour, Unaudited, hours_of
-from millrace.lifecycle.audit_direct import Kept, Sunk, claims
+from millrace.lifecycle.audit import Audit, Hour, MissingRange, Unaudited, hours_of
+from millrace.lifecycle.audit_direct import RecordTable, SinkRecords, claimed_ranges
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.kafka_access import Settings, settings
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
 
 
@@ -215,8 +215,8 @@ class _Window:
             )
             return Unaudited(end.name, name, why)
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
-        sunk = Sunk.open(catalog, table, end.stream)
-        kept = Kept(Landed.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
+        sunk = SinkRecords.open(catalog, table, end.stream)
+        kept = RecordTable(Landed.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
         found, holes = self._by_offsets(query, end.stream, end.topic, kept, end)
         return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", found, holes)
 
@@ -231,16 +231,16 @@ class _Window:
         query: SourceQuery,
         name: str,
         topic: str | None,
-        held: Landed | Kept,
+        held: Landed | RecordTable,
         end: Ending | None = None,
-    ) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
+    ) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; of a pattern, those that the query has read."""
         names = self.place.names
         stream, reading = names.environment.streams[name], query.reading or KafkaReading()
         assert stream.cluster_name is not None, f"{name} lies on no cluster"
         read = self._positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
-        holes: list[Hole] = []
+        holes: list[MissingRange] = []
         sums = {start: Hour(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
@@ -260,7 +260,7 @@ class _Window:
 
 def _claims(
     query: SourceQuery,
-    held: Landed | Kept,
+    held: Landed | RecordTable,
     end: Ending,
     stream: Stream,
     topic: str,
@@ -269,12 +269,12 @@ def _claims(
     """What commits hold, where a transform may leave records out; None where each record has a row."""
     if end.what.transform is None:
         return None
-    assert isinstance(held, Kept), "a direct query"
+    assert isinstance(held, RecordTable), "a direct query"
     assert held.sink is not None, "a direct query with a table"
     several = f"{topic}/" if stream.matches is not None else ""
     before = f"{end.stream}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
-    return claims(held.sink.table, end.name, places, earliest=query.start == "earliest")
+    return claimed_ranges(held.sink.table, end.name, places, earliest=query.start == "earliest")
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
@@ -325,7 +325,7 @@ def positions(s3: Any, checkpoint: str, leg: int = 0) -> dict[str, Any]:
         No batch was ever committed.
     """
     bucket, prefix = checkpoint.removeprefix("s3://").split("/", 1)
-    with told("looking at the query's checkpoint"):
+    with translate_aws_errors("looking at the query's checkpoint"):
         done = [
             int(key.rsplit("/", 1)[1])
             for page in s3.get_paginator("list_objects_v2").paginate(

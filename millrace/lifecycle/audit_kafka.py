@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from millrace.lifecycle.audit import HOUR, Hole, Hour, gaps
-from millrace.lifecycle.audit_direct import Kept, Place, Range, unclaimed
+from millrace.lifecycle.audit import HOUR, Hour, MissingRange, gaps
+from millrace.lifecycle.audit_direct import Place, Range, RecordTable, unclaimed_ranges
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError
@@ -97,7 +97,7 @@ class Topic:
             raise KafkaException(known.error)
         return set(known.partitions)
 
-    def judged(self, hole: Hole) -> list[Hole]:
+    def judged(self, hole: MissingRange) -> list[MissingRange]:
         """Look what the topic has in a range of offsets that the table lacks.
 
         Returns
@@ -111,7 +111,7 @@ class Topic:
             earliest, _ = consumer.get_watermark_offsets(
                 TopicPartition(self.name, partition), timeout=_SECONDS
             )
-            found: list[Hole] = []
+            found: list[MissingRange] = []
             if first < earliest:
                 gone = min(last, earliest - 1)
                 found.append(_part(hole, first, gone, "gone"))
@@ -124,7 +124,7 @@ class Topic:
         finally:
             consumer.close()
 
-    def _looked_up(self, consumer: Consumer, hole: Hole, first: int, last: int) -> list[Hole]:
+    def _looked_up(self, consumer: Consumer, hole: MissingRange, first: int, last: int) -> list[MissingRange]:
         consumer.assign([TopicPartition(self.name, int(hole.shard), first)])
         there: list[tuple[int, datetime]] = []
         while not there or there[-1][0] < last:
@@ -146,7 +146,7 @@ class Topic:
         return sorted([*lacking, *lost], key=lambda part: int(part.first))
 
 
-def _part(hole: Hole, first: int, last: int, verdict: str) -> Hole:
+def _part(hole: MissingRange, first: int, last: int, verdict: str) -> MissingRange:
     return replace(hole, first=str(first), last=str(last), records=last - first + 1, verdict=verdict)  # type: ignore[arg-type]  # one of Verdict
 
 
@@ -158,14 +158,14 @@ def _told(topic: str, error: KafkaException) -> AwsError:
 
 def compare(
     topic: Topic,
-    landed: Landed | Kept,
+    landed: Landed | RecordTable,
     hours: Sequence[datetime],
     *,
     only: Iterable[int] | None,
     read: Mapping[int, int],
     whole: bool,
     claims: Mapping[Place, Sequence[Range]] | None = None,
-) -> tuple[tuple[Hour, ...], tuple[Hole, ...]]:
+) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
     """Compare a topic's offsets with those in a table, or in the two of a direct query.
 
     Parameters
@@ -192,7 +192,7 @@ def compare(
     """
     boundaries = topic.boundaries([*hours, hours[-1] + HOUR], only)
     there = landed.offsets(hours[0], hours[-1] + HOUR)
-    holes: list[Hole] = []
+    holes: list[MissingRange] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
     for partition, kept in boundaries.items():
         bounds = kept.offsets
@@ -204,13 +204,13 @@ def compare(
             begin = min(begin, oldest)
         if not whole:
             begin = max(begin, oldest)
-        lost: list[Hole] = []
+        lost: list[MissingRange] = []
         suspect = gaps(known, begin, end)
         if claims is not None:
             known |= landed.between(topic.name, partition, begin, end - 1)
             suspect = [
                 part
-                for first, last in unclaimed(claims.get((topic.name, partition), ()))
+                for first, last in unclaimed_ranges(claims.get((topic.name, partition), ()))
                 for part in gaps(known, max(first, begin), min(last + 1, end))
             ]
         for first, last in suspect:
@@ -218,7 +218,7 @@ def compare(
             elsewhere = landed.between(topic.name, partition, first, last)
             known |= elsewhere
             for a, b in gaps(elsewhere, first, last + 1):
-                lost += topic.judged(Hole(str(partition), str(a), str(b), b - a + 1, "lost"))
+                lost += topic.judged(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
         holes += lost
         for start, low, high in zip(hours, bounds, bounds[1:], strict=False):
             row = rows[start]
@@ -233,5 +233,5 @@ def compare(
     return tuple(Hour(start, *rows[start]) for start in hours), tuple(holes)
 
 
-def _overlap(hole: Hole, low: int, high: int) -> int:
+def _overlap(hole: MissingRange, low: int, high: int) -> int:
     return max(0, min(int(hole.last) + 1, high) - max(int(hole.first), low))

@@ -14,13 +14,13 @@ from millrace.lifecycle.audit import (
     MINUTE,
     Arrival,
     Audit,
-    Behind,
+    LaggingShard,
     Unaudited,
     by_counters,
     by_records,
 )
 from millrace.lifecycle.audit_table import Landed
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import translate_aws_errors
 
 COUNTED = timedelta(days=15)
 """How long CloudWatch keeps counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""
@@ -41,7 +41,9 @@ Progress = Callable[[int], None]
 """Told how many records were read."""
 
 
-def counted(cloudwatch: Any, stream: str, begin: datetime, end: datetime) -> dict[datetime, int]:
+def incoming_records_by_minute(
+    cloudwatch: Any, stream: str, begin: datetime, end: datetime
+) -> dict[datetime, int]:
     """Records that came in by the minute: the sum of ``IncomingRecords``.
 
     Parameters
@@ -62,7 +64,7 @@ def counted(cloudwatch: Any, stream: str, begin: datetime, end: datetime) -> dic
         },
     }
     found: dict[datetime, int] = {}
-    with told("asking CloudWatch what the stream took in"):
+    with translate_aws_errors("asking CloudWatch what the stream took in"):
         pages = cloudwatch.get_paginator("get_metric_data").paginate(
             MetricDataQueries=[query], StartTime=begin, EndTime=end, ScanBy="TimestampAscending"
         )
@@ -137,7 +139,7 @@ def arrivals(
     """
     found: dict[str, list[Arrival]] = {}
     count = 0
-    with told("reading the stream"):
+    with translate_aws_errors("reading the stream"):
         for shard in shards:
             iterator = kinesis.get_shard_iterator(
                 StreamName=stream,
@@ -163,7 +165,7 @@ def arrivals(
     return found
 
 
-def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Behind, ...] | None:
+def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[LaggingShard, ...] | None:
     """Ask each shard for the first record after what the query has read of it.
 
     The query's last committed batch begins there, so the record may have landed meanwhile: a shard looks up to a batch
@@ -183,14 +185,14 @@ def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[Beh
     if known is None:
         return None
     found = []
-    with told("asking the shards for what is not read"):
+    with translate_aws_errors("asking the shards for what is not read"):
         shards = shards_of(kinesis, stream)
         done = read_to(positions, shards)
         for shard in shards:
             at = known.get(shard, {"iteratorType": "TRIM_HORIZON", "iteratorPosition": ""})
             if done.get(shard) != math.inf:
                 first = _first_after(kinesis, stream, shard, at)
-                found += [] if first is None else [Behind(shard, first)]
+                found += [] if first is None else [LaggingShard(shard, first)]
     return tuple(sorted(found, key=lambda behind: behind.since))
 
 
@@ -222,7 +224,7 @@ def compare_counts(
     query: str,
     stream: str,
     table: str,
-    unread: Sequence[Behind] | None = None,
+    unread: Sequence[LaggingShard] | None = None,
     whole: bool = True,
 ) -> Audit | Unaudited:
     """Compare CloudWatch's counts with a table.
@@ -252,7 +254,7 @@ def compare_counts(
     begin, end = hours[0] - 10 * MINUTE, hours[-1] + HOUR + 10 * MINUTE
     minutes = landed.minutes(begin, end)
     newest = max(minutes, default=begin)
-    came = counted(cloudwatch, stream, begin, end)
+    came = incoming_records_by_minute(cloudwatch, stream, begin, end)
     if minutes and not any(came.values()):
         why = (
             f"CloudWatch has counted nothing that it took in, and {minutes.total():,} records of it landed; "
@@ -294,7 +296,7 @@ def compare_records(
         Of the query's checkpoint, as the connector writes them; asked for before this.
     """
     end = hours[-1] + HOUR
-    with told("listing the stream's shards"):
+    with translate_aws_errors("listing the stream's shards"):
         listed = shards_of(kinesis, stream)
     shards = arrivals(kinesis, stream, listed, hours[0], min(end, datetime.now(UTC)), progress)
     there = landed.sequences(hours[0] - HOUR)

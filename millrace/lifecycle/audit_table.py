@@ -16,7 +16,7 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 where: Any = expressions  # whose constructors are not what pydantic's plugin for mypy takes them for
 
@@ -37,7 +37,7 @@ _AT_ONCE = timedelta(hours=1)
 def aws_errors(table: str) -> Iterator[None]:
     """Raise what the catalog or the store of its files refuses as an :class:`AwsError`; the store's come as the system's."""
     doing = f"reading table {table}"
-    with told(doing):
+    with translate_aws_errors(doing):
         try:
             yield
         except OSError as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 PROJECT, ENVIRONMENT, JOB, STREAM = (
     f"millrace:{name}" for name in ("project", "environment", "job", "stream")
@@ -85,7 +85,7 @@ def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
     millrace.lifecycle.problems.AwsError
         The tags are not activated for the bill, no permission, or AWS refused for another reason.
     """
-    with told("asking Cost Explorer"):
+    with translate_aws_errors("asking Cost Explorer"):
         by_job = list(_groups(ce, environment, since, until, JOB))
         by_stream = list(_groups(ce, environment, since, until, STREAM))
     estimated = any(each for *_, each in (*by_job, *by_stream))
@@ -145,7 +145,7 @@ def _groups(
 
 def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:
     """Raise what explains a bill without a line."""
-    with told("asking which tags the bill knows"):
+    with translate_aws_errors("asking which tags the bill knows"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
     known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}
     missing = [key for key in (PROJECT, ENVIRONMENT, JOB, STREAM) if known.get(key) != "Active"]

@@ -8,7 +8,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.config.sinks import KINDS
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import translate_aws_errors
 
 
 def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
@@ -34,7 +34,7 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
-        with told(f"looking at table {name}"):
+        with translate_aws_errors(f"looking at table {name}"):
             try:
                 held = glue.get_table(DatabaseName=database, Name=table)["Table"]
             except ClientError as error:

@@ -36,7 +36,7 @@ class CheckpointError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Kept:
+class CheckpointContents:
     """What a query's checkpoint holds.
 
     Attributes
@@ -104,7 +104,7 @@ class Checkpoints:
         """Whether a batch of a query was ever planned."""
         return self._last(query, _LAST) is not None
 
-    def kept(self, query: str) -> Kept:
+    def read_contents(self, query: str) -> CheckpointContents:
         """Read what a query's checkpoint holds."""
         planned, committed = (self._last(query, folder) for folder in (_LAST, "commits"))
         at: datetime | None = None
@@ -122,7 +122,7 @@ class Checkpoints:
             start = self._parsed(
                 self._beside(query, "start"), lambda text: str(_object(text)["start"]), damaged
             )
-        return Kept(query, planned, committed, at, positions, manifest, start, tuple(damaged))
+        return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
     def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; None where there is none, or where it is damaged, which is noted."""
@@ -141,7 +141,7 @@ class Checkpoints:
         return f"run {found[1].get('run', '?')} on {found[1].get('host', '?')}"
 
     @contextmanager
-    def held(self, what: str) -> Iterator[None]:
+    def holding_lease(self, what: str) -> Iterator[None]:
         """Hold the lease, so that no run begins.
 
         Raises
@@ -175,7 +175,7 @@ class Checkpoints:
             self._lease["released"] = True
             self._put({"IfMatch": self._etag})
 
-    def put_aside(self, query: str, *, start: str | None, moment: datetime) -> str:
+    def archive(self, query: str, *, start: str | None, moment: datetime) -> str:
         """Let a query start from the beginning; what it had is kept below ``_millrace/old``.
 
         Parameters
@@ -227,7 +227,7 @@ class Checkpoints:
         self.check_whole(query)
         to._delete(name)  # what an interrupted copy has left
         self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
-        if held := self.kept(query).manifest:
+        if held := self.read_contents(query).manifest:
             manifest = {**held, "query": name}
             if not same_sink:
                 manifest["sinks"] = {}
@@ -242,7 +242,7 @@ class Checkpoints:
         CheckpointError
             There is one; names each.
         """
-        if damaged := self.kept(query).damaged:
+        if damaged := self.read_contents(query).damaged:
             raise CheckpointError(
                 f"{self.job}/{query} is damaged, and nothing continues from it: {'; '.join(damaged)}"
             )

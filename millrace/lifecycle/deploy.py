@@ -18,7 +18,7 @@ from millrace.lifecycle.deployed_diff import (
     unstarted,
 )
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
 
 _STOPPED = ("STOPPED", "CREATED")
@@ -29,11 +29,11 @@ class DeployError(RuntimeError):
     """A deployment that stopped half way; says where, and what to do."""
 
 
-class UnwellError(DeployError):
+class UnhealthyDeploymentError(DeployError):
     """What was deployed did not start, or does not get healthy."""
 
 
-class UnwatchedError(DeployError):
+class UnknownHealthError(DeployError):
     """What was deployed was started; whether it is well is not known, as AWS did not let it be looked at."""
 
 
@@ -77,7 +77,7 @@ def apply(
     ------
     DeployError
         The deployment failed, or a job could not be drained or started or is not healthy; a line each.
-    UnwatchedError
+    UnknownHealthError
         All were started and nothing is known against any, but not all could be looked at.
     AwsError, NotDeployedError
         AWS refused the first questions.
@@ -144,13 +144,13 @@ def apply(
         except AwsError as error:
             unseen.append(f"{job}: it was started, and whether it is well is not known: {error}")
     if trouble:
-        raise UnwellError("\n".join(["deployed, but not well:", *trouble, *unseen]))
+        raise UnhealthyDeploymentError("\n".join(["deployed, but not well:", *trouble, *unseen]))
     if unseen:
         name = aws.names.environment.name
         ways = f"`millrace status --env {name} JOB` asks again"
         if undoable:
             ways += f", `millrace rollback --env {name} JOB` goes back"
-        raise UnwatchedError("\n".join(["deployed:", *unseen, ways]))
+        raise UnknownHealthError("\n".join(["deployed:", *unseen, ways]))
     return tuple(started)
 
 
@@ -256,7 +256,7 @@ def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dic
 
 def _stop_application(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
     """Stop an EMR Serverless application, which takes changes only then."""
-    with told(f"stopping the application of {job}"):
+    with translate_aws_errors(f"stopping the application of {job}"):
         application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
         )
@@ -281,8 +281,8 @@ __all__ = [
     "AwsError",
     "Changes",
     "DeployError",
-    "UnwatchedError",
-    "UnwellError",
+    "UnhealthyDeploymentError",
+    "UnknownHealthError",
     "apply",
     "changes",
     "deployed_document",

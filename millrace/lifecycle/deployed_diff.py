@@ -22,7 +22,7 @@ from millrace.lifecycle.changes import (
 )
 from millrace.lifecycle.deployed import outputs, split_url
 from millrace.lifecycle.exports import Order, importers, moved, order
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
@@ -77,7 +77,7 @@ def changes(aws: Aws, assembly: Path) -> Changes:
         file.name.removesuffix(".template.json"): json.loads(file.read_text())
         for file in sorted(assembly.glob(f"{names.prefix}-*.template.json"))
     }
-    with told("reading the deployed templates"):
+    with translate_aws_errors("reading the deployed templates"):
         old = {stack: _standing(aws.client("cloudformation"), stack) for stack in new}
         around = _around(aws.client("cloudformation"), old, new)
     sources = (_sources(old), _sources(new))
@@ -170,7 +170,7 @@ def _sources(templates: Mapping[str, Template | None]) -> frozenset[str]:
 
 def deployed_document(aws: Aws, stack: str) -> tuple[str | None, dict[str, Any] | None]:
     """Read a job's deployed launch document with its URL; None twice where its stack names none."""
-    with told(f"reading the launch document of {stack}"):
+    with translate_aws_errors(f"reading the launch document of {stack}"):
         url = outputs(aws.client("cloudformation"), stack).get("LaunchDocument")
         if url is None:
             return None, None

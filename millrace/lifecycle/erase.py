@@ -19,7 +19,7 @@ from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, 
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
 from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
 """As the core has it (``etl/repair/erase.py``; a test holds the two together)."""
@@ -63,12 +63,12 @@ class Erasures:
     jobs: Sequence[str]
     _versions: list[tuple[str, str, str]] = field(default_factory=list, repr=False)
 
-    def ask(self, request: Request) -> None:
+    def write_requests(self, request: Request) -> None:
         """Lay a request before every job; it takes the place of one that is there."""
         body = json.dumps(asdict(request)).encode()
         for job in self.jobs:
             bucket, key = self._place(job, "request")
-            with told(f"writing s3://{bucket}/{key}"):
+            with translate_aws_errors(f"writing s3://{bucket}/{key}"):
                 done = self.s3.put_object(Bucket=bucket, Key=key, Body=body)
             if "VersionId" in done:
                 self._versions.append((bucket, key, done["VersionId"]))
@@ -134,18 +134,18 @@ class Erasures:
         for job in self.jobs:
             for name in ("request", erasure):
                 bucket, key = self._place(job, name)
-                with told(f"deleting s3://{bucket}/{key}"):
+                with translate_aws_errors(f"deleting s3://{bucket}/{key}"):
                     self.s3.delete_object(Bucket=bucket, Key=key)
         for bucket, key, version in self._versions:
             # In a bucket that keeps versions, a deletion without it hides the condition only.
-            with told(f"deleting s3://{bucket}/{key}"):
+            with translate_aws_errors(f"deleting s3://{bucket}/{key}"):
                 self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
         self._versions.clear()
 
     def _read(self, job: str, name: str) -> dict[str, Any] | None:
         bucket, key = self._place(job, name)
         try:
-            with told(f"reading s3://{bucket}/{key}"):
+            with translate_aws_errors(f"reading s3://{bucket}/{key}"):
                 text = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         except AwsError as error:
             cause = error.__cause__
@@ -178,9 +178,9 @@ def not_reached(environment: Environment, names: Names, where: str) -> Iterator[
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
             for end in written(each).values():
-                by_hand = end.sink.erased_by_hand(where, context)
+                by_hand = end.sink.manual_erasure(where, context)
                 if by_hand is not None:
-                    yield f"{job}/{query}: {end.sink.place[1]}: {by_hand}"
+                    yield f"{job}/{query}: {end.sink.target[1]}: {by_hand}"
                 for reference in end.enrich:
                     yield f"{job}/{query}: reference table {reference.table}: only its owner changes it"
             if isinstance(each, DeriveQuery):

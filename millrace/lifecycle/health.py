@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 from millrace.config.queries import SourceQuery
 from millrace.lifecycle import logs
-from millrace.lifecycle.problems import PassingError, told
+from millrace.lifecycle.problems import TransientError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
 from millrace.sizing.metrics import BY_NAME, namespace
 
@@ -111,7 +111,7 @@ def wait_until_healthy(
     while True:
         try:
             found = look(aws, job, since)
-        except PassingError as error:
+        except TransientError as error:
             if time.monotonic() > deadline:
                 raise
             if said != str(error):
@@ -169,7 +169,7 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
         for number, query in enumerate(queries)
     ]
     values: dict[str, list[float]] = {query: [] for query in queries}
-    with told(f"reading the metric {metric} of {job}"):
+    with translate_aws_errors(f"reading the metric {metric} of {job}"):
         pages = (
             aws.client("cloudwatch")
             .get_paginator("get_metric_data")
@@ -200,7 +200,7 @@ def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
     if asked is None:
         return
     now = datetime.now(UTC)
-    with told(f"reading the age of records on {source}"):
+    with translate_aws_errors(f"reading the age of records on {source}"):
         found = aws.client("cloudwatch").get_metric_statistics(
             Namespace=asked.namespace,
             MetricName=asked.age,

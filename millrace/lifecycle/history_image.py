@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 _TYPES = (
     "application/vnd.oci.image.index.v1+json",
@@ -114,7 +114,7 @@ def private(ecr: Any, host: str, fetch: Open = open_url) -> Registry:
     AwsError
         ECR gives no token.
     """
-    with told("signing in to the account's registry"):
+    with translate_aws_errors("signing in to the account's registry"):
         token = ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
     return Registry(host, f"Basic {token}", fetch)
 

@@ -12,7 +12,7 @@ from millrace.config.kafka_login import PasswordLogin, secret_of
 from millrace.config.model import ExternalCluster
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 Settings = Mapping[str, Any]
 """Of librdkafka."""
@@ -74,7 +74,7 @@ def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settin
 
 
 def _held(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
-    with told(f"reading secret {secret}"):
+    with translate_aws_errors(f"reading secret {secret}"):
         text = client("secretsmanager").get_secret_value(SecretId=secret)["SecretString"]
     try:
         return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
@@ -95,7 +95,7 @@ def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     """
     kind = names.environment.kafka[cluster].authentication.kind
     name = names.cluster(cluster)
-    with told(f"asking AWS for the brokers of {name}"):
+    with translate_aws_errors(f"asking AWS for the brokers of {name}"):
         msk = client("kafka")
         found = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
         # The filter matches beginnings.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
 
 Kind = Literal["failed", "refused", "traceback", "exception"]
@@ -86,7 +86,7 @@ def groups(aws: Aws, job: str) -> list[str]:
     """
     prefix = f"/{aws.names.prefix}/jobs/{job}"
     own = (prefix, f"{prefix}-{aws.names.job(job)}")
-    with told(f"looking for the log groups of {job}"):
+    with translate_aws_errors(f"looking for the log groups of {job}"):
         pages = aws.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
         found = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
     # Those of a job whose name only begins alike are not its own.
@@ -146,7 +146,7 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
         block = [line]
         if not line.text.startswith("{"):
             block = _block(aws, group, stream, line)
-        first = replace(told_in(block)[0], place=line.place)
+        first = replace(find_failures(block)[0], place=line.place)
         # A trace may name further errors, which are no failures of their own.
         seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
         found.append(first)
@@ -164,7 +164,7 @@ def _search(
     for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
-                with told(f"reading the lines of {job}"):
+                with translate_aws_errors(f"reading the lines of {job}"):
                     pages = logs.get_paginator("filter_log_events").paginate(
                         logGroupName=group,
                         startTime=int(begin.timestamp() * 1000),
@@ -182,7 +182,7 @@ def _search(
 def _block(aws: Aws, group: str, stream: str, first: Line) -> list[Line]:
     """Lines of a stream from one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
-    with told("reading the lines after an error"):
+    with translate_aws_errors("reading the lines after an error"):
         events = aws.client("logs").get_log_events(
             logGroupName=group,
             logStreamName=stream,
@@ -199,7 +199,7 @@ def _moment(event: dict[str, Any]) -> datetime:
     return datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
 
 
-def told_in(lines: Iterable[Line]) -> list[Failure]:
+def find_failures(lines: Iterable[Line]) -> list[Failure]:
     """Find failures in the lines of one stream, in their order.
 
     An event may hold several lines, and a trace several events; both are taken apart by lines.
@@ -230,7 +230,7 @@ def _told(lines: Sequence[Line]) -> Iterator[Failure]:
 
 def _begins(line: Line) -> bool:
     """Whether a failure begins in an event."""
-    return bool(told_in([line]))
+    return bool(find_failures([line]))
 
 
 def event_of(text: str) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.logs import events
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, Verb, execute, machine_arn
 
 POLL_SECONDS = 10.0
@@ -50,7 +50,7 @@ class Ended:
     detail: str
 
     @property
-    def well(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether the entry script ended with status 0."""
         return self.state in _WELL
 
@@ -167,7 +167,7 @@ _Run = Callable[[Sequence[tuple[str, str]], Callable[[str], None], float], Ended
 def _start_of(aws: Aws, job: str) -> _Run:
     """What runs a job once: with the very call that its state machine starts it by."""
     arn = machine_arn(aws, job)
-    with told(f"reading the state machine of {job}"):
+    with translate_aws_errors(f"reading the state machine of {job}"):
         definition = json.loads(
             aws.client("stepfunctions").describe_state_machine(stateMachineArn=arn)["definition"]
         )
@@ -204,11 +204,11 @@ def _on_glue(
     poll_seconds: float,
 ) -> Ended:
     glue = aws.client("glue")
-    with told(f"starting job {name} once"):
+    with translate_aws_errors(f"starting job {name} once"):
         run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
     progress(f"run {run} has begun")
     while True:
-        with told(f"looking at run {run}"):
+        with translate_aws_errors(f"looking at run {run}"):
             seen = glue.get_job_run(JobName=name, RunId=run)["JobRun"]
         if seen["JobRunState"] in _GLUE_ENDED:
             return Ended(run, seen["JobRunState"], str(seen.get("ErrorMessage", "")))
@@ -228,7 +228,7 @@ def _on_emr(
     given["jobDriver"]["sparkSubmit"]["entryPointArguments"] += [
         part for pair in arguments for part in pair if part
     ]
-    with told(f"starting job {job} once"):
+    with translate_aws_errors(f"starting job {job} once"):
         run = emr.start_job_run(
             clientToken=uuid.uuid4().hex,
             mode="BATCH",
@@ -237,7 +237,7 @@ def _on_emr(
         )["jobRunId"]
     progress(f"run {run} has begun")
     while True:
-        with told(f"looking at run {run}"):
+        with translate_aws_errors(f"looking at run {run}"):
             seen = emr.get_job_run(applicationId=given["applicationId"], jobRunId=run)["jobRun"]
         if seen["state"] in _EMR_ENDED:
             return Ended(run, seen["state"], str(seen.get("stateDetails", "")))

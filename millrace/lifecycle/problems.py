@@ -108,11 +108,11 @@ class CredentialsError(AwsError):
     """Credentials that are missing, incomplete, expired or of another account: the caller signs in again."""
 
 
-class PassingError(AwsError):
+class TransientError(AwsError):
     """Something that may go when it is asked for again: AWS is busy, fails inside, or could not be reached."""
 
 
-class ThrottledError(PassingError):
+class ThrottledError(TransientError):
     """Something that AWS will answer later."""
 
 
@@ -142,9 +142,9 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
     if isinstance(error, NoRegionError):
         return AwsError(f"{doing}: no region is set; write `region:` into the environment file")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ReadTimeoutError):
-        return PassingError(f"{doing}: {error}; check the network, proxies and AWS_ENDPOINT_URL")
+        return TransientError(f"{doing}: {error}; check the network, proxies and AWS_ENDPOINT_URL")
     if isinstance(error, ConnectionError | HTTPClientError) and not isinstance(error, SSLError):
-        return PassingError(f"{doing}: {error}")
+        return TransientError(f"{doing}: {error}")
     return AwsError(f"{doing}: {error}")
 
 
@@ -154,7 +154,7 @@ def _kind(error: ClientError) -> type[AwsError]:
     if _is_of_credentials(error):
         return CredentialsError
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return PassingError if status >= _FAILED_INSIDE else AwsError
+    return TransientError if status >= _FAILED_INSIDE else AwsError
 
 
 def _is_of_credentials(error: ClientError) -> bool:
@@ -219,7 +219,7 @@ def cdk_failure(verb: str, status: int, printed: str) -> str:
 
 
 @contextmanager
-def told(doing: str) -> Iterator[None]:
+def translate_aws_errors(doing: str) -> Iterator[None]:
     """Raise what boto3 raises inside as an :class:`AwsError`; what is not deployed passes as it is."""
     try:
         yield

@@ -10,7 +10,7 @@ from millrace.config.queries import DeriveQuery, SourceQuery, written
 
 
 @dataclass(frozen=True)
-class Again:
+class RereadSource:
     """What a query reads again from a source.
 
     Attributes
@@ -27,7 +27,9 @@ class Again:
     kept: bool
 
 
-def read_again(environment: Environment, job: str, query: str, since: datetime, now: datetime) -> list[Again]:
+def read_again(
+    environment: Environment, job: str, query: str, since: datetime, now: datetime
+) -> list[RereadSource]:
     """Estimate what a query reads again, by the traffic that the environment states.
 
     Parameters
@@ -44,12 +46,12 @@ def read_again(environment: Environment, job: str, query: str, since: datetime, 
         seconds = max(0.0, (now - since).total_seconds())
         records = round(stream.traffic.records_per_second * seconds)
         found.append(
-            Again(name, records, records * stream.traffic.record_size, since >= now - stream.retention)
+            RereadSource(name, records, records * stream.traffic.record_size, since >= now - stream.retention)
         )
     return found
 
 
-def objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
+def reset_objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
     """Why a query cannot start from the beginning without a wrong table at its end; None where it can.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Any
 from millrace.lifecycle.audit_kafka import Topic
 
 
-def measure(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
+def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
     """Count what each partition of a live topic took in.
 
     Parameters
@@ -36,7 +36,7 @@ def measure(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
     return {partition: b.offsets[-1] - b.offsets[0] for partition, b in sorted(found.items())}
 
 
-def balance(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...]:
+def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...]:
     """Share partitions out so that the busiest job has little more to do than the others.
 
     The longest processing time first: the busiest partition that is left goes to the job with the least so
@@ -63,7 +63,7 @@ def balance(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...
 
     Examples
     --------
-    >>> balance({0: 70, 1: 40, 2: 30, 3: 0}, 2)
+    >>> balance_partitions({0: 70, 1: 40, 2: 30, 3: 0}, 2)
     ((0, 3), (1, 2))
     """
     if not 1 <= jobs <= len(records):

@@ -15,7 +15,7 @@ import boto3
 
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError, outputs
-from millrace.lifecycle.problems import CredentialsError, told
+from millrace.lifecycle.problems import CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status"]
 
@@ -89,7 +89,7 @@ def connect(names: Names) -> Aws:
         make: Any = boto3.client  # the service is not known to the type checker
         return make(service, region_name=environment.region)
 
-    with told("asking AWS whose credentials these are"):
+    with translate_aws_errors("asking AWS whose credentials these are"):
         account = client("sts").get_caller_identity()["Account"]
     if environment.account is not None and account != environment.account:
         raise CredentialsError(
@@ -110,7 +110,7 @@ def machine_arn(aws: Aws, job: str) -> str:
         AWS refused the question.
     """
     stack = aws.names.stack(f"job-{job}")
-    with told(f"reading stack {stack}"):
+    with translate_aws_errors(f"reading stack {stack}"):
         arn = outputs(aws.client("cloudformation"), stack).get("StateMachineArn")
     if arn is None:
         raise NotDeployedError(
@@ -153,9 +153,9 @@ def execute(
     given: dict[str, Any] = {"verb": verb, "reason": reason}
     if grace_seconds is not None:
         given["grace_seconds"] = grace_seconds
-    with told(f"starting the state machine of {job}"):
+    with translate_aws_errors(f"starting the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(given))["executionArn"]
-    with told(f"watching the state machine of {job}"):
+    with translate_aws_errors(f"watching the state machine of {job}"):
         entered = _entered(client, execution)
         while True:
             found = client.describe_execution(executionArn=execution)

@@ -24,15 +24,15 @@ from millrace.lifecycle.checkpoints import FOLDER
 from millrace.lifecycle.deploy import (
     Changes,
     DeployError,
-    UnwatchedError,
-    UnwellError,
+    UnhealthyDeploymentError,
+    UnknownHealthError,
     apply,
     deployed_document,
     deployed_template,
 )
 from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
@@ -75,7 +75,7 @@ class Version:
             AWS refused the call.
         """
         bucket, key = split_url(self.document_url)
-        with told(f"reading the launch document {self.document_url}"):
+        with translate_aws_errors(f"reading the launch document {self.document_url}"):
             try:
                 return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
             except ClientError as error:
@@ -92,7 +92,7 @@ def of_job(found: Changes, job: str) -> JobChange:
     return next(change for change in found.jobs if change.job == job)
 
 
-def shared(found: Changes, prefix: str) -> tuple[str, ...]:
+def shared_stacks(found: Changes, prefix: str) -> tuple[str, ...]:
     """Stacks that an upgrade would have to change beside the job's own, and other jobs stand on.
 
     Parameters
@@ -104,7 +104,7 @@ def shared(found: Changes, prefix: str) -> tuple[str, ...]:
     return tuple(change.stack for change in found.stacks if change and change.stack in names)
 
 
-def keep(aws: Aws, job: str) -> Version:
+def deployed_version(aws: Aws, job: str) -> Version:
     """Keep what is deployed of a job, before it is replaced.
 
     Raises
@@ -117,7 +117,7 @@ def keep(aws: Aws, job: str) -> Version:
     version = current(aws, job)
     bucket, folder = _versions(aws, job)
     name = hashlib.sha256(version.document_url.encode()).hexdigest()[:12]
-    with told(f"keeping what is deployed of {job}"):
+    with translate_aws_errors(f"keeping what is deployed of {job}"):
         aws.client("s3").put_object(
             Bucket=bucket,
             Key=f"{folder}/{version.at}-{name}.json",
@@ -137,7 +137,7 @@ def current(aws: Aws, job: str) -> Version:
         AWS refused a call.
     """
     stack = aws.names.stack(f"job-{job}")
-    with told(f"reading stack {stack}"):
+    with translate_aws_errors(f"reading stack {stack}"):
         template = deployed_template(aws.client("cloudformation"), stack)
     url = None if template is None else deployed_document(aws, stack)[0]
     if template is None or url is None:
@@ -159,7 +159,7 @@ def previous(aws: Aws, job: str) -> Version:
     now = current(aws, job)
     bucket, folder = _versions(aws, job)
     s3 = aws.client("s3")
-    with told(f"reading what was deployed of {job}"):
+    with translate_aws_errors(f"reading what was deployed of {job}"):
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/")
         keys = sorted((item["Key"] for page in pages for item in page.get("Contents", ())), reverse=True)
         for key in keys:
@@ -206,13 +206,13 @@ def upgrade(
         The new version did not get well; says what runs now.
     DeployError
         CloudFormation refused, so that everything is as it was.
-    UnwatchedError
+    UnknownHealthError
         The new version runs, and AWS did not let it be looked at: that is no reason to take it back.
     AwsError, millrace.lifecycle.deployed.NotDeployedError
         AWS refused a call.
     """
     change = of_job(found, job)
-    before = keep(aws, job)
+    before = deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
     try:
         started = apply(
@@ -223,7 +223,7 @@ def upgrade(
             patience_seconds=patience_seconds,
             poll_seconds=poll_seconds,
         )
-    except UnwellError as error:
+    except UnhealthyDeploymentError as error:
         progress(f"{job}: going back to the version of before: {error}")
         try:
             roll_back(
@@ -236,7 +236,7 @@ def upgrade(
                 poll_seconds=poll_seconds,
                 keeps=False,
             )
-        except UnwatchedError as unseen:
+        except UnknownHealthError as unseen:
             raise UpgradeError(f"{error}\n{job} was taken back: {unseen}") from error
         except (AwsError, DeployError, UpgradeError) as worse:
             raise UpgradeError(f"{error}\nand going back failed too: {worse}") from error
@@ -280,7 +280,7 @@ def roll_back(
     """
     job, now = version.job, current(aws, version.job)
     if keeps:
-        keep(aws, job)
+        deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
     s3 = aws.client("s3")
     documents = (now.document(s3), version.document(s3))

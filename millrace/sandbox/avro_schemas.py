@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.sandbox.traffic_values import UnmadeError
+from millrace.sandbox.traffic_values import NoTestValuesError
 
 _PRIMITIVES: Mapping[str, DataType] = {
     "boolean": BooleanType(),
@@ -41,7 +41,7 @@ _PRIMITIVES: Mapping[str, DataType] = {
 }
 
 
-class AvroSchemaError(UnmadeError):
+class AvroSchemaError(NoTestValuesError):
     """A schema that is wrong, or of a kind for which nothing is made here."""
 
 

@@ -34,7 +34,7 @@ _FLUSH_SECONDS = 120
 
 
 @dataclass(frozen=True)
-class Subject:
+class MeasuredQuery:
     """What is measured.
 
     Attributes
@@ -110,8 +110,8 @@ def per_partition(runs: Sequence[Planned]) -> dict[int, int]:
     return needed
 
 
-def measure(
-    subject: Subject,
+def run_schedule(
+    subject: MeasuredQuery,
     runs: Sequence[Planned],
     bootstrap: str,
     *,
@@ -173,7 +173,7 @@ def measure(
     return measured
 
 
-def _here(subject: Subject, home: Path, bootstrap: str) -> dict[str, Any]:
+def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
     """The launch document with its source, checkpoints and connections on this machine."""
     settings = dict(subject.document["settings"])
     queries = []
@@ -213,7 +213,7 @@ def _here(subject: Subject, home: Path, bootstrap: str) -> dict[str, Any]:
 def _spark_settings(
     launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: Line
 ) -> dict[str, str]:
-    kept = SandboxSpark.carried(launch)
+    kept = SandboxSpark.portable_settings(launch)
     name = launch["settings"]["catalog"]
     found = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
     return {
@@ -233,7 +233,7 @@ def _spark_settings(
     }
 
 
-def _references(subject: Subject, home: Path) -> None:
+def _references(subject: MeasuredQuery, home: Path) -> None:
     catalog = SqlCatalog(
         "lake",
         uri=f"sqlite:///{home / 'catalog.db'}",

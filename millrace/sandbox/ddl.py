@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from millrace.config.formats import ddl
-from millrace.sandbox.traffic_values import UnmadeError
+from millrace.sandbox.traffic_values import NoTestValuesError
 
 _NAMES: Mapping[str, DataType] = {
     "boolean": BooleanType(),
@@ -47,7 +47,7 @@ _NAMES: Mapping[str, DataType] = {
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
-class DdlError(UnmadeError):
+class DdlError(NoTestValuesError):
     """Text that is no DDL schema."""
 
 

@@ -25,7 +25,7 @@ from millrace.sandbox import flights, query_states
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, DrillProgress, Feed, Outcome
 from millrace.sandbox.history_server import history_server
-from millrace.sandbox.kept import keep as keep_record
+from millrace.sandbox.kept import save_endpoints as keep_record
 from millrace.sandbox.process import RUN
 from millrace.sandbox.spark import EVENT_LOGS
 
@@ -111,7 +111,7 @@ def _plain_reporter(console: Console, job: str) -> Any:
     return report
 
 
-def on_line(environment: str, line: Line) -> Path:
+def environment_for_line(environment: str, line: Line) -> Path:
     """Write an environment whose jobs run on a Spark line, laid over another one.
 
     Returns
@@ -123,7 +123,7 @@ def on_line(environment: str, line: Line) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     over: dict[str, dict[str, str | None]] = {}
     for name, job in load(environment).jobs.items():
-        found = [each for each in VERSIONS if each.line == line]
+        found = [each for each in VERSIONS if each.spark_line == line]
         version = next((each for each in found if each.engine == job.engine), found[0])
         over[name] = {"engine": version.engine, "version": version.name}
         if version.engine != job.engine and "worker" in job.model_fields_set:

@@ -46,7 +46,7 @@ class Sandbox:
         """Read a job's launch document back from the deployed stack."""
         return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
 
-    def pretended(self) -> set[str]:
+    def pretended_types(self) -> set[str]:
         """List the resource types that LocalStack accepted without creating anything: its events say so."""
         cloudformation = self.stack.client("cloudformation")
         types: set[str] = set()

@@ -12,7 +12,7 @@ from pathlib import Path
 from millrace.sandbox import jars
 from millrace.sandbox.process import RUN, Process, free_port
 from millrace.sandbox.spark import EVENT_LOGS
-from millrace.sandbox.toolchain import java_home, past_proxies, program_environment, spark_home
+from millrace.sandbox.toolchain import bypass_proxies, java_home, program_environment, spark_home
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def start(
 
 
 def _answers(address: str) -> bool:
-    past_proxies()
+    bypass_proxies()
     try:
         with urllib.request.urlopen(f"{address}/api/v1/applications", timeout=2) as answer:  # noqa: S310 - http, ours
             return bool(answer.status == 200)

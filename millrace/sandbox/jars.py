@@ -28,7 +28,7 @@ from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509 import load_pem_x509_certificates
 
 from millrace.config.engines.versions import LINES, Line, jar_set
-from millrace.sandbox.toolchain import LOCKS, in_clone, java_home, spark_home, spark_line, state
+from millrace.sandbox.toolchain import LOCKS, in_clone, java_home, spark_home, spark_line, state_folder
 
 LOCK = LOCKS / "jars.lock.json"
 ON_REQUEST = frozenset({"delta", *(jar_set("sandbox", line) for line in LINES.values() if not line.default)})
@@ -70,7 +70,7 @@ def folder(name: str, line: Line | None = None) -> Path:
     line
         Of Spark; left out, the one that this interpreter has.
     """
-    return state() / "jars" / jar_set(name, line or spark_line())
+    return state_folder() / "jars" / jar_set(name, line or spark_line())
 
 
 def files(name: str, line: Line | None = None) -> list[Path]:
@@ -121,12 +121,12 @@ def fetch(also: Collection[str] = ()) -> int:
 
 
 def _fetch_set(name: str, jars: list[Jar]) -> int:
-    home = state() / "jars" / name
+    home = state_folder() / "jars" / name
     missing = [jar for jar in jars if not (home / jar.file).exists()]
     if not missing:
         return 0
     home.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=state()) as given:
+    with tempfile.TemporaryDirectory(dir=state_folder()) as given:
         scratch = Path(given)
         _ivy(_intransitive(name, missing), name, scratch)
         for jar in missing:
@@ -141,7 +141,7 @@ def relock() -> None:
     """Resolve ``toolchain/jars/*.xml`` with all that they depend on and write the lock."""
     lock: dict[str, list[dict[str, str]]] = {}
     for locked_as, module in sorted(_requests()):
-        with tempfile.TemporaryDirectory(dir=state()) as name:
+        with tempfile.TemporaryDirectory(dir=state_folder()) as name:
             report = _ivy(module, locked_as, Path(name))
             jars = [
                 Jar(
@@ -263,7 +263,7 @@ def main() -> int:
         if given.lock:
             relock()
         fetched = fetch(given.also)
-        home = state() / "jars"
+        home = state_folder() / "jars"
         in_place = sum((home / name / jar.file).exists() for name, jars in locked().items() for jar in jars)
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:

@@ -29,7 +29,7 @@ _MOST_BYTES = 16 * 1024**2
 """Of a run's log: its end."""
 
 
-def keep(sandbox: Sandbox) -> None:
+def save_endpoints(sandbox: Sandbox) -> None:
     """Write down where a sandbox's servers are, for commands that come after it."""
     record = {
         "environment": sandbox.environment.name,
@@ -40,7 +40,7 @@ def keep(sandbox: Sandbox) -> None:
     _RECORD.write_text(json.dumps(record))
 
 
-def kept_spark(environment: Environment) -> SandboxSpark:
+def running_spark(environment: Environment) -> SandboxSpark:
     """Find the sandbox that an environment was left running in.
 
     Raises
@@ -57,15 +57,15 @@ def kept_spark(environment: Environment) -> SandboxSpark:
     return SandboxSpark(stack=stack, kafka=record["kafka"])
 
 
-def place(environment: Environment) -> Place | None:
+def running_place(environment: Environment) -> Place | None:
     """Where an environment that was left running is; None where it was not."""
     try:
-        return place_in(kept_spark(environment), environment)
+        return sandbox_place(running_spark(environment), environment)
     except SandboxError:
         return None
 
 
-def place_in(spark: SandboxSpark, environment: Environment) -> Place:
+def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
     """Where an environment is that a sandbox runs; no CloudWatch counts its streams."""
     names = Names(environment, environment.account or ACCOUNT)
     warehouse = f"s3://{names.bucket('lake')}/warehouse"
@@ -78,7 +78,7 @@ def place_in(spark: SandboxSpark, environment: Environment) -> Place:
     )
 
 
-def lines(job: str, since: datetime | None = None) -> list[Line]:
+def log_lines(job: str, since: datetime | None = None) -> list[Line]:
     """What the runs of a job wrote, each run's lines in their order; runs by when they last wrote.
 
     A line has the time of the run's last one, since most say none.
@@ -200,7 +200,7 @@ def running(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
     SandboxError
         The environment is not in the sandbox.
     """
-    spark = kept_spark(environment)
+    spark = running_spark(environment)
     names = Names(environment, environment.account or ACCOUNT)
     client = spark.stack.client
     with ExitStack() as ending:

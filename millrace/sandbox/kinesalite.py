@@ -65,7 +65,7 @@ class Kinesalite:
         """Set its clock ahead: iterators expire after 300 s, records after the stream's retention."""
         self._tell({"clock_offset_ms": round(ahead_seconds * 1000)})
 
-    def refused(self) -> int:
+    def count_refused_reads(self) -> int:
         """Count the reads refused so far."""
         return sum(self._tell(None)["refused"].values())
 

@@ -19,12 +19,12 @@ import boto3
 from millrace.sandbox import jars
 from millrace.sandbox.process import RUN, Process, SandboxError, ended, free_port
 from millrace.sandbox.toolchain import (
+    bypass_proxies,
     java_home,
     node_module,
-    past_proxies,
     program_environment,
     set_up,
-    state,
+    state_folder,
 )
 
 ACCOUNT = "000000000000"
@@ -89,7 +89,7 @@ class LocalStack:
 
 def answers(endpoint: str) -> bool:
     """Tell whether a LocalStack answers at an address."""
-    past_proxies()
+    bypass_proxies()
     try:
         with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=2) as answer:  # noqa: S310 - http, ours
             return bool(answer.status == 200)
@@ -138,7 +138,7 @@ def running(
 
 
 def _start(region: str, settings: dict[str, str], script: Path | None, name: str) -> LocalStack:
-    python = state() / "localstack" / "bin" / "python"
+    python = state_folder() / "localstack" / "bin" / "python"
     if not python.exists():
         raise SandboxError(f"LocalStack is not installed: run {set_up()}, or set LOCALSTACK_ENDPOINT")
     root = RUN / name

@@ -27,9 +27,9 @@ from typing import Any
 
 import psutil
 
-from millrace.sandbox.toolchain import state
+from millrace.sandbox.toolchain import state_folder
 
-RUN = Path(os.environ.get("MILLRACE_SANDBOX") or state() / "sandbox").absolute()
+RUN = Path(os.environ.get("MILLRACE_SANDBOX") or state_folder() / "sandbox").absolute()
 """Data, logs and records of running programs; one sandbox at a time works in it."""
 
 _RECORDS = RUN / "processes"

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as KafkaClient
 
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import translate_aws_errors
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.process import SandboxError
@@ -154,7 +154,7 @@ class KinesisProducer:
         pending = batch
         for attempt in range(_ATTEMPTS):
             records = [{"Data": event.payload, "PartitionKey": event.key.decode()} for event in pending]
-            with told(f"putting records into stream {self._stream}"):
+            with translate_aws_errors(f"putting records into stream {self._stream}"):
                 answer = self._client.put_records(StreamName=self._stream, Records=records)
             refused = []
             for event, record in zip(pending, answer["Records"], strict=True):

@@ -26,7 +26,7 @@ from millrace.etl.job import run
 from millrace.etl.launch import spark_settings
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
 from millrace.etl.queries import land
-from millrace.etl.queries.components import composition
+from millrace.etl.queries.components import enrich_then_transform
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
@@ -148,14 +148,14 @@ def _of_source(
     tables.ensure(spark, landed, land.table_schema(decoder.schema), report=report)
     for end in query.routes if isinstance(query, DirectSettings) else ():
         if end.sink.lake_table is not None:
-            compose = composition(spark, job, query.name, end, report)
+            compose = enrich_then_transform(spark, job, query.name, end, report)
             table = Table.of(job.catalog, end.sink.lake_table)
             tables.ensure(spark, table, compose.schema(spark, landed, end.name), report=report)
 
 
 def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report: Reporter) -> None:
     if query.sink.lake_table is not None:
-        run.opened(spark, job, query.name, None, binds={}, report=report)
+        run.open_query(spark, job, query.name, None, binds={}, report=report)
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.etl.formats.decoding.decompress import DecompressError, decompress
-from millrace.lifecycle.problems import told
+from millrace.lifecycle.problems import translate_aws_errors
 from millrace.sandbox.process import SandboxError
 
 _LARGEST = 64 << 20
@@ -81,7 +81,7 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     AwsError
         The service refuses, or cannot be reached.
     """
-    with told(f"reading stream {stream}"):
+    with translate_aws_errors(f"reading stream {stream}"):
         try:
             shards = client.list_shards(StreamName=stream)["Shards"]
         except client.exceptions.ResourceNotFoundException as error:

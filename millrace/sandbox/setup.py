@@ -20,7 +20,7 @@ from millrace.sandbox.toolchain import (
     node_modules,
     npm,
     program_environment,
-    state,
+    state_folder,
 )
 
 Say = Callable[[str], None]
@@ -47,7 +47,7 @@ def deploying(say: Say) -> None:
     say(f"JVM jars: {jars.fetch()} fetched")
 
 
-def everything(say: Say) -> None:
+def install_all(say: Say) -> None:
     """Install what :func:`deploying` does, and LocalStack in an environment of its own.
 
     Raises
@@ -56,7 +56,7 @@ def everything(say: Say) -> None:
         As there.
     """
     deploying(say)
-    folder, lock = state() / "localstack", LOCKS / "localstack.txt"
+    folder, lock = state_folder() / "localstack", LOCKS / "localstack.txt"
     if _done(folder, lock):
         say("LocalStack: in place")
         return

@@ -105,18 +105,18 @@ class SandboxSpark:
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Work out a job's Spark settings here: its engine's and the document's, but for those of :data:`REPLACED`."""
-        found = {**self.on_any_machine(engine_settings(document)), **self.carried(document)}
+        found = {**self.without_replaced(engine_settings(document)), **self.portable_settings(document)}
         name = {"spark.app.name": f"{document['environment']}/{document['job']}"}
         machine = self._machine(attempts=found["spark.task.maxFailures"])
         return {**found, **name, **self.file_system(), **self._catalog(document), **machine}
 
     @staticmethod
-    def carried(document: Mapping[str, Any]) -> dict[str, str]:
+    def portable_settings(document: Mapping[str, Any]) -> dict[str, str]:
         """Pick those of a document's Spark settings that hold on any machine."""
-        return SandboxSpark.on_any_machine(document["spark"])
+        return SandboxSpark.without_replaced(document["spark"])
 
     @staticmethod
-    def on_any_machine(settings: Mapping[str, str]) -> dict[str, str]:
+    def without_replaced(settings: Mapping[str, str]) -> dict[str, str]:
         """Leave out what :data:`REPLACED` names."""
         return {k: v for k, v in settings.items() if not k.startswith(tuple(REPLACED))}
 

@@ -21,7 +21,7 @@ from millrace.sandbox import samples
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import SandboxSpark
-from millrace.sandbox.toolchain import past_proxies
+from millrace.sandbox.toolchain import bypass_proxies
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -108,7 +108,7 @@ class KinesisServer(StreamServer):
             stack = running().stack
             return _kinesis(f"stream {own} on {stack.endpoint}", stack.client("kinesis"), own)
         check_local(urlparse(endpoint).hostname or "")
-        past_proxies()
+        bypass_proxies()
         client = boto3.client(
             "kinesis",
             endpoint_url=endpoint,

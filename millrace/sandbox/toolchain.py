@@ -31,7 +31,7 @@ _PAST, _LOCAL = ("no_proxy", "NO_PROXY"), ("localhost", "127.0.0.1")
 """Variables with hosts that are asked without a proxy, and those that the sandbox's servers have."""
 
 
-def state() -> Path:
+def state_folder() -> Path:
     """Return the project's folder for everything that set-up and the sandbox make; git ignores it."""
     return find_root() / ".millrace"
 
@@ -55,7 +55,7 @@ def python_path() -> str:
 
 def node_modules() -> Path:
     """Return the folder of the Node packages of the lock: the clone's, or what ``millrace setup`` made in a project."""
-    return (ROOT if in_clone() else state() / "node") / "node_modules"
+    return (ROOT if in_clone() else state_folder() / "node") / "node_modules"
 
 
 class ToolchainError(RuntimeError):
@@ -181,7 +181,7 @@ def spark_environment(line: Line) -> dict[str, str]:
 
 def _environment(line: Line) -> Path:
     """Where `make spark` puts a line; the default one is in ``.venv``."""
-    return ROOT / ".venv" if line.default else state() / f"spark-{line.name}"
+    return ROOT / ".venv" if line.default else state_folder() / f"spark-{line.name}"
 
 
 def node_module(name: str) -> Path:
@@ -222,7 +222,7 @@ def installed(program: str, environment: Mapping[str, str]) -> str:
     return found
 
 
-def past_proxies() -> None:
+def bypass_proxies() -> None:
     """Let no proxy stand between this machine's programs: urllib, boto3 and what we start ask one for localhost, too."""
     listed = [os.environ.get(name, "").split(",") for name in _PAST]
     hosts = [host.strip() for hosts in (*listed, _LOCAL) for host in hosts if host.strip()]
@@ -242,7 +242,7 @@ def program_environment(*, java: bool = True) -> dict[str, str]:
     ToolchainError
         One of them is not installed.
     """
-    past_proxies()
+    bypass_proxies()
     bins = [Path(sys.executable).parent, node_modules() / ".bin", node_bin()]
     found = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if java:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.state_machine import connect
-from millrace.sandbox.kept import kept_spark
+from millrace.sandbox.kept import running_spark
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.process import SandboxError
 from millrace.sandbox.stream_servers import Target as Target
@@ -31,7 +31,7 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
     names = Names(environment, environment.account or ACCOUNT)
     addresses = {"kafka": kafka, "kinesis": kinesis}
     server = server_of(environment.streams[name], name)
-    return server.local(environment, physical(names, name), addresses, lambda: kept_spark(environment))
+    return server.local(environment, physical(names, name), addresses, lambda: running_spark(environment))
 
 
 def on_aws(environment: Environment, name: str) -> Target:
@@ -51,7 +51,7 @@ def on_aws(environment: Environment, name: str) -> Target:
     AwsError
         No credentials, or another account's.
     """
-    if environment.streams[name].theirs:
+    if environment.streams[name].belongs_to_others:
         raise SandboxError(
             f"stream {name} belongs to somebody else: traffic goes to streams of this environment"
         )

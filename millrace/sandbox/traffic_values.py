@@ -55,7 +55,7 @@ _RANGES = {
 _LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
 
 
-class UnmadeError(ValueError):
+class NoTestValuesError(ValueError):
     """A schema for which no values are made."""
 
 

@@ -81,7 +81,7 @@ def _foreign(
         query = plan.queries[demand.query]
         for name in demand.streams:
             stream = environment.streams[name]
-            if demand.lands and stream.theirs and query.repartition is not None:
+            if demand.lands and stream.belongs_to_others and query.repartition is not None:
                 yield (
                     f"streams.{name} is not ours and has {count(sources[name].partitions, 'partition')} for "
                     f"{query.cores.value} cores: {demand.query} pays {limits()['spark.repartition.overhead']:.0%} "
@@ -127,7 +127,7 @@ def _scheduled(plan: JobPlan, demands: Sequence[QueryDemand], sla: float) -> tup
     return plan.worker_usd_hour * plan.max_workers.value * HOURS * min(1.0, run / each), each
 
 
-def merging(jobs: Mapping[str, JobPlan]) -> Iterator[str]:
+def merge_advice(jobs: Mapping[str, JobPlan]) -> Iterator[str]:
     """Yield a line for small jobs of one engine that one driver could serve together."""
     groups: dict[tuple[str, str, str, str], list[JobPlan]] = {}
     for plan in jobs.values():

@@ -45,7 +45,7 @@ def alarms(
     return tuple(found)
 
 
-def beyond_a_stack(environment: Environment, alarms: tuple[Alarm, ...]) -> list[Finding]:
+def alarms_over_stack_limit(environment: Environment, alarms: tuple[Alarm, ...]) -> list[Finding]:
     """Return what is wrong where a stack would hold more alarms than it can.
 
     Parameters

@@ -69,7 +69,7 @@ class Work:
         return min(self.sla - (self.trigger or 0.0), self.sla / 2)
 
     @property
-    def stretch(self) -> float:
+    def overhead_factor(self) -> float:
         """M/(M − a) for the longest batch M: what the fixed cost leaves of a batch does the work of the whole of it.
 
         A pinned trigger longer than M takes M's place above the line, as a batch has to swallow what arrives in T.
@@ -119,7 +119,7 @@ def cores_needed(work: Work) -> float:
             raise InfeasibleError("record", said, least)
         said = f"a record may wait {work.trigger:g} s for its batch, {takes}, and this query's share of the SLA is"
         raise InfeasibleError("trigger", f"{said} {work.sla:g} s", least)
-    return work.rate * work.per_record * work.stretch
+    return work.rate * work.per_record * work.overhead_factor
 
 
 def whole_cores(needed: float) -> int:
@@ -148,7 +148,7 @@ def partitions_for(cores: int, needed: float, at_least: int) -> int:
 
 
 @dataclass(frozen=True)
-class Spread:
+class CoreSpread:
     """How a batch meets the cores.
 
     Attributes
@@ -183,7 +183,7 @@ class Spread:
         handed = self._unread(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
-    def settles(self, work: Work, rate: float) -> float:
+    def steady_batch_seconds(self, work: Work, rate: float) -> float:
         """Return the seconds at which batches back to back settle under a rate below capacity: a/(1 − ρ)."""
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
         return max(by_cores, self._unread(work) / (1 - rate * work.hand_over / self.read_at_once))
@@ -200,9 +200,9 @@ class Spread:
         return work.overhead if self.waves == 1 and work.alone else 0.0
 
 
-def spread(
+def choose_cores(
     partitions: int, needed: float, overhead: float, *, steady: bool = True, read_at_once: float = 0.0
-) -> Spread:
+) -> CoreSpread:
     """Choose cores for a source whose partitions are given.
 
     Parameters
@@ -228,7 +228,7 @@ def spread(
     needed = max(needed, read_at_once)
     fewest = whole_cores(needed)
     if fewest == 1:
-        return Spread(1, 1.0, None, 1.0, partitions)
+        return CoreSpread(1, 1.0, None, 1.0, partitions)
     shuffled = whole_cores(needed * (1 + overhead))
     while effective_cores(partitions, shuffled) <= read_at_once:
         shuffled += 1
@@ -237,22 +237,24 @@ def spread(
         cores = math.ceil(partitions / waves)
         if cores <= shuffled:
             effective = effective_cores(partitions, cores)
-            return Spread(cores, effective, None, effective, waves)
+            return CoreSpread(cores, effective, None, effective, waves)
     waves = math.ceil(partitions / shuffled)
-    return Spread(shuffled, shuffled / (1 + overhead), shuffled, effective_cores(partitions, shuffled), waves)
+    return CoreSpread(
+        shuffled, shuffled / (1 + overhead), shuffled, effective_cores(partitions, shuffled), waves
+    )
 
 
-def fit(
+def spread_over_cores(
     partitions: int, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
-) -> Spread | None:
+) -> CoreSpread | None:
     """Spread a batch over cores that are given; ``None`` where they are too few."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if partitions >= cores and read > max(needed, read_at_once):
-        return Spread(cores, read, None, read, waves)
+        return CoreSpread(cores, read, None, read, waves)
     if cores == 1 or read <= read_at_once:
-        return Spread(1, 1.0, None, 1.0, waves) if cores == 1 and max(needed, read_at_once) < 1 else None
+        return CoreSpread(1, 1.0, None, 1.0, waves) if cores == 1 and max(needed, read_at_once) < 1 else None
     shuffled = cores / (1 + overhead)
-    return Spread(cores, shuffled, cores, read, waves) if shuffled > needed else None
+    return CoreSpread(cores, shuffled, cores, read, waves) if shuffled > needed else None
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ class BatchRange:
     most: float
 
 
-def batch_range(work: Work, spread_: Spread, held: float = math.inf) -> BatchRange:
+def batch_range(work: Work, spread_: CoreSpread, held: float = math.inf) -> BatchRange:
     """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions hand over.
 
     Parameters
@@ -298,7 +300,7 @@ def batch_range(work: Work, spread_: Spread, held: float = math.inf) -> BatchRan
         trigger = _two_digits_down(
             min(work.sla / 2, _BELOW_LIMIT * most / work.rate, _HELD * held / work.rate)
         )
-    return BatchRange(trigger, work.rate * max(trigger, spread_.settles(work, work.rate)), most)
+    return BatchRange(trigger, work.rate * max(trigger, spread_.steady_batch_seconds(work, work.rate)), most)
 
 
 _BELOW_LIMIT = 0.95

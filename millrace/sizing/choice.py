@@ -43,7 +43,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
         def needed(tasks: int, share: float = known[kind.heap_share]) -> float:
             return memory.needed(tasks, math.ceil(cores / tasks), share) / GIB
 
-        for worker in kind.offers(job, needed, known["worker.gib_per_core"]):
+        for worker in kind.possible_workers(job, needed, known["worker.gib_per_core"]):
             executors = math.ceil(cores / worker.tasks)
             usd = (executors + 1) * HOURS * worker_hour(worker.bills, prices)
             made = Choice(
@@ -61,7 +61,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
             found.append(judged)
             if worker.own:
                 own.append(judged)
-    if job.pinned:
+    if job.worker_is_given:
         first = own[0]
     else:
         able = [each for each in own if each.refused is None and each.unproven is None]
@@ -70,7 +70,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
     rest = sorted(
         (each for each in found if each is not first), key=lambda each: (each.refused is not None, each.usd)
     )
-    sized = job if job.pinned else job.with_worker(workers[first])
+    sized = job if job.worker_is_given else job.with_worker(workers[first])
     return (first, *rest), sized
 
 
@@ -89,7 +89,9 @@ def cheaper_version(job: Job, first: Choice, prices: PriceTable) -> Choice | Non
     for name in names[names.index(job.version) + 1 :]:
         other = job.model_copy(update={"version": name})
         usd = first.workers * HOURS * worker_hour(other.bills, prices)
-        unproven = None if other.line == job.line else f"the rate is that of Spark {job.line.name}"
+        unproven = (
+            None if other.spark_line == job.spark_line else f"the rate is that of Spark {job.spark_line.name}"
+        )
         named = dict.fromkeys(map(price_name, other.bills))
         unconfirmed = tuple(price for price in named if not prices.prices[price].confirmed)
         found.append(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from millrace.config.check_lists import shares
+from millrace.config.check_lists import partition_lists
 from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
-from millrace.sizing.measured import Speed, speed, stretched
+from millrace.sizing.measured import Speed, cores_with_contention, speed
 from millrace.sizing.measured import problems as result_problems
 from millrace.sizing.prices_and_limits import a_second, limits
 
@@ -111,7 +111,7 @@ class QueryDemand:
     @property
     def read_in_one_wave(self) -> float:
         """Partitions that must hand records over where all do at once: to one reader none does during a fixed cost."""
-        return self.read_at_once * (self.work.stretch if self.work.alone else 1.0)
+        return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
 
     @property
     def path(self) -> Path:
@@ -216,7 +216,7 @@ class _Known:
                 if isinstance(query, DeriveQuery):
                     for table, _ in query.reads:
                         self.readers.setdefault(table, []).append((self.sla(name), name))
-        self.shared_out = shares(environment)
+        self.shared_out = partition_lists(environment)
         self.readers_of: dict[str, int] = {}
         for job in environment.jobs.values():
             for query in job.queries.values():
@@ -255,7 +255,7 @@ def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
         needed *= 1 + job.buffer
     # Spare partitions come with their cores: one without a core would be a second wave.
     spare = environment.partition_buffer if job.cores is None else 0.0
-    return stretched(needed * (1 + spare), demand.speed.scaling)
+    return cores_with_contention(needed * (1 + spare), demand.speed.scaling)
 
 
 def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -> QueryDemand:

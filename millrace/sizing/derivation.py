@@ -42,7 +42,7 @@ class Node:
     inputs: tuple[Node, ...] = field(default=())
 
 
-def keys(plan: Plan) -> tuple[str, ...]:
+def number_keys(plan: Plan) -> tuple[str, ...]:
     """Return the keys of all numbers of a plan, such as ``jobs.flights.max_workers``."""
     return (*_figures(plan), "total")
 
@@ -55,7 +55,7 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
     environment, plan
         An environment and its plan.
     key
-        One of :func:`keys`.
+        One of :func:`number_keys`.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
     if key == "total":
         return _total(plan)
     if key not in figures:
-        known = keys(plan)
+        known = number_keys(plan)
         last = key.split(".")[-1]
         like = [each for each in known if each.endswith(f".{last}")] or [
             each for each in known if each.startswith(key.rsplit(".", 1)[0])

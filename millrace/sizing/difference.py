@@ -29,7 +29,7 @@ class Difference:
     after: float | str | None
 
     @property
-    def more(self) -> float | None:
+    def increase(self) -> float | None:
         """What comes on top; None for what is no number."""
         values = [0.0 if each is None else each for each in (self.before, self.after)]
         if any(isinstance(each, str) for each in values):

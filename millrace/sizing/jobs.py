@@ -10,7 +10,7 @@ from millrace.config.model import Environment, Job
 from millrace.config.problems import Finding
 from millrace.config.units import format_duration
 from millrace.sizing.advice import job_advice
-from millrace.sizing.capacity import Spread, fit, spread, whole_cores
+from millrace.sizing.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
 from millrace.sizing.choice import cheaper_version, choices, worker_hour
 from millrace.sizing.cost import job_cost
 from millrace.sizing.demand import QueryDemand
@@ -32,7 +32,7 @@ def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     )
 
 
-def shares(cores: int, demands: Sequence[QueryDemand]) -> list[int] | None:
+def divide_cores(cores: int, demands: Sequence[QueryDemand]) -> list[int] | None:
     """Divide pinned cores among a job's queries, by need; ``None`` where they are too few."""
     fewest = [whole_cores(demand.least_cores) for demand in demands]
     rest = cores - sum(fewest)
@@ -100,7 +100,7 @@ def plan_job(
     problems += _too_small(name, job, ways[0], memory)
     executors, workers, wrong = _workers(name, sized, cores)
     problems += wrong
-    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks)
+    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker)
     problems += wrong
     if problems:
         return None, problems
@@ -136,7 +136,7 @@ def plan_job(
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
 
 
-def _cores(job: Job, demands: Sequence[QueryDemand], spreads: Sequence[Spread]) -> Figure[int]:
+def _cores(job: Job, demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread]) -> Figure[int]:
     if job.cores is not None:
         why = f"pinned; the queries need {sum(h.least_cores for h in demands):.2f}"
         return Figure(job.cores, "cores", why, "pinned")
@@ -151,7 +151,7 @@ def _cores(job: Job, demands: Sequence[QueryDemand], spreads: Sequence[Spread]) 
 
 def _workers(name: str, job: Job, cores: Figure[int]) -> tuple[Figure[int], Figure[int], list[Finding]]:
     """Return executors and workers of a job whose worker is settled."""
-    each = job.tasks
+    each = job.tasks_per_worker
     executors = math.ceil(cores.value / each)
     if job.max_workers is None:
         why = f"{count(cores.value, 'core')}, {each} on each"
@@ -177,7 +177,7 @@ def _memory(
     environment: Environment,
     job: Job,
     demands: Sequence[QueryDemand],
-    spreads: Sequence[Spread],
+    spreads: Sequence[CoreSpread],
     sources: Mapping[str, Source],
     queries: Mapping[str, QueryPlan],
 ) -> Memory:
@@ -202,7 +202,7 @@ def _too_small(name: str, job: Job, choice: Choice, memory: Memory) -> list[Find
         return []
     path: tuple[str, ...] = ("jobs", name, "worker")
     allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
-    return [Finding(path, choice.worker if job.pinned else "left to the plan", allowed)]
+    return [Finding(path, choice.worker if job.worker_is_given else "left to the plan", allowed)]
 
 
 def _scaling(
@@ -283,7 +283,7 @@ def _cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
 
 def _spreads(
     environment: Environment, name: str, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
-) -> tuple[list[Spread], list[Finding]]:
+) -> tuple[list[CoreSpread], list[Finding]]:
     job, overhead = environment.jobs[name], limits()["spark.repartition.overhead"]
     short = [
         _too_few_shards(environment, demand)
@@ -300,11 +300,13 @@ def _spreads(
             [_spread(demand, _source(demand, sources), overhead) for demand in demands],
         )
     fewest = sum(_spread(demand, _source(demand, sources), overhead).cores for demand in demands)
-    given = shares(job.cores, demands)
+    given = divide_cores(job.cores, demands)
     found = []
     for demand, cores in zip(demands, given or [], strict=False):
         partitions = _source(demand, sources).partitions if demand.lands else cores
-        spread_ = fit(partitions, cores, demand.needed, overhead, read_at_once=demand.read_at_once)
+        spread_ = spread_over_cores(
+            partitions, cores, demand.needed, overhead, read_at_once=demand.read_at_once
+        )
         if spread_ is not None:
             found.append(spread_)
     if given is None or len(found) < len(demands):
@@ -317,8 +319,8 @@ def _all_at_once(
     environment: Environment,
     demands: Sequence[QueryDemand],
     sources: Mapping[str, Source],
-    spreads: list[Spread],
-) -> tuple[list[Spread], list[Finding]]:
+    spreads: list[CoreSpread],
+) -> tuple[list[CoreSpread], list[Finding]]:
     """Refuse a query that reads all shards in one wave and must wait for more than they hand over meanwhile."""
     short = [
         _too_few_shards(environment, demand)
@@ -328,11 +330,11 @@ def _all_at_once(
     return ([], short) if short else (spreads, [])
 
 
-def _spread(demand: QueryDemand, source: Source, overhead: float) -> Spread:
+def _spread(demand: QueryDemand, source: Source, overhead: float) -> CoreSpread:
     if not demand.lands:
         cores = whole_cores(demand.needed)
-        return Spread(cores, float(cores), None)
-    return spread(
+        return CoreSpread(cores, float(cores), None)
+    return choose_cores(
         source.partitions, demand.needed, overhead, steady=source.steady, read_at_once=demand.read_at_once
     )
 
@@ -341,7 +343,7 @@ def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
     """What to say where all shards of a query's streams hand over less than arrives."""
     stream = max(demand.streams, key=lambda name: demand.streams[name])
     asked = environment.streams[stream]
-    shards, part = asked.pinned, asked.parts.removesuffix("s")
+    shards, part = asked.given_partitions, asked.parts.removesuffix("s")
     more = f", {demand.again:.2f} times to catch up" if demand.again > 1 else ""
     return Finding(
         ("streams", stream, asked.parts),

@@ -131,7 +131,7 @@ class BenchmarkResult(_Part):
     batches: tuple[BatchRun, ...] = ()
 
     @property
-    def line(self) -> str | None:
+    def spark_line(self) -> str | None:
         """Line of Spark that it was measured with; None where the file does not say."""
         spark = self.versions.get("spark")
         return None if spark is None else ".".join(spark.split(".")[:2])
@@ -221,8 +221,10 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
         )
     found = read(environment.places.root / rate.result)
     wave = found.wave_seconds.high if found.wave_seconds is not None else 0.0
-    own = settings.line.name
-    other_line = "" if found.line in (None, own) else f"with Spark {found.line} where the job has {own}"
+    own = settings.spark_line.name
+    other_line = (
+        "" if found.spark_line in (None, own) else f"with Spark {found.spark_line} where the job has {own}"
+    )
     elsewhere = [
         *([] if found.where == settings.engine else [f"on {found.where}"]),
         *filter(None, [other_line]),
@@ -292,7 +294,7 @@ def problems(environment: Environment, job: str) -> list[Finding]:
     return list(found.values())
 
 
-def stretched(needed: float, curve: ScalingCurve | None) -> float:
+def cores_with_contention(needed: float, curve: ScalingCurve | None) -> float:
     """Return the cores that do what ``needed`` cores would if each did as much as one alone.
 
     Parameters

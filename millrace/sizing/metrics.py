@@ -148,7 +148,7 @@ def reporters(metric: Metric, environment: Environment, job: str) -> tuple[str, 
     )
 
 
-def reported(environment: Environment) -> int:
+def metric_count(environment: Environment) -> int:
     """Return how many metrics an environment sends: each combination of name and dimensions is one."""
     return sum(
         len(reporters(metric, environment, job)) if metric.per_query else 1

@@ -149,7 +149,7 @@ def key_classes(environment: Environment) -> dict[str, str]:
     ours, has none.
     """
     given = environment.storage.keys
-    streams = any(stream.made for stream in environment.streams.values())
+    streams = any(stream.is_created for stream in environment.streams.values())
     clusters = any(
         isinstance(cluster, MskCluster) and cluster.existing is None and cluster.tier != "serverless"
         for cluster in environment.kafka.values()

@@ -10,21 +10,21 @@ from millrace.config import kafka_versions
 from millrace.config import zones as zone_tables
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
-from millrace.sizing.advice import merging
-from millrace.sizing.alarms import alarms, beyond_a_stack
+from millrace.sizing.advice import merge_advice
+from millrace.sizing.alarms import alarms, alarms_over_stack_limit
 from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.demand import QueryDemand, query_demands
-from millrace.sizing.jobs import plan_job, shares
+from millrace.sizing.jobs import divide_cores, plan_job
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import plan_network
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
 from millrace.sizing.query import Source
-from millrace.sizing.remedies import mended
+from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
 from millrace.sizing.shared import shared_cost
-from millrace.sizing.storage import left_out
+from millrace.sizing.storage import unpriced_costs
 from millrace.sizing.streams import partitions
 
 
@@ -54,11 +54,13 @@ def plan(environment: Environment) -> Plan:
         raise environment.places.error([Finding(("region",), environment.region, allowed)]) from error
     sized, problems = _sized(environment, table)
     if sized is None:
-        raise environment.places.error(mended(environment, problems, lambda other: _sized(other, table)[1]))
+        raise environment.places.error(
+            with_remedies(environment, problems, lambda other: _sized(other, table)[1])
+        )
     demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
     watched = alarms(environment, jobs, clusters)
-    if crowded := beyond_a_stack(environment, watched):
+    if crowded := alarms_over_stack_limit(environment, watched):
         raise environment.places.error(crowded)
     return Plan(
         environment=environment.name,
@@ -76,8 +78,8 @@ def plan(environment: Environment) -> Plan:
             *_warnings(environment, demands),
             *risks(environment, demands, streams, jobs),
         ),
-        advice=tuple(merging(jobs)),
-        left_out=left_out(environment),
+        advice=tuple(merge_advice(jobs)),
+        left_out=unpriced_costs(environment),
     )
 
 
@@ -126,8 +128,8 @@ def _streams(
         found[name] = StreamPlan(
             name=name,
             kind=stream.kind,
-            mode=stream.sized_as,
-            partitions=expected if stream.elastic is None else None,
+            mode=stream.sizing,
+            partitions=expected if stream.elastic_limits is None else None,
             expected_partitions=expected,
             cost=stream_cost(stream, expected, shared, consumers, table),
         )
@@ -145,7 +147,7 @@ def _pinned_cores(
     if cores is None:
         return None
     own = [demand for demand in demands if demand.job == main.job]
-    given = shares(cores, own)
+    given = divide_cores(cores, own)
     if given is None:
         return whole_cores(main.needed)
     (place,) = [number for number, demand in enumerate(own) if demand.query == main.query]

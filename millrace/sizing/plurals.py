@@ -38,12 +38,12 @@ def large(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 100 or number == round(number) else f"{number:.3g}"
 
 
-def size(number: float) -> str:
+def format_bytes(number: float) -> str:
     """Write bytes.
 
     Examples
     --------
-    >>> size(512), size(13_314_398_617), size(1024**2 - 1)
+    >>> format_bytes(512), format_bytes(13_314_398_617), format_bytes(1024**2 - 1)
     ('512 B', '12.4 GiB', '1 MiB')
     """
     place = 0

@@ -10,7 +10,7 @@ from millrace.config.model import Job
 from millrace.config.problems import Finding
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
-from millrace.sizing.capacity import Spread, batch_range, per_partition
+from millrace.sizing.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Figure, QueryPlan
 from millrace.sizing.plurals import count
@@ -33,7 +33,7 @@ class Source:
 
 
 def plan_query(
-    demand: QueryDemand, job: Job, spread_: Spread, source: Source, held: float
+    demand: QueryDemand, job: Job, spread_: CoreSpread, source: Source, held: float
 ) -> tuple[QueryPlan, list[Finding]]:
     """Return a query's numbers, and a finding for each pinned one that breaks a limit.
 
@@ -106,7 +106,9 @@ def outage_of(job: Job) -> timedelta:
     return job.catch_up.outage if job.catch_up is not None else _OUTAGE
 
 
-def _catch_up(demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: Spread) -> Figure[float]:
+def _catch_up(
+    demand: QueryDemand, job: Job, trigger: float, limit: int, spread_: CoreSpread
+) -> Figure[float]:
     """Return λR / (μ − λ), with the capacity μ(L) = L / max(T, D(L)) of full batches."""
     outage = outage_of(job)
     work = demand.work
@@ -124,13 +126,13 @@ def _catch_up(demand: QueryDemand, job: Job, trigger: float, limit: int, spread_
     return Figure(round(seconds, 1), "s", why, assumed=demand.assumed)
 
 
-def _keeps_up(demand: QueryDemand, trigger: float, spread_: Spread) -> float:
+def _keeps_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
     """Return the limit above which full batches take what arrives, and what waited, as fast as was asked.
 
     The range of the limit with ``λ(1 + R/C)`` in the place of ``λ``.
     """
     rate = demand.work.rate * demand.again
-    return rate * max(trigger, spread_.settles(demand.work, rate))
+    return rate * max(trigger, spread_.steady_batch_seconds(demand.work, rate))
 
 
 def _room(most: float, above: float, held: float) -> tuple[float, bool]:

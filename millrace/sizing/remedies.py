@@ -22,7 +22,7 @@ _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
 _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
-def mended(environment: Environment, problems: Sequence[Finding], replan: Replan) -> list[Finding]:
+def with_remedies(environment: Environment, problems: Sequence[Finding], replan: Replan) -> list[Finding]:
     """Add to each finding about a job up to three changes, each of which a second plan has accepted.
 
     Parameters

@@ -48,7 +48,7 @@ def risks(
         elif rate < FEW:
             yield f"{where}: {rate:g} records/s is one in {_about(1 / rate)}; is the rate one a second?"
         cluster = environment.kafka.get(stream.cluster_name or "")
-        if isinstance(cluster, MskCluster) and cluster.existing is not None and not stream.theirs:
+        if isinstance(cluster, MskCluster) and cluster.existing is not None and not stream.belongs_to_others:
             yield (
                 f"streams.{name}: the topic is made on the existing cluster {stream.cluster_name}; `existing: true` reads "
                 "one that is there"
@@ -76,7 +76,7 @@ def risks(
 
 def fullness(stream: Stream, sized: StreamPlan) -> float:
     """Return the share of what its partitions take that arrives at the peak; 0 where they refuse nothing, or AWS adds some."""
-    if not stream.refuses_fewer or stream.elastic is not None:
+    if not stream.refuses_fewer or stream.elastic_limits is not None:
         return 0.0
     return max(demand.partitions for demand in demands(stream, 1)) / sized.expected_partitions.value
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, item
-from millrace.sizing.metrics import reported
+from millrace.sizing.metrics import metric_count
 from millrace.sizing.model import Alarm, CostItem, StreamPlan
 from millrace.sizing.network import key_classes
 from millrace.sizing.prices_and_limits import PriceTable, limits
@@ -81,7 +81,7 @@ def metric_cost(
     prices
         Of the environment's region. Tiers count as if the account had no other metrics.
     """
-    ours = reported(environment)
+    ours = metric_count(environment)
     of_shards = {
         name: int(streams[name].expected_partitions.value * limits()["kinesis.shard_metrics"])
         for name, stream in environment.streams.items()

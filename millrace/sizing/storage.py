@@ -49,7 +49,7 @@ def kept_days(environment: Environment) -> float:
     return storage.upkeep.snapshots.total_seconds() / 86_400 + versions
 
 
-def left_out(environment: Environment) -> tuple[str, ...]:
+def unpriced_costs(environment: Environment) -> tuple[str, ...]:
     """Name what the bill of a plan does not hold, as no rate of it is known."""
     found = [
         "reads from S3",

@@ -100,21 +100,22 @@ def partitions(
         ]
     )
     stretch = max(
-        (query_demand.work.stretch for query_demand in readers if query_demand.work.alone), default=1.0
+        (query_demand.work.overhead_factor for query_demand in readers if query_demand.work.alone),
+        default=1.0,
     )
     asked = demands(stream, len(shared), again, stretch)
     binding = max(asked, key=lambda demand: (demand.fewest, demand.partitions))
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
-    pinned = stream.pinned
+    pinned = stream.given_partitions
     if pinned is not None:
-        whose = "the existing stream has them" if stream.theirs else "pinned"
+        whose = "the existing stream has them" if stream.belongs_to_others else "pinned"
         figure = Figure(pinned, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", "pinned")
         if stream.refuses_fewer and pinned < fewest:
             return figure, Finding(("streams", name, unit), str(pinned), f"at least {fewest}: {binding.why}")
         return figure, None
-    if stream.elastic is not None:
-        first, headroom = (limits()[name] for name in stream.elastic)
+    if stream.elastic_limits is not None:
+        first, headroom = (limits()[name] for name in stream.elastic_limits)
         opened = max(int(first), math.ceil(binding.partitions * headroom))
         why = f"AWS opens {first:g} at first, later about {headroom:g} times what {binding.why} needs"
         return Figure(opened, unit, why, assumed=True), None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import Landing, written
-from millrace.sizing.capacity import Spread
+from millrace.sizing.capacity import CoreSpread
 from millrace.sizing.cost import GB, SECONDS, item
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import CostItem, QueryPlan
@@ -19,7 +19,7 @@ def usage_cost(
     job: Job,
     demands: Sequence[QueryDemand],
     queries: Mapping[str, QueryPlan],
-    spreads: Sequence[Spread],
+    spreads: Sequence[CoreSpread],
     prices: PriceTable,
 ) -> tuple[CostItem, ...]:
     """Return a job's lines of the bill that follow its batches and records.
@@ -93,7 +93,7 @@ def usage_cost(
     return (*stored, *lines)
 
 
-def _apart(demand: QueryDemand, trigger: float, spread: Spread) -> float:
+def _apart(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:
     """Seconds from one batch to the next at the average rate: the trigger, or D* = a/(1 − ρ) where that is longer."""
     load = demand.work.rate * demand.average * demand.work.per_record / spread.effective
     return max(trigger, demand.work.overhead / (1 - load))

@@ -93,7 +93,7 @@ def billed_by(job: Job) -> list[str]:
     return [price_name(each) for each in job.bills]
 
 
-def bill(
+def cost_items(
     environment: Environment, plan: Plan, usage: Usage, *, expected: bool = False
 ) -> tuple[CostItem, ...]:
     """Price what a verification took, item by item.

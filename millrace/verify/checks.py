@@ -32,14 +32,14 @@ _SHOWN = 6
 """Of a list that was found; the others are counted."""
 
 
-def listed(found: Iterable[str]) -> str:
+def shortened_list(found: Iterable[str]) -> str:
     """Write the first of a list, and how many more there are."""
     items = sorted(found)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
 
 
-def mistakes(question: Question, policies: Iterable[Mapping[str, Any]]) -> set[str]:
+def policy_errors(question: Question, policies: Iterable[Mapping[str, Any]]) -> set[str]:
     """Let IAM Access Analyzer look at identity policies; findings that are errors or open too much, by code.
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
@@ -57,15 +57,15 @@ def people_policies(question: Question) -> Answer:
     """Let IAM read the policies of people."""
     if not question.policies:
         return Answer(None, "the environment file names no account")
-    wrong = mistakes(question, question.policies.values())
-    return Answer(not wrong, listed(wrong) or f"{len(question.policies)} policies")
+    wrong = policy_errors(question, question.policies.values())
+    return Answer(not wrong, shortened_list(wrong) or f"{len(question.policies)} policies")
 
 
 def price_products(question: Question) -> Answer:
     """Ask the Price List API for every product."""
     now = question.prices_now
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
-    return Answer(not stayed, listed(stayed) or f"{now.renewed} prices")
+    return Answer(not stayed, shortened_list(stayed) or f"{now.renewed} prices")
 
 
 def price_figures(question: Question) -> Answer:
@@ -85,7 +85,7 @@ def price_figures(question: Question) -> Answer:
         for name in answered
         if not math.isclose(before[name].usd, now.table.prices[name].usd, rel_tol=1e-3)
     ]
-    return Answer(not other, listed(other) or f"{len(answered)} prices")
+    return Answer(not other, shortened_list(other) or f"{len(answered)} prices")
 
 
 def msk_versions(question: Question) -> Answer:
@@ -95,7 +95,9 @@ def msk_versions(question: Question) -> Answer:
         for each in question.pages("kafka", "list_kafka_versions", "KafkaVersions")
     }
     lacking = [version for version in STANDARD if there.get(version) != "ACTIVE"]
-    return Answer(not lacking, f"not active: {listed(lacking)}" if lacking else listed(STANDARD))
+    return Answer(
+        not lacking, f"not active: {shortened_list(lacking)}" if lacking else shortened_list(STANDARD)
+    )
 
 
 def endpoint_services(question: Question) -> Answer:
@@ -106,7 +108,7 @@ def endpoint_services(question: Question) -> Answer:
         for service in question.services
         if not any(name.endswith(f".{question.region}.{service}") for name in there)
     ]
-    seen = f"not there: {listed(lacking)}" if lacking else f"{len(question.services)} services"
+    seen = f"not there: {shortened_list(lacking)}" if lacking else f"{len(question.services)} services"
     return Answer(not lacking, seen)
 
 
@@ -129,7 +131,7 @@ def resource_types(question: Question) -> Answer:
             wrong.append(f"{kind} is not there")
         else:
             wrong += [f"{kind} has no {each}" for each in properties if each not in schema["properties"]]
-    return Answer(not wrong, listed(wrong) or f"{len(RESOURCE_TYPES)} types")
+    return Answer(not wrong, shortened_list(wrong) or f"{len(RESOURCE_TYPES)} types")
 
 
 def topic_properties_that_replace(question: Question) -> Answer:
@@ -138,14 +140,14 @@ def topic_properties_that_replace(question: Question) -> Answer:
     if schema is None:
         return Answer(None, "AWS::MSK::Topic is not there")
     replacing = {path.rsplit("/", 1)[-1] for path in schema.get("createOnlyProperties", ())}
-    return Answer(replacing == TOPIC_REPLACED_BY, f"made again by {listed(replacing)}")
+    return Answer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list(replacing)}")
 
 
 def history_image_tag(question: Question) -> Answer:
     """Ask the public gallery for the image's manifest."""
     found = public(PUBLIC_IMAGE, question.fetch).manifest(PUBLIC_IMAGE, TAG)
     kinds = {"manifests", "layers"} & found.keys()
-    return Answer(bool(kinds), f"answers with {listed(kinds)}" if kinds else "no manifest")
+    return Answer(bool(kinds), f"answers with {shortened_list(kinds)}" if kinds else "no manifest")
 
 
 ALL: tuple[Check, ...] = (

@@ -15,7 +15,7 @@ from millrace.config.zones import MSK_REFUSES
 from millrace.lifecycle.kafka_access import servers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.prices_and_limits import limits
-from millrace.verify.checks import listed, mistakes
+from millrace.verify.checks import policy_errors, shortened_list
 from millrace.verify.question import Answer, Check, Question
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
@@ -44,15 +44,15 @@ def role_policies(question: Question) -> Answer:
             documents.append(found["Document"])
     if not documents:
         return Answer(None, "the jobs have roles of the company's")
-    wrong = mistakes(question, documents)
-    return Answer(not wrong, listed(wrong) or f"{len(documents)} policies")
+    wrong = policy_errors(question, documents)
+    return Answer(not wrong, shortened_list(wrong) or f"{len(documents)} policies")
 
 
 def _of_all(lived: int, jobs: int, kinds: set[str]) -> Answer:
     """Proved by a run of each job: what of one is taken may be refused of another."""
     if not lived:
         return _NO_RUN
-    return Answer(True if lived == jobs else None, f"{lived} of {jobs} jobs: {listed(kinds)}")
+    return Answer(True if lived == jobs else None, f"{lived} of {jobs} jobs: {shortened_list(kinds)}")
 
 
 def glue_runs(question: Question) -> Answer:
@@ -60,7 +60,7 @@ def glue_runs(question: Question) -> Answer:
     jobs = question.glue_jobs()
     if not jobs:
         return _NONE
-    lived = {job: runs for job in jobs if (runs := question.lived_on_glue(job))}
+    lived = {job: runs for job in jobs if (runs := question.newest_glue_runs(job))}
     kinds = {
         f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}" for runs in lived.values() for run in runs
     }
@@ -75,7 +75,7 @@ def glue_timeout(question: Question) -> Answer:
     glue = question.client("glue")
     minutes = {glue.get_job(JobName=question.names.job(name))["Job"].get("Timeout", 0) for name in open_ended}
     ends = [f"{each} minutes" for each in minutes if each]
-    return Answer(not ends, listed(ends) or f"{len(open_ended)} jobs")
+    return Answer(not ends, shortened_list(ends) or f"{len(open_ended)} jobs")
 
 
 def log_groups_with_streams(question: Question) -> Answer:
@@ -85,7 +85,7 @@ def log_groups_with_streams(question: Question) -> Answer:
         return _NONE
     shapes, lived = set[str](), 0
     for job in jobs:
-        lived += len(question.lived_on_glue(job))
+        lived += len(question.newest_glue_runs(job))
         group = f"/{question.names.prefix}/jobs/{job}"
         found = question.pages("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group)
         for name in (each["logGroupName"] for each in found):
@@ -97,7 +97,7 @@ def log_groups_with_streams(question: Question) -> Answer:
                 shapes.add(_shape(rest))
     if not shapes:
         return Answer(False, "runs that lived, and no group with a stream") if lived else _NO_RUN
-    return Answer(any(shape.endswith(("/error", "/output")) for shape in shapes), listed(shapes))
+    return Answer(any(shape.endswith(("/error", "/output")) for shape in shapes), shortened_list(shapes))
 
 
 def _shape(rest: str) -> str:
@@ -144,8 +144,8 @@ def engine_versions(question: Question) -> Answer:
         ):
             wrong.add(line)
     if not seen or all("unknown" in line for line in seen):
-        return Answer(None, listed(seen) or "no table has a snapshot")
-    return Answer(not wrong, listed(wrong or seen))
+        return Answer(None, shortened_list(seen) or "no table has a snapshot")
+    return Answer(not wrong, shortened_list(wrong or seen))
 
 
 def emr_runs(question: Question) -> Answer:
@@ -191,7 +191,7 @@ def emr_zones(question: Question) -> Answer:
         return _NONE
     zones = _zones(question, sorted(subnets))
     known = EmrJob.zones.get(question.region)
-    return Answer(known is None or set(zones) <= set(known), f"taken: {listed(zones)}")
+    return Answer(known is None or set(zones) <= set(known), f"taken: {shortened_list(zones)}")
 
 
 def _clusters(question: Question) -> list[str]:
@@ -216,7 +216,7 @@ def msk_zones(question: Question) -> Answer:
         return Answer(None, "no such cluster is there")
     zones = _zones(question, sorted(subnets))
     refused = set(MSK_REFUSES.get(question.region, ()))
-    return Answer(not refused & set(zones), f"taken: {listed(zones)}")
+    return Answer(not refused & set(zones), f"taken: {shortened_list(zones)}")
 
 
 def role_names(question: Question) -> Answer:
@@ -285,7 +285,7 @@ def msk_brokers(question: Question) -> Answer:
     for name in found:
         servers(question.names, name, question.client)
         kinds.add(question.names.environment.kafka[name].authentication.kind)
-    return Answer(True, listed(kinds))
+    return Answer(True, shortened_list(kinds))
 
 
 def job_metrics(question: Question) -> Answer:

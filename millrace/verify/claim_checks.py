@@ -28,7 +28,7 @@ _NOTHING = "nothing of it is deployed, or has run"
 
 
 @dataclass(frozen=True)
-class Told:
+class ClaimAnswer:
     """What came of one claim.
 
     Attributes
@@ -47,7 +47,7 @@ class Told:
         return f"{self.id}: {self.verdict}" + (f" ({self.why})" if self.why else "")
 
 
-def ask(question: Question, say: Callable[[str], None] = lambda _: None) -> tuple[Told, ...]:
+def ask_claims(question: Question, say: Callable[[str], None] = lambda _: None) -> tuple[ClaimAnswer, ...]:
     """Ask all claims, in the file's order; a refusal of one stops no other.
 
     Parameters
@@ -60,11 +60,11 @@ def ask(question: Question, say: Callable[[str], None] = lambda _: None) -> tupl
     found = []
     for name, claim in claims().items():
         if claim.check is None:
-            found.append(Told(name, "not asked", "a person has to look: docs/unproved.md"))
+            found.append(ClaimAnswer(name, "not asked", "a person has to look: docs/unproved.md"))
             continue
         say(name)
         verdict, why = _asked(CHECKS[claim.check], question)
-        found.append(Told(name, verdict, nameless(why, question.names)))
+        found.append(ClaimAnswer(name, verdict, without_names(why, question.names)))
     return tuple(found)
 
 
@@ -91,29 +91,29 @@ def _asked(check: Callable[[Question], Answer], question: Question) -> tuple[Ver
     return ("proved" if answer.holds else "refuted"), answer.seen
 
 
-def nameless(text: str, names: Names) -> str:
+def without_names(text: str, names: Names) -> str:
     """Take out of a text what belongs to an account or a company: ARNs, account ids, the environment's names."""
     text = re.sub(r"arn:[^\s,)]+", "ARN", text)
     text = re.sub(r"\b\d{12}\b", "ACCOUNT", text)
     return text.replace(names.prefix, "PREFIX")
 
 
-def counted(told: Sequence[Told]) -> str:
+def summary(told: Sequence[ClaimAnswer]) -> str:
     """Say how it went: ``12 proved, 1 refuted, 30 not asked``."""
     verdicts: tuple[Verdict, ...] = ("proved", "refuted", "not asked")
     return ", ".join(f"{sum(each.verdict == v for each in told)} {v}" for v in verdicts)
 
 
-def document(told: Sequence[Told]) -> dict[str, Any]:
+def document(told: Sequence[ClaimAnswer]) -> dict[str, Any]:
     """Return an object that ``json.dumps`` takes."""
     return {
         "version": 1,
-        "verdict": counted(told),
+        "verdict": summary(told),
         "claims": [{"id": each.id, "verdict": each.verdict, "why": each.why} for each in told],
     }
 
 
-def report(told: Sequence[Told], *, version: str, region: str, read: str) -> str:
+def report(told: Sequence[ClaimAnswer], *, version: str, region: str, read: str) -> str:
     """Write the Markdown that a user sends back.
 
     Parameters
@@ -123,5 +123,5 @@ def report(told: Sequence[Told], *, version: str, region: str, read: str) -> str
     """
     asked = [each.line for each in told if each.verdict != "not asked"]
     others = [each.line for each in told if each.verdict == "not asked"]
-    lines = "\n".join([f"millrace {version}, {region}, {read}: {counted(told)}", *asked, *others])
+    lines = "\n".join([f"millrace {version}, {region}, {read}: {summary(told)}", *asked, *others])
     return f"# Claims about AWS, asked\n\nSend these lines; docs/unproved.md says what each means.\n\n```text\n{lines}\n```\n"

@@ -24,7 +24,7 @@ from millrace.sandbox.payloads import Payloads
 from millrace.sandbox.process import SandboxError
 
 TAG = "millrace:verify"
-"""On all that a verification makes; its value is :func:`mark` of the environment that is verified."""
+"""On all that a verification makes; its value is :func:`environment_mark` of the environment that is verified."""
 
 CLUSTER_TAG = "millrace:verify-cluster"
 """On all of a verification that made a topic on a cluster that no stack of it knows; its value is that cluster's name."""
@@ -56,7 +56,7 @@ _RATE = {"records_per_second_per_core": 5000, "batch_overhead": "1s"}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class VerificationSettings:
     """What a verification does.
 
     Attributes
@@ -101,7 +101,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class Copy:
+class VerificationCopy:
     """The environment that a verification makes.
 
     Attributes
@@ -130,7 +130,7 @@ class Copy:
         return next((s.cluster for s in self.environment.streams.values() if isinstance(s, KafkaTopic)), None)
 
 
-def mark(environment: Environment) -> str:
+def environment_mark(environment: Environment) -> str:
     """What tells an environment from all others of an account and region: another project may have one of its name."""
     return f"{environment.project}/{environment.name}"
 
@@ -145,12 +145,12 @@ def derive(
     name: str,
     *,
     account: str,
-    wanted: Wanted,
+    wanted: VerificationSettings,
     root: Path,
     folder: Path,
     clusters: Mapping[str, Mapping[str, Any]],
     without_kafka: bool = False,
-) -> Copy:
+) -> VerificationCopy:
     """Write the environment that verifies another one.
 
     It has the other's account, region, governance, network, keys, and of each engine in use the version and worker; what
@@ -189,7 +189,7 @@ def derive(
         "account": account,
         "region": environment.region,
         "removal": "destroy",
-        "tags": {**environment.tags, TAG: mark(environment)},
+        "tags": {**environment.tags, TAG: environment_mark(environment)},
         "network": _network(environment),
         "storage": {"disposable": list(get_args(Disposable))},
         "governance": environment.governance.model_dump(mode="json", exclude_none=True),
@@ -243,7 +243,7 @@ def derive(
         file.unlink()
         raise _of_model(error, environment, file) from None
     sources = tuple(Source(kind, kind, _payload_of(streams, kind)[1]) for kind in used)
-    return Copy(file, copy, Names(copy, account), sources, tuple(legs))
+    return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 
 def _of_model(error: ConfigurationError, environment: Environment, made: Path) -> ConfigurationError:

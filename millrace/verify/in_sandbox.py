@@ -22,12 +22,12 @@ from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
 from millrace.verify.bill import Run, quantities
-from millrace.verify.environment import Copy
-from millrace.verify.target import Expected, Patience, VerifyError
+from millrace.verify.environment import VerificationCopy
+from millrace.verify.target import Expected, TimeLimits, VerifyError
 
 _GRACE_SECONDS = 60.0
 
-PATIENCE = Patience(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
+PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
 EXPECTED = Expected(deploy=40, start=15, recover=15, reshard=2, remove=15)
 """By experience, on two cores."""
 
@@ -60,7 +60,7 @@ class Sandbox:
     stack: localstack.LocalStack
     broker: kafka.Kafka | None
     plan: Plan
-    patience: Patience = PATIENCE
+    patience: TimeLimits = PATIENCE
     paid: bool = False
     _runs: dict[str, list[_Hosted]] = field(default_factory=dict)
     _clients: dict[str, Any] = field(default_factory=dict)
@@ -76,10 +76,10 @@ class Sandbox:
             self._clients[service] = self.stack.client(service)
         return self._clients[service]
 
-    def check(self, _copy: Copy) -> None:
+    def check(self, _copy: VerificationCopy) -> None:
         """Nothing is used up here."""
 
-    def deploy(self, copy: Copy, assembly: Path) -> None:
+    def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy to LocalStack, which is bootstrapped first where it is new."""
         account, region = copy.names.account, copy.environment.region
         environment = self.stack.environment()
@@ -115,7 +115,7 @@ class Sandbox:
         run = self.spark.submit(document, f"{names.environment.name}-{job}-{len(own) + 1}")
         own.append(_Hosted(run, time.monotonic()))
 
-    revive = start
+    restart_killed_job = start
 
     def _live(self, job: str) -> _Hosted:
         return self._runs[job][-1]
@@ -166,7 +166,7 @@ def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def opened(copy: Copy, plan: Plan) -> Iterator[Sandbox]:
+def opened(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
     """Start the servers that a copy takes, and stop them at the end.
 
     Raises

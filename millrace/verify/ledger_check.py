@@ -8,14 +8,14 @@ from pyiceberg.catalog import Catalog
 
 from millrace.sandbox import lake
 from millrace.sandbox.ledger import Account, Ledger
-from millrace.verify.environment import Copy, Leg
-from millrace.verify.outcome import Compared
+from millrace.verify.environment import Leg, VerificationCopy
+from millrace.verify.outcome import TableComparison
 from millrace.verify.target import aws_errors
 
 
 def check_against_ledgers(
-    catalog: Catalog, copy: Copy, ledgers: Mapping[str, Ledger]
-) -> tuple[Compared, ...]:
+    catalog: Catalog, copy: VerificationCopy, ledgers: Mapping[str, Ledger]
+) -> tuple[TableComparison, ...]:
     """Hold every leg's landing table and derived table against the ledger of its stream, multiset against multiset.
 
     Parameters
@@ -30,9 +30,9 @@ def check_against_ledgers(
     AwsError, VerifyError
         The catalog refuses, or a table cannot be read.
     """
-    return tuple(Compared(leg, _account(catalog, copy, leg, ledgers[leg.stream])) for leg in copy.legs)
+    return tuple(TableComparison(leg, _account(catalog, copy, leg, ledgers[leg.stream])) for leg in copy.legs)
 
 
-def _account(catalog: Catalog, copy: Copy, leg: Leg, ledger: Ledger) -> Account:
+def _account(catalog: Catalog, copy: VerificationCopy, leg: Leg, ledger: Ledger) -> Account:
     with aws_errors(f"{copy.names.table(leg.landed)} and {copy.names.table(leg.derived)}"):
         return lake.account(catalog, ledger, copy.names.table(leg.landed), copy.names.table(leg.derived))

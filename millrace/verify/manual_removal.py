@@ -19,12 +19,12 @@ _COMMANDS = {
 }
 
 
-def cleans(remains: Iterable[str]) -> bool:
+def can_clean(remains: Iterable[str]) -> bool:
     """Whether ``--clean`` can find what is left: it goes by stacks."""
     return any(each.startswith((STACK, UNKNOWN)) for each in remains)
 
 
-def by_hand(remains: Iterable[str]) -> list[str]:
+def removal_steps(remains: Iterable[str]) -> list[str]:
     """Say how each thing goes: its command, or its name where that depends on what it is.
 
     Parameters
@@ -34,7 +34,7 @@ def by_hand(remains: Iterable[str]) -> list[str]:
 
     Examples
     --------
-    >>> by_hand(["log group /shop/jobs/a/error"])
+    >>> removal_steps(["log group /shop/jobs/a/error"])
     ['aws logs delete-log-group --log-group-name /shop/jobs/a/error']
     """
     return [_way(each) for each in remains]

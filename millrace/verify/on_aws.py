@@ -22,14 +22,14 @@ from millrace.config.names import Names
 from millrace.lifecycle import audit_job, kafka_access
 from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.kafka_access import Settings
-from millrace.lifecycle.problems import AwsError, check_bootstrapped, told
+from millrace.lifecycle.problems import AwsError, check_bootstrapped, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.sandbox.toolchain import program_environment
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
 from millrace.verify.bill import Run, billed_by, quantities
-from millrace.verify.environment import SHARDS, Copy, cluster_section
-from millrace.verify.target import Expected, Patience, VerifyError, wait_for
+from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
+from millrace.verify.target import Expected, TimeLimits, VerifyError, wait_for
 
 POLL_SECONDS = 5.0
 
@@ -38,7 +38,7 @@ _EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 _APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
-PATIENCE = Patience(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
+PATIENCE = TimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
 EXPECTED = Expected(deploy=600, start=150, recover=240, reshard=60, remove=900)
 """Nobody has measured these; they make an estimate, and no result rests on them."""
 
@@ -61,7 +61,7 @@ class Account:
     plan: Plan | None = None
     program: str = "cdk"
     poll_seconds: float = POLL_SECONDS
-    patience: Patience = PATIENCE
+    patience: TimeLimits = PATIENCE
     paid: bool = True
     _clients: dict[str, Any] = field(default_factory=dict)
 
@@ -76,7 +76,7 @@ class Account:
             self._clients[service] = self.aws.client(service)
         return self._clients[service]
 
-    def check(self, copy: Copy) -> None:
+    def check(self, copy: VerificationCopy) -> None:
         """Ask each service that is needed something that costs nothing.
 
         Raises
@@ -91,15 +91,15 @@ class Account:
             region=copy.environment.region,
             qualifier=copy.environment.governance.qualifier,
         )
-        with told("looking for stacks of that name"):
+        with translate_aws_errors("looking for stacks of that name"):
             pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
             stacks = [stack["StackName"] for page in pages for stack in page["Stacks"]]
         taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if taken:
             raise AwsError(f"stack {taken[0]} is there already: repeat the command, which takes another name")
-        with told("asking for what bears a tag"):
+        with translate_aws_errors("asking for what bears a tag"):
             self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
-        with told("looking at log groups"):
+        with translate_aws_errors("looking at log groups"):
             self.client("logs").describe_log_groups(limit=1)
         if any(isinstance(stream, KinesisStream) for stream in copy.environment.streams.values()):
             self._check_shards(copy)
@@ -107,16 +107,16 @@ class Account:
         if copy.kafka is not None:
             self._check_brokers(names, copy.kafka)
 
-    def _check_engines(self, copy: Copy) -> None:
+    def _check_engines(self, copy: VerificationCopy) -> None:
         for engine in {job.engine for job in copy.environment.jobs.values()}:
-            with told(f"looking at {engine}"):
+            with translate_aws_errors(f"looking at {engine}"):
                 if engine == "glue":
                     self.client("glue").get_jobs(MaxResults=1)
                 else:
                     self.client("emr-serverless").list_applications(maxResults=1)
 
-    def _check_shards(self, copy: Copy) -> None:
-        with told("asking how many shards are left"):
+    def _check_shards(self, copy: VerificationCopy) -> None:
+        with translate_aws_errors("asking how many shards are left"):
             limits = self.client("kinesis").describe_limits()
         left = limits["ShardLimit"] - limits["OpenShardCount"]
         if left < 2 * SHARDS:
@@ -138,7 +138,7 @@ class Account:
                 "network, or verify the engines alone with --without-kafka"
             ) from error
 
-    def deploy(self, copy: Copy, assembly: Path) -> None:
+    def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy with CDK's command line."""
         cdk.deploy(self.program, assembly, program_environment(), copy.tags)
 
@@ -154,7 +154,7 @@ class Account:
         """Let its state machine start it."""
         self._verb(names, job, "start")
 
-    def revive(self, _names: Names, _job: str) -> None:
+    def restart_killed_job(self, _names: Names, _job: str) -> None:
         """Nothing: that its rule starts it is what is verified."""
 
     def stop(self, names: Names, job: str) -> None:
@@ -189,7 +189,7 @@ class Account:
         if not live:
             raise VerifyError(f"{name} has no run that could be killed")
         glue = self.client("glue")
-        with told(f"ending the run of {name}"):
+        with translate_aws_errors(f"ending the run of {name}"):
             glue.batch_stop_job_run(JobName=name, JobRunIds=live)
             wait_for(
                 lambda: all(
@@ -205,7 +205,7 @@ class Account:
         if not live:
             raise VerifyError(f"application {application} has no run that could be killed")
         emr = self.client("emr-serverless")
-        with told(f"ending the run of {application}"):
+        with translate_aws_errors(f"ending the run of {application}"):
             for run in live:
                 emr.cancel_job_run(applicationId=application, jobRunId=run, shutdownGracePeriodInSeconds=0)
             wait_for(
@@ -219,7 +219,7 @@ class Account:
             )
 
     def _glue_live(self, name: str) -> list[str]:
-        with told(f"looking at the runs of {name}"):
+        with translate_aws_errors(f"looking at the runs of {name}"):
             return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
 
     def _glue_runs(self, name: str) -> Iterable[Mapping[str, Any]]:
@@ -233,11 +233,11 @@ class Account:
             token = {"NextToken": answer["NextToken"]}
 
     def _application(self, names: Names, job: str) -> str:
-        with told(f"reading the stack of {job}"):
+        with translate_aws_errors(f"reading the stack of {job}"):
             return outputs(self.client("cloudformation"), names.stack(f"job-{job}"))["ApplicationId"]
 
     def _emr_live(self, application: str) -> list[str]:
-        with told(f"looking at the runs of {application}"):
+        with translate_aws_errors(f"looking at the runs of {application}"):
             pages = self.client("emr-serverless").get_paginator("list_job_runs")
             return [
                 run["id"]
@@ -249,7 +249,7 @@ class Account:
     def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Note that no job is wanted, end all runs, and stop the applications, which go only then."""
         for job, resources in jobs.items():
-            with told(f"setting the desired state of {job} to stopped"):
+            with translate_aws_errors(f"setting the desired state of {job} to stopped"):
                 self.client("ssm").put_parameter(
                     Name=f"/{prefix}/jobs/{job}/wish", Type="String", Value="stopped", Overwrite=True
                 )
@@ -271,7 +271,7 @@ class Account:
         def state() -> str:
             return str(emr.get_application(applicationId=application)["application"]["state"])
 
-        with told(f"stopping application {application}"):
+        with translate_aws_errors(f"stopping application {application}"):
             if state() in _APPLICATION_ENDED:
                 return
             emr.stop_application(applicationId=application)
@@ -288,12 +288,12 @@ class Account:
         assert self.plan is not None, "runs are those of a copy"
         workers = self.plan.jobs[job].max_workers.value
         if isinstance(settings, GlueJob):
-            with told(f"asking what the runs of {job} took"):
+            with translate_aws_errors(f"asking what the runs of {job} took"):
                 return [_glue_run(job, settings, workers, run) for run in self._glue_runs(names.job(job))]
         assert isinstance(settings, EmrJob), "an engine of Millrace"
         application = self._application(names, job)
         emr = self.client("emr-serverless")
-        with told(f"asking what the runs of {job} took"):
+        with translate_aws_errors(f"asking what the runs of {job} took"):
             pages = emr.get_paginator("list_job_runs").paginate(applicationId=application)
             ids = [run["id"] for page in pages for run in page["jobRuns"]]
             found = [emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"] for run in ids]

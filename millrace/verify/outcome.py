@@ -40,7 +40,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Compared:
+class TableComparison:
     """A leg's two tables against the ledger."""
 
     leg: Leg
@@ -75,7 +75,7 @@ class Outcome:
     steps: tuple[Step, ...]
     kills: tuple[Kill, ...]
     reshards: tuple[tuple[int, int], ...]
-    compared: tuple[Compared, ...]
+    compared: tuple[TableComparison, ...]
     cost: tuple[CostItem, ...]
     prices: str
     billed: bool
@@ -84,7 +84,7 @@ class Outcome:
     kept: bool
     trouble: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    claims: tuple[claim_checks.Told, ...] = ()
+    claims: tuple[claim_checks.ClaimAnswer, ...] = ()
 
     @property
     def exact(self) -> bool:

@@ -120,7 +120,7 @@ class Question:
             if each["ResourceType"] == kind and "PhysicalResourceId" in each
         ]
 
-    def lived_on_glue(self, job: str) -> list[dict[str, Any]]:
+    def newest_glue_runs(self, job: str) -> list[dict[str, Any]]:
         """The newest runs of a job that lived."""
         runs = self.client("glue").get_job_runs(JobName=self.names.job(job), MaxResults=50)["JobRuns"]
         return [r for r in runs if r["JobRunState"] in LIVED and r.get("ExecutionTime", 0) > 0]

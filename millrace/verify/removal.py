@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_access import Settings
-from millrace.lifecycle.problems import AwsError, told
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sizing.kafka import TIME_LIMITS
-from millrace.verify.scope import Scope, log_groups, parameters, remains, waves
+from millrace.verify.scope import Scope, leftovers, log_groups, parameters, removal_waves
 from millrace.verify.target import Place, VerifyError
 
 _AT_ONCE = 1000
@@ -85,13 +85,13 @@ def remove(
     """
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
-    with told("reading the stacks"):
+    with translate_aws_errors("reading the stacks"):
         stacks = _stacks(cloudformation, scope)
         resources = {stack: _resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
     place.end(scope.prefix, _jobs(resources, scope))
-    stay, objects, order = topics(), 0, waves(templates)
+    stay, objects, order = topics(), 0, removal_waves(templates)
     for wave in order:
         if wave is order[-1]:
             stay = topics()
@@ -119,7 +119,7 @@ def remove(
     say("looking for what is left")
     # What stays on purpose does not vanish, however long one waits.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
-    while (left := remains(place.client, scope)) and time.monotonic() < deadline:
+    while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
         _remove_beside(place, scope)  # engines deliver logs late, into a group that they make again
     return Removed(objects, (*stay, *left))
@@ -133,7 +133,7 @@ def _record(wave: Sequence[str]) -> str:
 def _remove_beside(place: Place, scope: Scope) -> None:
     """Delete what jobs made beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
-    with told("deleting what jobs made beside the stacks"):
+    with translate_aws_errors("deleting what jobs made beside the stacks"):
         for group in log_groups(logs, scope):
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):
@@ -178,7 +178,7 @@ def empty(s3: Any, bucket: str) -> int:
         S3 refuses.
     """
     count = 0
-    with told(f"emptying bucket {bucket}"):
+    with translate_aws_errors(f"emptying bucket {bucket}"):
         try:
             for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket):
                 found = [
@@ -207,7 +207,7 @@ def _version(version: str) -> dict[str, str]:
 
 def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
     """Delete stacks beside each other; tell of each that stays why."""
-    with told(f"deleting {', '.join(wave)}"):
+    with translate_aws_errors(f"deleting {', '.join(wave)}"):
         ids = {stack: _id(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)

@@ -17,13 +17,13 @@ from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.process import SandboxError
 from millrace.sizing.model import Plan
 from millrace.verify import cdk
-from millrace.verify.bill import Run, Usage, bill, quantities
-from millrace.verify.claim_checks import Told
-from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, Copy, Wanted
+from millrace.verify.bill import Run, Usage, cost_items, quantities
+from millrace.verify.claim_checks import ClaimAnswer
+from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.manual_removal import TOPIC, UNKNOWN
-from millrace.verify.outcome import Compared, Outcome, Step
+from millrace.verify.outcome import Outcome, Step, TableComparison
 from millrace.verify.removal import drop_topic, remove
-from millrace.verify.scenario import Say, Story, turns
+from millrace.verify.scenario import Say, ScenarioRun, order_disturbances
 from millrace.verify.scope import Scope
 from millrace.verify.target import Expected, Place, VerifyError
 
@@ -31,13 +31,15 @@ TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, Sand
 """What ends a verification with a message; whatever it is, what was made is taken away, and what it cost is told."""
 
 
-def scope(copy: Copy) -> Scope:
+def scope(copy: VerificationCopy) -> Scope:
     """What belongs to a copy."""
     tags = copy.environment.tags
     return Scope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
-def expected(by: Expected, copy: Copy, plan: Plan, wanted: Wanted) -> tuple[float, Usage]:
+def expected(
+    by: Expected, copy: VerificationCopy, plan: Plan, wanted: VerificationSettings
+) -> tuple[float, Usage]:
     """How long a verification takes, and what.
 
     Parameters
@@ -57,7 +59,8 @@ def expected(by: Expected, copy: Copy, plan: Plan, wanted: Wanted) -> tuple[floa
         Without the requests of jobs to S3, which nobody knows before.
     """
     disturbed = sum(
-        by.recover if turn == "kill" else by.reshard for turn in turns(wanted.kills, wanted.reshards)
+        by.recover if turn == "kill" else by.reshard
+        for turn in order_disturbances(wanted.kills, wanted.reshards)
     )
     running = by.start + max(disturbed, wanted.records / wanted.per_second)
     runs = []
@@ -112,19 +115,19 @@ class Verification:
     """
 
     place: Place
-    copy: Copy
+    copy: VerificationCopy
     plan: Plan
-    wanted: Wanted
+    wanted: VerificationSettings
     folder: Path
     say: Say
     keep: bool = False
     left_out: tuple[str, ...] = ()
-    observe: Callable[[Copy], tuple[Told, ...]] | None = None
-    _claims: tuple[Told, ...] = ()
-    _compared: tuple[Compared, ...] = ()
+    observe: Callable[[VerificationCopy], tuple[ClaimAnswer, ...]] | None = None
+    _claims: tuple[ClaimAnswer, ...] = ()
+    _compared: tuple[TableComparison, ...] = ()
     _runs: tuple[Run, ...] = ()
     _objects: int = 0
-    _story: Story | None = None
+    _story: ScenarioRun | None = None
     _topics: bool = False
     """Whether a topic may be there: one that a broker made before its answer was lost, too."""
     _made: float | None = None
@@ -177,12 +180,12 @@ class Verification:
             # Whatever came of it: the next verification has another name, and would leave its own beside this one.
             shutil.rmtree(assembly, ignore_errors=True)
         self._topics = True
-        self._story = story = Story(self.place, self.copy, self.wanted, say=self.say)
+        self._story = story = ScenarioRun(self.place, self.copy, self.wanted, say=self.say)
         story.shards.append((self._made, SHARDS))
         with clock.step("start, first records"):
             story.begin()
         with clock.step("kill and reshard under load") as remark:
-            story.disturb()
+            story.kill_and_reshard()
             remark(f"{self.wanted.kills} kills of each job, {len(story.reshards)} reshards")
         with clock.step("land and derive all") as remark:
             lacking = story.finish()
@@ -234,7 +237,7 @@ class Verification:
                     left.append(f"{TOPIC}{topic} on {stream.cluster} ({error})")
         return left
 
-    def _end_runs(self, story: Story) -> None:
+    def _end_runs(self, story: ScenarioRun) -> None:
         try:
             story.stop()
         except TROUBLE as error:
@@ -260,7 +263,7 @@ class Verification:
             kills=() if story is None else tuple(story.kills),
             reshards=() if story is None else tuple(story.reshards),
             compared=self._compared,
-            cost=bill(self.copy.environment, self.plan, usage),
+            cost=cost_items(self.copy.environment, self.plan, usage),
             prices=self.plan.prices.isoformat(),
             billed=bool(self._runs) and all(run.counted for run in self._runs),
             paid=self.place.paid,
@@ -272,7 +275,7 @@ class Verification:
         )
 
 
-def _shard_seconds(story: Story, end: float) -> float:
+def _shard_seconds(story: ScenarioRun, end: float) -> float:
     if "kinesis" not in story.traffic:
         return 0.0
     begins = [at for at, _ in story.shards]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
-from millrace.lifecycle.problems import AwsError, ThrottledError, told
+from millrace.lifecycle.problems import AwsError, ThrottledError, translate_aws_errors
 from millrace.sandbox import lake
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
@@ -24,9 +24,16 @@ from millrace.sandbox.producer import Background, KafkaProducer, KinesisProducer
 from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key_field
 from millrace.sandbox.traffic_values import Generator
 from millrace.verify.bill import put_units
-from millrace.verify.environment import PARTITIONS, SHARDS, Copy, Leg, Source, Wanted
+from millrace.verify.environment import (
+    PARTITIONS,
+    SHARDS,
+    Leg,
+    Source,
+    VerificationCopy,
+    VerificationSettings,
+)
 from millrace.verify.ledger_check import check_against_ledgers
-from millrace.verify.outcome import Compared, Kill
+from millrace.verify.outcome import Kill, TableComparison
 from millrace.verify.removal import make_topic
 from millrace.verify.target import Place, VerifyError, aws_errors, wait_for
 
@@ -41,7 +48,7 @@ Turn = Literal["reshard", "kill"]
 Say = Callable[[str], None]
 
 
-def turns(kills: int, reshards: int) -> list[Turn]:
+def order_disturbances(kills: int, reshards: int) -> list[Turn]:
     """Order what is done while records flow: a kill follows each reshard at once, while old shards are still read."""
     resharding: list[Turn] = ["reshard"] * reshards
     killing: list[Turn] = ["kill"] * kills
@@ -60,7 +67,7 @@ class Traffic:
 
     source: Source
     producer: Producer
-    wanted: Wanted
+    wanted: VerificationSettings
     units: int = 0
     _sending: Background | None = None
 
@@ -105,7 +112,7 @@ class Traffic:
         )
         feed = Feed(Generator(payloads.schema, choose), payloads, shape, choose)
         try:
-            with told(f"sending to {self.source.name}"):
+            with translate_aws_errors(f"sending to {self.source.name}"):
                 self.producer.send(self._paced(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer tried again as long as it does, and has ended: whoever waits must not.
@@ -121,7 +128,7 @@ class Traffic:
             yield event
 
 
-class Story:
+class ScenarioRun:
     """One verification's records, kills and reshards, between its deployment and its removal.
 
     Parameters
@@ -136,7 +143,9 @@ class Story:
         Told what is being done.
     """
 
-    def __init__(self, place: Place, copy: Copy, wanted: Wanted, *, say: Say) -> None:
+    def __init__(
+        self, place: Place, copy: VerificationCopy, wanted: VerificationSettings, *, say: Say
+    ) -> None:
         self._place = place
         self._copy = copy
         self._wanted = wanted
@@ -189,7 +198,7 @@ class Story:
         what = f"the first records in {leg.landed}"
         self._wait(lambda: self._rows(leg.landed) > 0, self._place.patience.start, what, [leg.job])
 
-    def disturb(self) -> None:
+    def kill_and_reshard(self) -> None:
         """Kill and reshard, in turns, while records flow.
 
         Raises
@@ -198,7 +207,7 @@ class Story:
             A job did not come back, or the stream did not take its shards.
         """
         resharded = "kinesis" in self.traffic
-        for turn in turns(self._wanted.kills, self._wanted.reshards if resharded else 0):
+        for turn in order_disturbances(self._wanted.kills, self._wanted.reshards if resharded else 0):
             if turn == "reshard":
                 self._reshard()
             else:
@@ -213,7 +222,7 @@ class Story:
             asked = time.monotonic()
             self._place.kill(names, job)
             took[job], dead[job] = time.monotonic() - asked, datetime.now(UTC)
-            self._place.revive(names, job)
+            self._place.restart_killed_job(names, job)
         for job in self.jobs:
             self._say(f"kill {number} of {self._wanted.kills}: waiting for the next commit of {job}")
             back = max(self._recovered(leg, dead[job], number) for leg in self._copy.legs if leg.job == job)
@@ -233,7 +242,7 @@ class Story:
         # To the double and back: a split of each shard, then a merge of each pair.
         after = 2 * SHARDS if before == SHARDS else SHARDS
         self._say(f"resharding: {before} to {after} shards")
-        with told(f"resharding {stream}"):
+        with translate_aws_errors(f"resharding {stream}"):
             kinesis.update_shard_count(
                 StreamName=stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING"
             )
@@ -326,7 +335,7 @@ class Story:
             found[leg.derived] = (self._rows(leg.derived), len(ledger) - ledger.dirty)
         return found
 
-    def compared(self) -> tuple[Compared, ...]:
+    def compared(self) -> tuple[TableComparison, ...]:
         """Hold every leg's tables against what was sent."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
         return check_against_ledgers(self._catalog, self._copy, ledgers)

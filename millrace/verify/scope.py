@@ -12,8 +12,8 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
-from millrace.lifecycle.problems import told
-from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, mark
+from millrace.lifecycle.problems import translate_aws_errors
+from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, environment_mark
 
 _GONE = ("DELETE_COMPLETE",)
 STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
@@ -29,7 +29,7 @@ class Scope:
     Attributes
     ----------
     mark
-        Of the environment that is verified (:func:`millrace.verify.environment.mark`).
+        Of the environment that is verified (:func:`millrace.verify.environment.environment_mark`).
     name
         Of the environment that was made for it.
     prefix
@@ -71,13 +71,16 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None
     tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
     name, project = tags.get(ENVIRONMENT, ""), tags.get(PROJECT, "")
     # Of a long project the names have the beginning only; the mark has all of it.
-    if tags.get(TAG) != mark(environment) or not NAME.fullmatch(name) or not project:
+    if tags.get(TAG) != environment_mark(environment) or not NAME.fullmatch(name) or not project:
         return None
     if not environment.project.startswith(project):
         return None
     parts = (environment.governance.name_prefix, project, name)
     found = Scope(
-        mark(environment), name, "-".join(part for part in parts if part), tags.get(CLUSTER_TAG, "")
+        environment_mark(environment),
+        name,
+        "-".join(part for part in parts if part),
+        tags.get(CLUSTER_TAG, ""),
     )
     return found if found.owns(stack["StackName"]) else None
 
@@ -91,7 +94,7 @@ def find(client: Callable[[str], Any], environment: Environment) -> dict[Scope, 
         CloudFormation refuses the question.
     """
     found: dict[Scope, list[str]] = {}
-    with told("looking for what verifications left"):
+    with translate_aws_errors("looking for what verifications left"):
         pages = client("cloudformation").get_paginator("describe_stacks").paginate()
         for stack in (stack for page in pages for stack in page["Stacks"]):
             scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
@@ -100,7 +103,7 @@ def find(client: Callable[[str], Any], environment: Environment) -> dict[Scope, 
     return found
 
 
-def waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
+def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
     """Order stacks for their removal: each wave holds those whose values none of the rest imports.
 
     Parameters
@@ -139,7 +142,7 @@ def _imports(node: Any) -> Iterator[str]:
             yield from _imports(each)
 
 
-def remains(client: Callable[[str], Any], scope: Scope) -> list[str]:
+def leftovers(client: Callable[[str], Any], scope: Scope) -> list[str]:
     """List what is left of a verification: by tag whatever bears it, by name what may have lost it.
 
     Keys that wait for their deletion are none: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
@@ -155,7 +158,7 @@ def remains(client: Callable[[str], Any], scope: Scope) -> list[str]:
 
 def _by_tag(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
     filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
-    with told("asking what still bears the verification's tag"):
+    with translate_aws_errors("asking what still bears the verification's tag"):
         pages = client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=filters)
         for found in (each["ResourceARN"] for page in pages for each in page["ResourceTagMappingList"]):
             if ":cloudformation:" in found or (":kms:" in found and _is_going(client("kms"), found)):
@@ -168,7 +171,7 @@ def _is_going(kms: Any, key: str) -> bool:
 
 
 def _by_name(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
-    with told("asking what still has a name of the verification's"):
+    with translate_aws_errors("asking what still has a name of the verification's"):
         pages = client("cloudformation").get_paginator("describe_stacks").paginate()
         for stack in (stack for page in pages for stack in page["Stacks"]):
             if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:

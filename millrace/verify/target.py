@@ -12,10 +12,10 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.names import Names
 from millrace.lifecycle.kafka_access import Settings
-from millrace.lifecycle.problems import ThrottledError, told
+from millrace.lifecycle.problems import ThrottledError, translate_aws_errors
 from millrace.sandbox.process import StalledError, wait_until
 from millrace.verify.bill import Run
-from millrace.verify.environment import Copy
+from millrace.verify.environment import VerificationCopy
 
 
 class VerifyError(RuntimeError):
@@ -23,7 +23,7 @@ class VerifyError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Patience:
+class TimeLimits:
     """How long each part may take at most, in seconds; beyond it the verification ends as failed.
 
     Attributes
@@ -67,7 +67,7 @@ class Expected:
 class Place(Protocol):
     """A place where environments are deployed and their jobs run."""
 
-    patience: Patience
+    patience: TimeLimits
     paid: bool
     """Whether what runs there is billed."""
 
@@ -78,10 +78,10 @@ class Place(Protocol):
     def client(self, service: str) -> Any:
         """Make a boto3 client of a service."""
 
-    def check(self, copy: Copy, /) -> None:
+    def check(self, copy: VerificationCopy, /) -> None:
         """Look whether all can be made, before anything is."""
 
-    def deploy(self, copy: Copy, assembly: Path, /) -> None:
+    def deploy(self, copy: VerificationCopy, assembly: Path, /) -> None:
         """Deploy the stacks of an assembly."""
 
     def catalog(self, names: Names, /) -> Catalog:
@@ -96,7 +96,7 @@ class Place(Protocol):
     def kill(self, names: Names, job: str, /) -> None:
         """End a job's run at once, without grace, and return when it has ended."""
 
-    def revive(self, names: Names, job: str, /) -> None:
+    def restart_killed_job(self, names: Names, job: str, /) -> None:
         """Start a killed job again, where nothing else does."""
 
     def ended(self, names: Names, job: str, /) -> str | None:
@@ -145,7 +145,7 @@ def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_sec
         nonlocal last
         last = ""
         try:
-            with told(f"waiting for {what}"):
+            with translate_aws_errors(f"waiting for {what}"):
                 return reached()
         except ThrottledError as error:
             last = f" ({error})"
@@ -169,7 +169,7 @@ def aws_errors(what: str) -> Iterator[None]:
         A file cannot be read.
     """
     try:
-        with told(f"asking the catalog for {what}"):
+        with translate_aws_errors(f"asking the catalog for {what}"):
             yield
     except OSError as error:
         raise VerifyError(f"{what} cannot be read: {error}") from error

@@ -19,8 +19,8 @@ from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
 from millrace.advisor.findings.model import Advice
-from millrace.advisor.findings.view import LEAST, View
-from millrace.advisor.job_context import Subject
+from millrace.advisor.findings.view import LEAST, QueryView
+from millrace.advisor.job_context import AdvisedJob
 from millrace.sandbox import kafka
 from millrace.sandbox.toolchain import ROOT
 from tests.advisor.runs import RUNS, SPARKS, Run, folder, play
@@ -44,7 +44,7 @@ class Judged:
     @property
     def settled(self) -> int:
         """Batches that could be judged: on a busy machine a run has few."""
-        views = (View(self.advice.history, query, Subject()) for query in self.advice.history.queries)
+        views = (QueryView(self.advice.history, query, AdvisedJob()) for query in self.advice.history.queries)
         return sum(len(view.batches) for view in views)
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 import zstandard
 
-from millrace.advisor.event_logs import Lines, find
+from millrace.advisor.event_logs import LogLines, find
 
 KEPT = (
     *("spark.master", "spark.app.id", "spark.app.name", "spark.sql.shuffle.partitions"),
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--lines", type=int, default=None, help="so many lines, then the log is cut off")
     given = parser.parse_args(arguments)
-    lines = list(Lines(find(given.log)[0]))[: given.lines]
+    lines = list(LogLines(find(given.log)[0]))[: given.lines]
     text = b"".join(
         json.dumps(excerpt(json.loads(each)), separators=(",", ":")).encode() + b"\n" for each in lines
     )

@@ -24,7 +24,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
 from millrace.advisor.findings.model import Advice
-from millrace.advisor.job_context import ours
+from millrace.advisor.job_context import environment_job
 from millrace.config import load
 from millrace.sandbox import lake
 from millrace.sandbox.deployment import Sandbox, servers
@@ -156,7 +156,7 @@ class Loop:
     def judged(self) -> Advice:
         """What the advisor says of the last log, with the environment as it is."""
         environment = load(NAME, root=self.project)
-        return advise(read(find(str(self.logs[-1]))[0]), ours(environment, plan(environment), JOB))
+        return advise(read(find(str(self.logs[-1]))[0]), environment_job(environment, plan(environment), JOB))
 
 
 def _wait(job: Job, reached: Callable[[], bool]) -> None:

@@ -19,12 +19,12 @@ from millrace.advisor.findings.model import Kind
 from millrace.config.engines.versions import LINES
 from millrace.sandbox import jars, kafka
 from millrace.sandbox.process import RUN
-from millrace.sandbox.toolchain import ROOT, java_home, state
+from millrace.sandbox.toolchain import ROOT, java_home, state_folder
 
 JOB = ROOT / "tests" / "advisor" / "job.py"
 HOME = RUN / "advisor"
 SPARKS = {
-    name: Path(sys.executable) if line.default else state() / f"spark-{name}" / "bin" / "python"
+    name: Path(sys.executable) if line.default else state_folder() / f"spark-{name}" / "bin" / "python"
     for name, line in LINES.items()
 }
 """By Spark line, the interpreter that has it."""

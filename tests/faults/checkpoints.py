@@ -75,8 +75,8 @@ def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
     at = datetime.now(UTC)
     shop.orders.send(shop.choose, RECORDS)
     kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
-    with kept.held("reset"):
-        kept.put_aside(QUERY, start=beginning(at, OVERLAP), moment=at)
+    with kept.holding_lease("reset"):
+        kept.archive(QUERY, start=beginning(at, OVERLAP), moment=at)
     following = shop.start(JOB)
     shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
@@ -89,10 +89,10 @@ def carried(shop: Shop, run: Job) -> Job:
     run.process.stop(60)
     shop.orders.send(shop.choose, RECORDS)
     kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
-    with kept.held("move"):
+    with kept.holding_lease("move"):
         for source, target in ((QUERY, "elsewhere"), ("elsewhere", QUERY)):
             kept.copy(source, kept, target, same_sink=True)
-            kept.put_aside(source, start=None, moment=datetime.now(UTC))
+            kept.archive(source, start=None, moment=datetime.now(UTC))
     following = shop.start(JOB)
     shop.until_taxed(following)
     # A table shows a batch before its line is printed.

@@ -15,7 +15,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delta import DeltaSink, DeltaSinkSettings
 from millrace.sandbox import jars, session
 from millrace.sandbox.process import RUN
@@ -72,18 +72,20 @@ def met(spark: SparkSession) -> list[bool]:
     except (CapturedException, Py4JJavaError) as error:
         broke = "the executor was lost" in str(error)
     held = [check("a batch that breaks", (broke, flights()), (True, []))]
-    held.append(check("comes again", one.write(batch, place(0), none_refused), Written(20, 20)))
-    held.append(check("though it was written", one.write(batch, place(0), none_refused), Written(20, 0)))
+    held.append(check("comes again", one.write(batch, place(0), none_refused), WriteCounts(20, 20)))
+    held.append(check("though it was written", one.write(batch, place(0), none_refused), WriteCounts(20, 0)))
     following = rows(spark, [row(20)])
-    held.append(check("the next one", one.write(following, place(1), none_refused), Written(1, 1)))
-    held.append(check("comes again, too", one.write(following, place(1), none_refused), Written(1, 0)))
+    held.append(check("the next one", one.write(following, place(1), none_refused), WriteCounts(1, 1)))
+    held.append(check("comes again, too", one.write(following, place(1), none_refused), WriteCounts(1, 0)))
     two = sink()
     two.prepare(spark, batch.schema)
     held.append(
-        check("a reset checkpoint", two.write(batch, place(0, "run-2"), none_refused), Written(20, 0))
+        check("a reset checkpoint", two.write(batch, place(0, "run-2"), none_refused), WriteCounts(20, 0))
     )
     late = rows(spark, [row(20), row(21), row(30, _arrived_at=NOON)])
-    held.append(check("new and late ones", two.write(late, place(1, "run-2"), none_refused), Written(3, 2)))
+    held.append(
+        check("new and late ones", two.write(late, place(1, "run-2"), none_refused), WriteCounts(3, 2))
+    )
     held.append(check("in the table", flights(), [*range(22), 30]))
     return [*held, *every_time_is_held(spark)]
 
@@ -96,7 +98,9 @@ def every_time_is_held(spark: SparkSession) -> list[bool]:
         batch, sink = odd(spark, days, column), DeltaSink(DeltaSinkSettings("delta", f"{HOME}-{column}", 1))
         shutil.rmtree(f"{HOME}-{column}", ignore_errors=True)
         sink.prepare(spark, batch.schema)
-        held.append(check(f"{column} of any year", sink.write(batch, place(0), none_refused), Written(9, 9)))
+        held.append(
+            check(f"{column} of any year", sink.write(batch, place(0), none_refused), WriteCounts(9, 9))
+        )
         found = spark.read.format("delta").load(f"{HOME}-{column}")
         told = dict(map(tuple, found.selectExpr("flight", f"string(date({column}))").collect()))
         held.append(check("as it is", told, days))

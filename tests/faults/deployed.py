@@ -135,7 +135,7 @@ class Shop:
 
     def audited(self, job: str, query: str, left_out: int = 0) -> Difference:
         """Let ``millrace audit`` compare source and tables; ``left_out`` records are known to be in no table."""
-        place = kept.place_in(self.sandbox.spark, self.sandbox.environment)
+        place = kept.sandbox_place(self.sandbox.spark, self.sandbox.environment)
         stack = self.sandbox.stack.client
         place = replace(place, client=lambda s: self.kinesis.client() if s == "kinesis" else stack(s))
         now = datetime.now(UTC)

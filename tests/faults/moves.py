@@ -32,7 +32,7 @@ from millrace.lifecycle.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.state_machine import Aws, Verb, execute
 from millrace.lifecycle.upgrade import UpgradeError, current
-from millrace.sandbox.kept import keep
+from millrace.sandbox.kept import save_endpoints
 from millrace.sandbox.process import SandboxError
 from tests.faults.project import ENVIRONMENT, millrace, synthesise
 from tests.faults.upgrade import HOME, JOB, Scene, compared, opened, under_load
@@ -112,7 +112,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
         synthesise(scene.project, assembly)
         scene.cdk_deploy(assembly, places[job].names.stack(f"job-{job}"))
     scene.engines.glue_document = lambda _: current(places["on-glue"], "on-glue").document_url
-    keep(scene.shop.sandbox)
+    save_endpoints(scene.shop.sandbox)
     ran(places, here, "start", scene)
     for number in range(1, times + 1):
         scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")

@@ -22,10 +22,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import begin_with_everything
+from millrace.etl.checkpoints.initial_snapshot import start_with_all_files
 from millrace.etl.job.maintenance_schedule import Maintenance
 from millrace.etl.maintenance import table_services
-from millrace.etl.maintenance.table_services import Compaction, Expiry, Orphans
+from millrace.etl.maintenance.table_services import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
 from millrace.sandbox import jars, session
@@ -84,10 +84,10 @@ def chores(spark: SparkSession, pipe: Pipeline, events: Events) -> Maintenance:
         (
             Compaction(pipe.landing, size, events.reporter, again),
             Expiry(pipe.landing, KEEP, (str(pipe.checkpoint),), events.reporter, again),
-            Orphans(pipe.landing, timedelta(hours=25), events.reporter, again),
+            OrphanFileRemoval(pipe.landing, timedelta(hours=25), events.reporter, again),
             Compaction(pipe.sink, size, events.reporter, again),
             Expiry(pipe.sink, KEEP, (), events.reporter, again),
-            Orphans(pipe.sink, timedelta(hours=25), events.reporter, again),
+            OrphanFileRemoval(pipe.sink, timedelta(hours=25), events.reporter, again),
         ),
         events.reporter,
         first=timedelta(0),
@@ -127,7 +127,7 @@ def kept_up(spark: SparkSession, minutes: float) -> int:
     """Land, keep up and read for a while, and compare."""
     pipe = Pipeline(spark, lambda name: Table("lake", "tests", name), HOME / "reader")
     events = Events()
-    begin_with_everything(
+    start_with_all_files(
         spark, derive.read(spark, pipe.landing), Checkpoint(str(pipe.checkpoint)), "derive-flights"
     )
     writer, housekeeping = Writer(pipe), chores(spark, pipe, events)

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from millrace.cli.app import app
 from millrace.lifecycle.audit import HOUR, Audit, hours_of
-from millrace.lifecycle.audit_direct import OFFSETS, QUERY, Kept, Sunk, claims
+from millrace.lifecycle.audit_direct import OFFSETS, QUERY, RecordTable, SinkRecords, claimed_ranges
 from millrace.lifecycle.audit_job import audit
 from millrace.lifecycle.audit_kafka import Topic, compare
 from millrace.lifecycle.audit_table import Landed
@@ -41,7 +41,7 @@ ROWS = pa.schema(
     [("flights", "land-flights", "offsets"), ("departures", "land-departures", "records")],
 )
 def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, method):
-    place = kept.place_in(sandbox.spark, sandbox.environment)
+    place = kept.sandbox_place(sandbox.spark, sandbox.environment)
     end = datetime.now(UTC)
     # The events' own times are those of the flights, in 2013; when they came is another matter.
     (found,) = audit(place, job, query, end - 2 * HOUR, end)
@@ -52,7 +52,7 @@ def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, metho
 
 
 def test_the_command_says_so_and_ends_well(sandbox, outcomes):
-    kept.keep(sandbox)
+    kept.save_endpoints(sandbox)
     try:
         ended = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2", "--json"])
         told = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2"])
@@ -196,7 +196,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
     letters.append(direct_rows([6, 21]))
     now = datetime.now(UTC)
     topic = Topic(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
-    kept = Kept(Landed(letters, DIRECT), Sunk(sink, DIRECT), hours_of(now - HOUR, now)[0])
+    kept = RecordTable(Landed(letters, DIRECT), SinkRecords(sink, DIRECT), hours_of(now - HOUR, now)[0])
 
     def told(held):
         hours, holes = compare(
@@ -207,7 +207,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
 
     # Without a transform each record has a row; with one, those that a commit holds may be left out.
     assert told(None) == ([("3", "5", "lost"), ("20", "20", "lost")], 4, 0)
-    claimed = claims(sink, "tax", {"0": (DIRECT, 0)}, earliest=True)
+    claimed = claimed_ranges(sink, "tax", {"0": (DIRECT, 0)}, earliest=True)
     assert told(claimed) == ([("20", "20", "lost")], 1, 3)
     for table in tables:
         catalog.drop_table(table.name())

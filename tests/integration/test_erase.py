@@ -16,9 +16,9 @@ from millrace.sandbox import kept
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_tail_number_is_erased_beside_the_running_jobs(sandbox, outcomes, monkeypatch):
-    place = kept.place_in(sandbox.spark, sandbox.environment)
-    monkeypatch.setattr(kept, "place", lambda _: place)
-    monkeypatch.setattr(kept, "kept_spark", lambda _: sandbox.spark)
+    place = kept.sandbox_place(sandbox.spark, sandbox.environment)
+    monkeypatch.setattr(kept, "running_place", lambda _: place)
+    monkeypatch.setattr(kept, "running_spark", lambda _: sandbox.spark)
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     flights = outcomes["flights"]
 

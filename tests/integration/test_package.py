@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox.toolchain import ROOT, node_bin, state
+from millrace.sandbox.toolchain import ROOT, node_bin, state_folder
 
 MOST_BYTES = 300_000_000
 """Of the base installation, without what Python compiles."""
@@ -68,7 +68,7 @@ class Installed:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    uv = state() / "uv" / "bin" / "uv"
+    uv = state_folder() / "uv" / "bin" / "uv"
     done = run(
         [
             *(uv, "build", "--quiet", "--wheel", "--out-dir", folder),
@@ -84,7 +84,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def install(wheel: Path, extra: str, *others: str) -> Installed:
     """Install the wheel in the lock's versions into an environment of its own."""
-    home, uv = wheel.parent / (extra or "base"), state() / "uv" / "bin" / "uv"
+    home, uv = wheel.parent / (extra or "base"), state_folder() / "uv" / "bin" / "uv"
     locked = re.findall(r"^([\w.-]+==\S+)", (ROOT / "requirements.txt").read_text(), re.M)
     constraints = wheel.parent / "constraints.txt"
     constraints.write_text("\n".join(locked))

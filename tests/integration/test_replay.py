@@ -63,7 +63,7 @@ def test_an_unknown_letter_is_named(sandbox, outcomes):
 
 def test_an_environment_that_is_not_kept_is_told(sandbox):
     with pytest.raises(SandboxError, match="is not running in the sandbox"):
-        kept.kept_spark(sandbox.environment)
+        kept.running_spark(sandbox.environment)
 
 
 @pytest.mark.slow

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from millrace.sandbox.toolchain import ROOT, ToolchainError, node_bin, npm, program_environment, state
+from millrace.sandbox.toolchain import ROOT, ToolchainError, node_bin, npm, program_environment, state_folder
 
-FOLDER = state() / "browser"
+FOLDER = state_folder() / "browser"
 AXE = FOLDER / "node_modules" / "axe-core" / "axe.min.js"
 
 _PACKED = FOLDER / "node_modules" / "@sparticuz" / "chromium" / "bin"

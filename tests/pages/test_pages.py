@@ -16,7 +16,7 @@ from millrace.advisor.forecast import forecast
 from millrace.advisor.what_if import parse, twin_of_application
 from millrace.benchmark.result import outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
-from millrace.cli.plan.plan import doubt
+from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_page import simulation_page
@@ -74,7 +74,7 @@ def simulated(file: Path) -> None:
 
 def planned(file: Path) -> None:
     environment = load("prod", ROOT)
-    found = doubt(environment, plan(environment))
+    found = check_plan(environment, plan(environment))
     write_page(file, plan_page(found, plan_verdict(found, "prod")))
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import Lines, find
+from millrace.advisor.event_logs import LogLines, find
 
 _NUMBERS = re.compile(
     rb'("(?:Stage ID|Job ID|batchId)":|"(?:streaming\.sql\.batchId|spark\.sql\.execution\.id)":"|\\nbatch = )(\d+)'
@@ -31,7 +31,7 @@ _STEP = 1_000_000
 
 def lengthen(log: str, target: Path, megabytes: float) -> None:
     """Write a log again and again, each time as later jobs, stages and batches of the same application."""
-    lines = list(Lines(find(log)[0]))
+    lines = list(LogLines(find(log)[0]))
     text = b"\n".join(line for line in lines if b'"SparkListenerApplicationEnd"' not in line) + b"\n"
     shift = 0
     with target.open("wb") as out:

@@ -82,7 +82,9 @@ def steps(spark: SparkSession) -> Mapping[str, Step]:
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:
-        return envelope.stamped(envelope.from_kafka(spark.read.parquet(str(HOME)), "flights"))
+        return envelope.with_hash_and_landing_time(
+            envelope.from_kafka(spark.read.parquet(str(HOME)), "flights")
+        )
 
     kept = tuple(name for name in records().columns if name != "payload")
     texts, judging, _ = decoder._project(kept)

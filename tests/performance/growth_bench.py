@@ -14,14 +14,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job import run
-from millrace.etl.job.checkpoint_check import AroundFirst
+from millrace.etl.job.checkpoint_check import FirstBatchHandler
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import JobSettings
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kafka.record_times import Timed
+from millrace.etl.sources.kafka.record_times import BoundedTimesHandler
 from tests.performance.growth_tables import borrowed, opaque, write
 
 DDL = "n BIGINT"
@@ -108,9 +108,9 @@ class Bench:
         query = run.build(self.spark, job, {}, Reporter("growth", io.StringIO()))[-1]
         # Before its first batch a query compares its topics with the brokers', of which there are none here, and asks
         # which times they take.
-        while isinstance(query.handle, AroundFirst):
+        while isinstance(query.handle, FirstBatchHandler):
             query = replace(query, handle=query.handle.handle)
-        if isinstance(query.handle, Timed):
+        if isinstance(query.handle, BoundedTimesHandler):
             query.handle._asked = True
         return Built(query, job)
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding import routes as route
-from millrace.etl.queries.components import composition
+from millrace.etl.queries.components import enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.commits import ALONE, BATCH, RUN
@@ -123,12 +123,12 @@ class Numbering(Case):
 
     def decoded(self, rows: DataFrame) -> DataFrame:
         decoder = route.decoder(self.bench.spark, self.query.settings.routes)
-        return decoder.decode(envelope.stamped(rows))
+        return decoder.decode(envelope.with_hash_and_landing_time(rows))
 
     def composed(self, rows: DataFrame) -> DataFrame:
         report = Reporter("growth", mock.MagicMock())
         job, name = self.query.job, self.query.settings.name
-        return composition(self.bench.spark, job, name, self.query.end, report)(rows)
+        return enrich_then_transform(self.bench.spark, job, name, self.query.end, report)(rows)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from statistics import median
 
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.forecast import FIGURES, for_the_next, forecast, observed_figures
-from millrace.advisor.what_if import Twin, parse, twin_of_application
+from millrace.advisor.forecast import FIGURES, forecast, next_interval, observed_figures
+from millrace.advisor.what_if import ApplicationTwin, parse, twin_of_application
 from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import java_home
 from tests.unit.advisor.runs import Truth, history
@@ -100,7 +100,7 @@ def job(text: str, seconds: int) -> None:
     session.stop()
 
 
-def played(conditions: Conditions, seconds: int) -> Twin:
+def played(conditions: Conditions, seconds: int) -> ApplicationTwin:
     """Make one run and return what its log shows."""
     text = f"{conditions.cores},{conditions.partitions},{conditions.trigger},{conditions.rate}"
     logs = HOME / text.replace(",", "-")
@@ -142,7 +142,7 @@ def covered(number: int) -> None:
             )
             for key in FIGURES:
                 missed[key].append(abs(told[key].value - real[key]) / real[key])
-                wide = for_the_next(told[key])
+                wide = next_interval(told[key])
                 inside[key].append(wide.low <= real[key] <= wide.high)
         for key, words in FIGURES.items():
             sys.stdout.write(
@@ -161,8 +161,10 @@ def main() -> int:
         covered(asked.made)
         return 0
     twin = played(TRAINING, asked.seconds)
-    before = twin.as_it_ran()
-    sys.stdout.write(f"the twin's replay misses the median duration by {twin.missed(before)[QUERY]:.1%}\n")
+    before = twin.replay()
+    sys.stdout.write(
+        f"the twin's replay misses the median duration by {twin.relative_errors(before)[QUERY]:.1%}\n"
+    )
     sys.stdout.write(
         "| what if | of | foretold, s | happened, s | missed by | inside |\n|---|---|---|---|---|---|\n"
     )
@@ -171,7 +173,7 @@ def main() -> int:
         foretold = forecast(twin, before if text == "as it ran" else twin.what_if(parse(text, [QUERY])))
         happened = observed_figures(played(conditions, asked.seconds).queries[QUERY])
         for key, words in FIGURES.items():
-            told, then = for_the_next(foretold.queries[QUERY].figures[key]), happened[key]
+            told, then = next_interval(foretold.queries[QUERY].figures[key]), happened[key]
             inside = "yes" if told.low <= then <= told.high else "no"
             sys.stdout.write(
                 f"| {text} | {words} | {told.value:.2f} [{told.low:.2f}, {told.high:.2f}] | {then:.2f} | "

@@ -13,7 +13,7 @@ from millrace.etl.metrics import ages, cloudwatch
 from millrace.etl.metrics.jsonlines import JsonLines
 from millrace.etl.metrics.monitor import Monitor, SparkFeed
 from millrace.etl.metrics.pipe import Pipe
-from millrace.etl.metrics.progress import Origin, Sample
+from millrace.etl.metrics.progress import BacklogSource, MetricSample
 from millrace.etl.record.batch_accounts import Reporter
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def watched(bench: Bench, name: str) -> Watched:
     report = Reporter("flights", bench.log)
     query = bench.land_query(name, report)
-    outputs: list[Pipe[Sample]] = [
+    outputs: list[Pipe[MetricSample]] = [
         # All but the call itself, which waits for the network.
         Pipe(
             "cloudwatch",
@@ -32,10 +32,10 @@ def watched(bench: Bench, name: str) -> Watched:
         ),
         Pipe("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
     ]
-    monitor = Monitor(outputs, origins={name: Origin(counted=True)})
-    report.listen(monitor.hear)
+    monitor = Monitor(outputs, origins={name: BacklogSource(counted=True)})
+    report.listen(monitor.on_event)
     started = (
-        ages.observed(query.rows)
+        ages.observe_arrivals(query.rows)
         .writeStream.foreachBatch(query.handle)
         .option("checkpointLocation", query.checkpoint)
         .start()

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.formats.decoding.data_rules import ruled
+from millrace.etl.formats.decoding.data_rules import with_rules
 from millrace.etl.formats.json import JsonDecoder, JsonFormat
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
@@ -124,7 +124,7 @@ def lander(
         else SourceUnion((ReplayedLeg((source,), log),), ())
     )
     sink = sink or IcebergSink(table)
-    decoder = ruled(spark, JsonDecoder(schema), rules)
+    decoder = with_rules(spark, JsonDecoder(schema), rules)
     return land.Lander(settings, decoder, sink, log, events.reporter, guard)
 
 

@@ -69,7 +69,7 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
                 patch.setenv(name, "test")
             patch.setenv("PYTHONPATH", str(KINESIS_READER), prepend=os.pathsep)
             running = ending.enter_context(session.opened(brought, settings, warehouse=warehouse))
-        yield jvm_name_cache.keep(running)
+        yield jvm_name_cache.cache_jvm_names(running)
 
 
 @pytest.fixture(scope="session")

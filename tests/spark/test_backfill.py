@@ -18,7 +18,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.backfill_derived import STEP, Backfiller
 from millrace.etl.sinks.iceberg import IcebergSink
-from millrace.etl.sources.base import steps
+from millrace.etl.sources.base import backfill_steps
 from tests.spark.batches import EPOCH, Events, frame, good, kafka_rows
 from tests.spark.test_derive import Pipeline
 
@@ -117,7 +117,9 @@ def test_an_hour_in_which_nothing_landed_is_left_as_it_is(pipe: Pipeline) -> Non
 
 def test_steps_make_up_the_range() -> None:
     since = datetime(2026, 11, 21, 8, 40, tzinfo=UTC)
-    found = list(steps(BackfillRequest("q", since, since + timedelta(hours=2, minutes=30)), STEP, whole=True))
+    found = list(
+        backfill_steps(BackfillRequest("q", since, since + timedelta(hours=2, minutes=30)), STEP, whole=True)
+    )
     assert [(a.hour, a.minute, b.hour, b.minute) for a, b in found] == [
         (8, 40, 9, 0),
         (9, 0, 10, 0),

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import Reading, kept_whole, streamed
+from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams, with_whole_first_snapshot
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.maintenance import table_services
 from millrace.etl.queries import derive
@@ -165,7 +165,7 @@ def test_two_readings_of_one_table_are_two_sources(spark: SparkSession, table: N
     expire(spark, pipe)
     one, other = (derive.read(spark, pipe.landing) for _ in range(2))
     both = one.join(other.select("_id"), "_id")
-    assert streamed(both) == (Reading(str(pipe.landing), 0), Reading(str(pipe.landing), 1))
+    assert table_streams(both) == (TableStream(str(pipe.landing), 0), TableStream(str(pipe.landing), 1))
     assert begin(pipe, both) == (str(pipe.landing),) * 2
     land(pipe, 2, 1)
     assert read(pipe, rows=both) == (list(range(6)), 1)
@@ -186,7 +186,7 @@ def test_one_reading_that_is_used_twice_is_one_source(
     if expired:
         expire(spark, pipe)
     rows = twice(derive.read(spark, pipe.landing))
-    assert streamed(rows) == (Reading(str(pipe.landing), 0),) * 2
+    assert table_streams(rows) == (TableStream(str(pipe.landing), 0),) * 2
     assert begin(pipe, rows) == ((str(pipe.landing),) if expired else ())
     land(pipe, 2, 1)
     assert read(pipe, rows=rows) == (list(range(6)), int(expired))
@@ -208,7 +208,7 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
         raise RuntimeError("not now")
 
     rows = derive.read(spark, pipe.landing)
-    query = kept_whole(
+    query = with_whole_first_snapshot(
         Query("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0), Checkpoint(str(pipe.checkpoint))
     )
     assert Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.0)).run([query]) == 1

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.base import Decoder, Judging, decode_observed
+from millrace.etl.formats.base import Decoder, PrecheckingDecoder, decode_observed
 from millrace.etl.formats.csv import CsvDecoder, CsvFormat
-from millrace.etl.formats.decoding.redact import Redacting
+from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.record.batch_accounts import Observed, count
+from millrace.etl.record.batch_accounts import ObservedFigures, row_count
 from tests.spark.test_decode import BAD, DDL, GOOD
 
 PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), GOOD + b',"delay":1}']
@@ -26,9 +26,9 @@ def decoders(spark: SparkSession) -> dict[str, Decoder]:
     csv = CsvDecoder(flat, CsvFormat("csv", ",", '"', ""))
     return {
         "json": json,
-        "json, redacted": Redacting(json, ("carrier",)),
+        "json, redacted": RedactingDecoder(json, ("carrier",)),
         "csv": csv,
-        "csv, redacted": Redacting(csv, ("carrier",), readable=False),
+        "csv, redacted": RedactingDecoder(csv, ("carrier",), readable=False),
     }
 
 
@@ -37,11 +37,11 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
     decoder = decoders(spark)[name]
     numbered = [(n, None if p is None else bytearray(p)) for n, p in enumerate(PAYLOADS)]
     rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
-    seen = Observed(count("read"))
+    seen = ObservedFigures(row_count("read"))
 
     def observe(passing: DataFrame, error: str) -> DataFrame:
         bad = f"collect_list(CASE WHEN {error} IS NOT NULL THEN n END)"
-        return seen.on(passing, F.expr(f"array_join(sort_array({bad}), ' ') AS bad"))
+        return seen.observe(passing, F.expr(f"array_join(sort_array({bad}), ' ') AS bad"))
 
     plain = decoder.decode(rows)
     observed = decode_observed(decoder, rows, observe)
@@ -65,11 +65,13 @@ def parsing(rows: DataFrame) -> list[str]:
 
 def test_good_ones_alone_are_parsed_in_one_step(spark: SparkSession) -> None:
     decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-    assert isinstance(decoder, Judging)
+    assert isinstance(decoder, PrecheckingDecoder)
     # Not out of a list, whose rows Spark computes on while it plans.
     rows = spark.range(9).selectExpr("id AS n", "CAST(concat('{\"flight\":', id, '}') AS BINARY) AS payload")
     good = "_error IS NULL"
-    observed = decode_observed(decoder, rows, lambda passing, _: Observed(count("read")).on(passing))
+    observed = decode_observed(
+        decoder, rows, lambda passing, _: ObservedFigures(row_count("read")).observe(passing)
+    )
     assert len(parsing(observed.where(good))) == 1
     # What a filter costs that nothing keeps above the parse: Spark asks it first, and parses for it.
     assert len(parsing(decoder.decode(rows).where(good))) == 2

@@ -8,8 +8,8 @@ import zlib
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.formats.decoding.decompress import STAGE, Opening, opener
-from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.decompress import STAGE, DecompressingDecoder, decompress_function
+from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 
@@ -30,7 +30,7 @@ PAYLOADS: dict[bytes | None, str | None] = {
 
 @pytest.mark.parametrize("arrow", [True, False])
 def test_content_is_decoded_and_a_dead_letter_keeps_what_came(spark: SparkSession, arrow: bool) -> None:
-    decoder = Opening(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), 1_000_000, arrow)
+    decoder = DecompressingDecoder(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), 1_000_000, arrow)
     numbered = [(i, None if p is None else bytearray(p)) for i, p in enumerate(PAYLOADS)]
     found = decoder.decode(spark.createDataFrame(numbered, "n INT, payload BINARY"))
     assert found.columns == ["n", "carrier", "flight", "_bytes", "_stage", "_error"]
@@ -49,16 +49,18 @@ def test_content_is_decoded_and_a_dead_letter_keeps_what_came(spark: SparkSessio
 def test_what_goes_back_in_several_parts_stays_with_its_record(spark: SparkSession) -> None:
     rows = [(n, bytearray(gzip.compress(str(n).encode() * 100) if n % 3 else b"text")) for n in range(60)]
     frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, 1), "n INT, payload BINARY")
-    opened = frame.select("n", opener(1000, arrow=True, most=500)("payload").alias("opened")).collect()
+    opened = frame.select(
+        "n", decompress_function(1000, arrow=True, most=500)("payload").alias("opened")
+    ).collect()
     want = {n: str(n).encode() * 100 if n % 3 else b"text" for n in range(60)}
     assert {row["n"]: bytes(row["opened"]["content"]) for row in opened} == want
 
 
 def test_nothing_of_a_compressed_dead_letter_shows_where_fields_are_redacted(spark: SparkSession) -> None:
-    opening = Opening(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), 1_000_000)
+    opening = DecompressingDecoder(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), 1_000_000)
     rows = spark.createDataFrame(
         [(bytearray(gzip.compress(b'{"carrier":1,"flight":"x"}')),)], "payload BINARY"
     )
-    [row] = Redacting(opening, ("carrier",)).decode(rows).collect()
+    [row] = RedactingDecoder(opening, ("carrier",)).decode(rows).collect()
     assert row["_bytes"] is None
     assert row["_error"].endswith(WITHHELD)

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats import avro, protobuf
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
-from millrace.etl.formats.decoding.decompress import Opening
-from millrace.etl.formats.decoding.redact import Redacting
+from millrace.etl.formats.decoding.decompress import DecompressingDecoder
+from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.decoding.tombstones import STAGE, Deleting
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
@@ -31,8 +31,8 @@ FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
 }
 AROUND: dict[str, Callable[[Decoder, str], Decoder]] = {
     "alone": lambda decoder, _: Deleting(decoder),
-    "opened": lambda decoder, _: Deleting(Opening(decoder, 1000)),
-    "redacted": lambda decoder, field: Redacting(Deleting(decoder), (field,), readable=False),
+    "opened": lambda decoder, _: Deleting(DecompressingDecoder(decoder, 1000)),
+    "redacted": lambda decoder, field: RedactingDecoder(Deleting(decoder), (field,), readable=False),
 }
 
 

@@ -21,7 +21,7 @@ from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings, EnrichmentSettings
 from millrace.etl.queries import derive
-from millrace.etl.queries.derive import Deriver, EnrichThenTransform, load_transform, snapshot_bound
+from millrace.etl.queries.derive import Deriver, EnrichThenTransform, earliest_landing_time, load_transform
 from millrace.etl.queries.enrich import ReferenceTable
 from millrace.etl.record import tables
 from millrace.etl.record.commits import BatchId, Commits
@@ -139,7 +139,7 @@ def test_killed_after_the_commit_the_batch_comes_again(
     committed = [
         r["committed_at"] for r in spark.table(f"{pipe.landing}.snapshots").orderBy("committed_at").collect()
     ]
-    history = Commits(pipe.sink).look(spark, BatchId("another", 0))
+    history = Commits(pipe.sink).read_history(spark, BatchId("another", 0))
     look, *_ = pipe.deriver_of()._looks(1, spark, pipe.sink, history)
     first = look.bound.minimum if look.bound else None
     assert first is not None
@@ -194,7 +194,7 @@ def test_records_landed_before_the_bound_are_looked_up_wider(
     pipe = Pipeline(spark, table, tmp_path)
     pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(6)])), 0)
     pipe.derive()
-    future = snapshot_bound.__module__ + ".snapshot_bound"
+    future = earliest_landing_time.__module__ + ".snapshot_bound"
     monkeypatch.setattr(future, lambda *_: datetime.now(UTC) + timedelta(days=1))
     pipe.land(frame(spark, kafka_rows(0, 6, [good(n) for n in range(6, 12)])), 0)
     pipe.derive()

@@ -17,7 +17,7 @@ from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.maintenance.table_services import call
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
-from millrace.etl.queries.direct import Director, Lane, Onward
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
 from millrace.etl.record import commits, tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.lookup_bounds import Bound
@@ -48,12 +48,12 @@ class Pipeline:
         tables.ensure(spark, self.sink, self.compose.schema(spark, self.letters))
         self.director = self.restarted()
 
-    def restarted(self, **parts: Any) -> Director:
+    def restarted(self, **parts: Any) -> DirectBatchWriter:
         checkpoint = Checkpoint(str(self.checkpoint))
-        return Director(
+        return DirectBatchWriter(
             "direct-flights",
             self.decoder,
-            (Lane(None, "flights", self.compose, parts.get("sink", IcebergSink(self.sink))),),
+            (DirectRoute(None, "flights", self.compose, parts.get("sink", IcebergSink(self.sink))),),
             parts.get("letters", IcebergSink(self.letters)),
             (ReplayedLeg((KAFKA,), checkpoint),),
             checkpoint,
@@ -61,7 +61,7 @@ class Pipeline:
         )
 
     def batch(
-        self, number: int, first: int, payloads: list[bytes | None], director: Director | None = None
+        self, number: int, first: int, payloads: list[bytes | None], director: DirectBatchWriter | None = None
     ) -> None:
         """Run a batch of offsets from ``first`` on, as Spark's log then has them."""
         log_offsets(self.checkpoint, number, {KAFKA.topic: {"0": first + len(payloads)}})
@@ -239,7 +239,7 @@ def test_a_corrected_letter_goes_on_to_the_sink_once(pipe: Pipeline, tmp_path: P
     pipe.batch(0, 0, [good(1), BAD])
     corrected = tmp_path / "corrected.jsonl"
     corrected.write_text('{"id":"flights-topic/0/1","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":2}"}\n')
-    onward = Onward(pipe.director.lanes)
+    onward = ReplayToSinks(pipe.director.lanes)
     replayer = Replayer("direct-flights", "flights", pipe.letters, pipe.decoder, pipe.events.reporter, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("direct-flights", (), str(corrected))) == 0

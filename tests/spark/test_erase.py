@@ -16,11 +16,11 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
 from millrace.etl.launch.document import ReplayRequest
-from millrace.etl.maintenance.table_services import Retention, call, moment
+from millrace.etl.maintenance.table_services import Retention, call, sql_timestamp
 from millrace.etl.record import tables
 from millrace.etl.repair import erase
 from millrace.etl.repair.erase_condition import Condition, ConditionError
-from millrace.etl.repair.erase_history import forget, mark, marked
+from millrace.etl.repair.erase_history import expire_before_mark, mark_erasure, newest_mark
 from millrace.etl.repair.erase_targets import Target
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import LETTER
@@ -84,7 +84,7 @@ def test_a_reader_that_is_behind_a_kill_and_a_batch_that_comes_again(
     def killed(*_: Any) -> int:
         raise OSError("killed")
 
-    monkeypatch.setattr(erase, "forget", killed)
+    monkeypatch.setattr(erase, "expire_before_mark", killed)
     with pytest.raises(OSError, match="killed"):
         shop.step()
     monkeypatch.undo()
@@ -187,8 +187,10 @@ def test_a_mark_that_was_forgotten_is_waited_for_no_more(
     assert [f"{shop.sink}: " in each for each in waiting] == [False, True]
     shop.land([order(n, "amy@example.org") for n in range(11, 12)])
     shop.derive()
-    call(spark, shop.landing, "expire_snapshots", older_than=moment(datetime.now(UTC)), retain_last="1")
-    assert marked(spark, shop.landing, "e1") is None
+    call(
+        spark, shop.landing, "expire_snapshots", older_than=sql_timestamp(datetime.now(UTC)), retain_last="1"
+    )
+    assert newest_mark(spark, shop.landing, "e1") is None
     assert shop.step()["state"] == "done"
     assert of_zoe(warehouse / "tests" / shop.sink.name) == []
 
@@ -222,7 +224,7 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
         target.erase(spark, condition, "e1")
         assert target.matches(spark, condition).matching == 0
         assert of_zoe(warehouse / "tests" / target.table.name)
-        assert forget(spark, target.table, mark(spark, target.table, "e1")) > 0
+        assert expire_before_mark(spark, target.table, mark_erasure(spark, target.table, "e1")) > 0
         assert of_zoe(warehouse / "tests" / target.table.name) == []
     assert [r["total"] for r in spark.table(str(results)).collect()] == [2]
     assert spark.table(str(refused)).count() == 4

@@ -21,7 +21,7 @@ from millrace.etl.record.errors import LossError
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
-from millrace.etl.sinks.base import LETTER, Place
+from millrace.etl.sinks.base import LETTER, BatchPlace
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.offsets import MOST_CONDITIONS, offset_bound
 from tests.spark import test_derive, test_direct
@@ -254,18 +254,18 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
 
     keep = process()
     for number in (0, 1, 1):
-        keep.of(Place("run", number))(refused(number))
+        keep.of(BatchPlace("run", number))(refused(number))
     assert looked == [(False, 0), (False, 0), (False, 1)]
     looked.clear()
     # Another process of the same run, then a run after a reset: of what was landed since nothing is there.
-    process().of(Place("run", 2))(refused(2))
+    process().of(BatchPlace("run", 2))(refused(2))
     keep = process()
-    keep.of(Place("reset", 0))(refused(3))
+    keep.of(BatchPlace("reset", 0))(refused(3))
     assert looked == [(False, 0), (False, 0)]
     looked.clear()
     # A result does not say when it landed.
     keep = process()
     for run in ("again", "again"):
-        keep.of(Place(run, 0))(refused(-4))
+        keep.of(BatchPlace(run, 0))(refused(-4))
     assert looked[:2] == [(False, 0), (True, 0)]
     assert spark.table(str(kept)).count() == 5

@@ -17,8 +17,8 @@ from millrace.etl.formats import avro
 from millrace.etl.formats.avro import AvroFormat
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder, CsvFormat
-from millrace.etl.formats.decoding.decompress import Opening
-from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.decompress import DecompressingDecoder
+from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonFormat
 from millrace.etl.formats.protobuf import ProtobufFormat
 from millrace.etl.formats.schemas import parse_schema
@@ -54,7 +54,9 @@ def decoders(spark: SparkSession) -> dict[str, tuple[Decoder, bytes, bytes]]:
 def test_compressed_ones_are_opened_and_fields_redacted(spark: SparkSession) -> None:
     for name, (inner, good, bad) in decoders(spark).items():
         field = inner.schema.fieldNames()[0]
-        decoder = Redacting(Opening(inner, 1 << 20, arrow=False), (field,), readable=False)
+        decoder = RedactingDecoder(
+            DecompressingDecoder(inner, 1 << 20, arrow=False), (field,), readable=False
+        )
         rows = decode(spark, decoder, [good, gzip.compress(good), bad, gzip.compress(good)[:-3], None])
         assert [r["_stage"] for r in rows] == [None, None, "decode", "decompress", "decode"], name
         # Nothing says where in such bytes the field would be.

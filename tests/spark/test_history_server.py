@@ -15,7 +15,7 @@ import pytest
 from millrace.infra.stacks.history import S3_JARS, START
 from millrace.sandbox import jars
 from millrace.sandbox.process import free_port
-from millrace.sandbox.toolchain import java_home, past_proxies, program_environment, spark_home, spark_line
+from millrace.sandbox.toolchain import bypass_proxies, java_home, program_environment, spark_home, spark_line
 from tests.faults.services import moto
 
 pytestmark = pytest.mark.skipif(
@@ -114,7 +114,7 @@ def served(s3: str, tmp_path: Path) -> Iterator[Callable[..., str]]:
 
 
 def _applications(port: int) -> str:
-    past_proxies()
+    bypass_proxies()
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/applications", timeout=5) as answer:
             return str(answer.read().decode())

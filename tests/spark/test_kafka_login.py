@@ -20,7 +20,7 @@ from millrace.etl.launch import settings
 from millrace.etl.launch.settings import Connection, SecretLogin
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import SinkError, StartError
-from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
@@ -208,14 +208,14 @@ def test_a_sink_follows_a_password_that_is_changed(
     one = KafkaSink(KafkaSinkSettings("kafka", "sent", "main", None, 9000), connection)
     batch = rows(spark, [row(1)])
     one.prepare(spark, batch.schema)
-    assert one.write(batch, place(0, notes=tmp_path), none_refused) == Written(1, 1)
+    assert one.write(batch, place(0, notes=tmp_path), none_refused) == WriteCounts(1, 1)
     broker.set_password("changed")
     try:
         secrets.change(arn, broker.secret("scram-sha-512") | {"password": "changed"})
         # The connections that are open continue; a batch that comes again opens one, to look at the topic's end.
         with pytest.raises(SinkError, match="SaslAuthenticationException"):
             one.write(batch, place(0, notes=tmp_path), none_refused)
-        assert one.write(batch, place(0, notes=tmp_path), none_refused) == Written(1, 0)
+        assert one.write(batch, place(0, notes=tmp_path), none_refused) == WriteCounts(1, 0)
     finally:
         broker.set_password(PASSWORD)
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.record import batch_accounts
-from millrace.etl.record.errors import LossError, ReopenError
+from millrace.etl.record.errors import LossError, RestartQueryError
 from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
@@ -224,10 +224,10 @@ def test_an_entry_may_say_where_its_batch_ends(spark: SparkSession, table: Names
     (guard,) = write.guard.streams
     guard.ends_planned = True
     log_positions(tmp_path, 0, {"shardId-0": 11})
-    assert guard.before(spark, 0) == {}
+    assert guard.check_before_batch(spark, 0) == {}
     write(frame(spark, kinesis_rows([10, 11], now)), 0)
     log_positions(tmp_path, 1, {"shardId-0": 13})
-    assert guard.before(spark, 1) == {"shardId-0": "11"}
+    assert guard.check_before_batch(spark, 1) == {"shardId-0": "11"}
     write(frame(spark, kinesis_rows([12], now)), 1)  # and not 13
     log_positions(tmp_path, 2, {"shardId-0": 14})
     with pytest.raises(LossError, match="shardId-0 after 13"):
@@ -284,13 +284,13 @@ def test_limits_are_worked_out_again_when_the_shards_change(
     log_positions(tmp_path, 0, {"shardId-0": None})
     log_positions(tmp_path, 1, {"shardId-0": None})
     for batch in (0, 1):
-        assert guard.before(spark, batch) == {}
+        assert guard.check_before_batch(spark, batch) == {}
     assert asked == []  # the offset log tells of a reshard, the stream need not be asked
     log_positions(tmp_path, 2, {"shardId-0": None, "shardId-1": None, "shardId-2": None})
-    with pytest.raises(ReopenError, match="stream flights-stream has 2 shards now, and had 1"):
-        guard.before(spark, 2)
+    with pytest.raises(RestartQueryError, match="stream flights-stream has 2 shards now, and had 1"):
+        guard.check_before_batch(spark, 2)
     guard.shards = 2
-    assert guard.before(spark, 2) == {}
+    assert guard.check_before_batch(spark, 2) == {}
 
 
 def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_a_query_is_opened_again_on_its_checkpoint(spark: SparkSession, tmp_path
     def handle(_batch: DataFrame, number: int) -> None:
         batches.append(number)
         if len(batches) == 2:
-            raise ReopenError("more shards")
+            raise RestartQueryError("more shards")
         if len(batches) == 4:
             supervisor.stop()
 
@@ -414,7 +414,7 @@ def test_the_look_up_for_many_positions_is_the_same_code_in_each_batch(
     assert isinstance(guard, KinesisGuard)
     for count in (1, 1000):
         positions = {f"shardId-{n}": str(n) for n in range(count)}
-        held = guard.held(positions)
+        held = guard.count_held_positions(positions)
         assert held is not None
         rows = spark.range(5000).selectExpr("concat('flights-stream/', id) AS _id").agg(held.alias("held"))
         assert rows.collect()[0]["held"] == count

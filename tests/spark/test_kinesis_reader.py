@@ -209,7 +209,7 @@ def test_throttled_reads_are_tried_again(kinesis: Kinesalite, stream: Callable[.
     read.put(600)
     read.start()
     read.until(read.complete)
-    assert kinesis.refused() > 0
+    assert kinesis.count_refused_reads() > 0
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from millrace.etl.queries import land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.lookup_bounds import Bound, OutsideBoundError, with_first_that_holds
+from millrace.etl.record.lookup_bounds import Bound, OutsideBoundError, write_with_first_valid_bound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis import guard as kinesis_guard
@@ -291,7 +291,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
     )
     bound = Bound.since("_arrived_at", EPOCH + timedelta(milliseconds=5))
     with pytest.raises(OutsideBoundError):
-        with_first_that_holds([bound], lambda b: IcebergSink(landing).append(rows, b))
+        write_with_first_valid_bound([bound], lambda b: IcebergSink(landing).append(rows, b))
     assert added_records(spark, landing) == []
 
 

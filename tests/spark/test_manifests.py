@@ -145,7 +145,7 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
-    (found,) = Manifests(spark, settings, events.reporter).checked().queries
+    (found,) = Manifests(spark, settings, events.reporter).check_all().queries
     assert isinstance(found, LandSettings)
     (source,) = found.sources
     assert source.start == "2026-11-20T08:00:00+00:00"
@@ -155,8 +155,8 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     (tmp_path / "land" / "offsets").mkdir(parents=True)
     for name, text in (("metadata", '{"id":"i"}'), ("offsets/0", "v1\n{}\n-")):
         (tmp_path / "land" / name).write_text(text)
-    assert Manifests(spark, settings, events.reporter).checked() == settings
+    assert Manifests(spark, settings, events.reporter).check_all() == settings
     start.write_text("{}")
     (tmp_path / "land" / "offsets" / "0").unlink()
     with pytest.raises(StartError, match=r"land.start.json"):
-        Manifests(spark, settings, events.reporter).checked()
+        Manifests(spark, settings, events.reporter).check_all()

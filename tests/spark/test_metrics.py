@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.monitor import Monitor
 from millrace.etl.metrics.pipe import Pipe
-from millrace.etl.metrics.progress import Sample
+from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.etl.metrics.spark import SparkMetrics
 from millrace.etl.record.batch_accounts import Reporter
@@ -47,12 +47,12 @@ def rows(spark: SparkSession, tmp_path: Path) -> tuple[DataFrame, datetime]:
 
 class Kept:
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[MetricSample] = []
 
-    def write(self, samples: Sequence[Sample]) -> None:
+    def write(self, samples: Sequence[MetricSample]) -> None:
         self.samples += samples
 
-    def batches(self, query: str) -> list[Sample]:
+    def batches(self, query: str) -> list[MetricSample]:
         return [s for s in self.samples if s.query == query and s.values.get("InputRows")]
 
 
@@ -76,7 +76,7 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
     frame, now = rows
     release, hanging, kept, events = threading.Event(), threading.Event(), Kept(), Events()
 
-    def hang(_samples: Sequence[Sample]) -> None:
+    def hang(_samples: Sequence[MetricSample]) -> None:
         hanging.set()
         release.wait()
 
@@ -115,7 +115,7 @@ def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_pat
     (tmp_path / "empty").mkdir()
     kept, events = Kept(), Events()
     monitor = Monitor([Pipe("kept", kept.write)], poll_seconds=0.1)
-    events.reporter.listen(monitor.hear)
+    events.reporter.listen(monitor.on_event)
     supervisor = Supervisor(spark, events.reporter, monitor)
     idle = spark.readStream.schema("id LONG").parquet(str(tmp_path / "empty"))
     ticking = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
@@ -153,9 +153,12 @@ def test_gauges_stand_beside_sparks_own(spark: SparkSession) -> None:
     output = SparkMetrics(spark)
     ages = Sketch(tuple((float(n), 1.0) for n in range(1, 101)), 100.0)
     output.write(
-        [Sample(0, None, {"Starts": 1}), Sample(0, "land", {"InputRows": 5, "BatchDuration": 4.0}, 1)]
+        [
+            MetricSample(0, None, {"Starts": 1}),
+            MetricSample(0, "land", {"InputRows": 5, "BatchDuration": 4.0}, 1),
+        ]
     )
-    output.write([Sample(0, "land", {"InputRows": 7, "BatchDuration": 1.5, "BadRecords": 2}, 2, ages)])
+    output.write([MetricSample(0, "land", {"InputRows": 7, "BatchDuration": 1.5, "BadRecords": 2}, 2, ages)])
     found = gauges()
     assert found["Starts"] == 1
     assert (found["land.InputRows"], found["land.BadRecords"]) == (12, 2), "totals add up"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.job import run
 from millrace.etl.launch.settings import parse
 from millrace.etl.queries import components
-from millrace.etl.queries.direct import Director
+from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import Lander
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
@@ -108,7 +108,7 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     lander, director = (innermost(query.handle) for query in (first, second))
     assert isinstance(lander, Lander)
     assert isinstance(lander.guard, SourceUnion)
-    assert isinstance(director, Director)
+    assert isinstance(director, DirectBatchWriter)
     for legs in (lander.guard.replayed, director.replayed):
         found = [[each.name for each in leg.sources] for leg in legs]
         assert found == [["gifts", "orders"], ["web"], ["bags"]]

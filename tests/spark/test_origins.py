@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
-from millrace.etl.record.errors import UnansweredError
+from millrace.etl.record.errors import NoAnswerError
 from millrace.etl.sources.kafka import topic_state
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.sandbox.kafka import Kafka
@@ -143,7 +143,7 @@ def test_what_is_made_again_while_a_query_runs_is_found(
     more = topic_state.identifiers(spark, [every], connecting)
     assert {**more, **named} == more
     assert set(more) - set(named) == {f"topic {names[1]}"}
-    with pytest.raises(UnansweredError, match="UnknownTopicOrPartition"):
+    with pytest.raises(NoAnswerError, match="UnknownTopicOrPartition"):
         topic_state.identifiers(spark, [replace(one, topic="nowhere")], connecting)
     make_again(broker, names[0])
     again = topic_state.identifiers(spark, [one], connecting)

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.base import Decoder
-from millrace.etl.formats.decoding.decompress import Opening
-from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.decompress import DecompressingDecoder
+from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import run
@@ -27,14 +27,14 @@ from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform, Transform
-from millrace.etl.queries.direct import Director, Lane, Onward
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.base import Again, Place, Refuse, Sink, Written, letters_of
+from millrace.etl.sinks.base import Again, BatchPlace, Refuse, Sink, WriteCounts, letters_of
 from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
@@ -220,7 +220,9 @@ class Direct:
         self.spark, self.checkpoint, self.events, self.sink = spark, checkpoint, Events(), sink
         self.letters = table("letters")
         plain = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
-        self.decoder: Decoder = Redacting(Opening(plain, 1024), redact) if redact else plain
+        self.decoder: Decoder = (
+            RedactingDecoder(DecompressingDecoder(plain, 1024), redact) if redact else plain
+        )
         tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
         self.compose = EnrichThenTransform((), transform or unfit, "unfit")
         sink.prepare(spark, self.compose.schema(spark, self.letters))
@@ -229,10 +231,10 @@ class Direct:
 
     def batch(self, number: int, first: int, payloads: list[bytes | None]) -> None:
         checkpoint = Checkpoint(str(self.checkpoint))
-        direct = Director(
+        direct = DirectBatchWriter(
             "direct-flights",
             self.decoder,
-            (Lane(None, "flights", self.compose, self.sink),),
+            (DirectRoute(None, "flights", self.compose, self.sink),),
             IcebergSink(self.letters),
             (ReplayedLeg((KAFKA,), checkpoint),),
             checkpoint,
@@ -260,7 +262,7 @@ def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_the
     assert (bytes(letter["_bytes"]), letter["_stage"], letter["_shard"]) == (good(4), "sink", "0")
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"flights-topic/0/4","payload":"{\\"carrier\\":\\"AA\\",\\"flight\\":14}"}\n')
-    onward = Onward((Lane(None, "flights", direct.compose, sink),))
+    onward = ReplayToSinks((DirectRoute(None, "flights", direct.compose, sink),))
     replayer = Replayer(
         "direct", ("flights",), direct.letters, direct.decoder, direct.events.reporter, onward
     )
@@ -330,7 +332,7 @@ def test_of_a_refused_record_the_letter_holds_no_redacted_field(
 class _RefusesAll:
     """A server that takes no row."""
 
-    sends: bool = False
+    acts_on_rdd: bool = False
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Nothing is needed."""
@@ -338,14 +340,14 @@ class _RefusesAll:
     def write(
         self,
         rows: DataFrame,
-        place: Place | None,
+        place: BatchPlace | None,
         refuse: Refuse,
         again: Again | None = None,
-    ) -> Written:
+    ) -> WriteCounts:
         letters = letters_of(rows, F.lit("no"))
         count = letters.count()
         refuse(letters)
-        return Written(count, 0, count)
+        return WriteCounts(count, 0, count)
 
 
 def test_accounts_balance_or_say_so() -> None:

@@ -121,7 +121,7 @@ def test_compressed_messages_come_in_portions_and_each_is_opened_once(
     whole = "".join(f"{byte:02X}" for byte in packed)
     rows = records(spark, 600, f"unhex(repeat('{whole}', 600))").withColumn("_came", F.col("payload"))
     size = len(packed) * 600
-    opened = decompress.opened(rows, F.col("payload"), MIB, arrow=by_arrow)
+    opened = decompress.with_decompressed(rows, F.col("payload"), MIB, arrow=by_arrow)
     assert "_place" not in opened.columns
     summed = opened.agg(
         F.count("id"),

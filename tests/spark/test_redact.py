@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
-from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 
@@ -18,17 +18,17 @@ SECRET = "kim7731"
 
 
 @pytest.fixture(scope="module")
-def decoder(spark: SparkSession) -> Redacting:
-    return Redacting(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), ("email", "card"))
+def decoder(spark: SparkSession) -> RedactingDecoder:
+    return RedactingDecoder(JsonDecoder(parse_schema(spark, DDL, "test.ddl")), ("email", "card"))
 
 
-def decode(spark: SparkSession, decoder: Redacting, payloads: list[bytes | None]) -> list[Row]:
+def decode(spark: SparkSession, decoder: RedactingDecoder, payloads: list[bytes | None]) -> list[Row]:
     numbered = [(i, None if p is None else bytearray(p)) for i, p in enumerate(payloads)]
     rows = spark.createDataFrame(numbered, "n INT, payload BINARY")
     return sorted(decoder.decode(rows).collect(), key=lambda r: r["n"])
 
 
-def test_a_good_record_lacks_the_fields_only(spark: SparkSession, decoder: Redacting) -> None:
+def test_a_good_record_lacks_the_fields_only(spark: SparkSession, decoder: RedactingDecoder) -> None:
     payload = {"carrier": "AA", "flight": 1, "email": SECRET, "card": {"number": SECRET}}
     [row] = decode(spark, decoder, [json.dumps(payload).encode()])
     assert row.asDict() == {
@@ -86,19 +86,21 @@ HELD = [
 ]
 
 
-def test_a_dead_letter_keeps_what_is_not_redacted(spark: SparkSession, decoder: Redacting) -> None:
+def test_a_dead_letter_keeps_what_is_not_redacted(spark: SparkSession, decoder: RedactingDecoder) -> None:
     rows = decode(spark, decoder, list(CUT))
     assert {p: bytes(r["_bytes"]) for p, r in zip(CUT, rows, strict=True)} == CUT
     assert all(r["_error"] and WITHHELD not in r["_error"] for r in rows)
 
 
-def test_bytes_in_which_a_name_could_hide_are_withheld(spark: SparkSession, decoder: Redacting) -> None:
+def test_bytes_in_which_a_name_could_hide_are_withheld(
+    spark: SparkSession, decoder: RedactingDecoder
+) -> None:
     rows = decode(spark, decoder, [*HELD, None, b""])
     assert [r["_bytes"] for r in rows] == [None] * (len(HELD) + 1) + [b""]
     assert [r["_error"].endswith(WITHHELD) for r in rows] == [True] * len(HELD) + [False] * 2
 
 
-def test_a_long_value_is_cut_like_a_short_one(spark: SparkSession, decoder: Redacting) -> None:
+def test_a_long_value_is_cut_like_a_short_one(spark: SparkSession, decoder: RedactingDecoder) -> None:
     long = b'{"flight":"x","email":"' + b'\\"' * 500_000 + b'","carrier":"AA"}'
     [row] = decode(spark, decoder, [long])
     assert bytes(row["_bytes"]) == b'{"flight":"x","email":null,"carrier":"AA"}'
@@ -130,7 +132,7 @@ REPEATED = [
 
 @pytest.mark.parametrize("part", REPEATED)
 def test_a_long_dead_letter_takes_as_long_as_many_short_ones(
-    spark: SparkSession, decoder: Redacting, part: bytes
+    spark: SparkSession, decoder: RedactingDecoder, part: bytes
 ) -> None:
     """What is not linear does not come to its end before the time that pytest gives each test."""
     payload = b'{"flight":"x",' + part * (LONG // len(part))
@@ -142,7 +144,7 @@ def test_a_long_dead_letter_takes_as_long_as_many_short_ones(
 @hypothesis.given(data=st.data())
 @pytest.mark.slow
 def test_no_member_of_the_name_survives_whatever_is_broken(
-    spark: SparkSession, decoder: Redacting, data: st.DataObject
+    spark: SparkSession, decoder: RedactingDecoder, data: st.DataObject
 ) -> None:
     """A record with the secret, cut, glued or spoiled anywhere behind the field's name: it is not there any more."""
     payloads = []

@@ -50,7 +50,7 @@ def test_no_password_is_in_the_event_log_whatever_the_file_asks_to_leave_out(
     )
     assert done.returncode == 0, done.stderr[-2000:]
     [log] = event_logs.find(str(tmp_path))
-    text = b"\n".join(event_logs.Lines(log)).decode()
+    text = b"\n".join(event_logs.LogLines(log)).decode()
     assert "SparkListenerSQLExecutionStart" in text
     assert "127.0.0.1" in text
     assert "hunter2" not in text

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, parse_offset
-from millrace.etl.formats.decoding.routes import Route, Router, along
+from millrace.etl.formats.decoding.routes import Route, Router, rows_of_route
 from millrace.etl.formats.json import JsonDecoder, JsonFormat
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
@@ -229,17 +229,17 @@ def first_batch() -> list[tuple[Any, ...]]:
 def check_routes(landing: Landing) -> None:
     """Each route is read as a table of its own."""
     good = derive.good_records(landing.rows())
-    flights = along(good, "flights", "t").orderBy("flight")
+    flights = rows_of_route(good, "flights", "t").orderBy("flight")
     assert [(r["carrier"], r["flight"]) for r in flights.collect()] == [("AA", n) for n in range(3)]
     assert {"_id", "_source", "_arrived_at", "_landed_at"} <= set(flights.columns)
     assert {"flights", "clicks", "_route"}.isdisjoint(flights.columns)
-    assert sorted(r["page"] for r in along(good, "shop", "t").collect()) == [
+    assert sorted(r["page"] for r in rows_of_route(good, "shop", "t").collect()) == [
         click(n).decode() for n in (71, 72)
     ]
     with pytest.raises(StartError, match="table t has no route bags; it has: flights, clicks, shop"):
-        along(good, "bags", "t")
+        rows_of_route(good, "bags", "t")
     with pytest.raises(StartError, match="table t has no route flights; it has: none"):
-        along(flights, "flights", "t")
+        rows_of_route(flights, "flights", "t")
 
 
 def test_all_sources_land_in_one_action_once(landing: Landing) -> None:
@@ -299,7 +299,7 @@ def test_a_letter_without_a_route_goes_through_when_there_is_one(
         "bad": 1,
     }
     good = derive.good_records(landing.rows())
-    assert [r["_id"] for r in along(good, "clicks", "t").collect()] == ["web.new/0/0#replay"]
+    assert [r["_id"] for r in rows_of_route(good, "clicks", "t").collect()] == ["web.new/0/0#replay"]
 
 
 def test_each_source_has_its_line_in_the_offset_log() -> None:

@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.formats.decoding.redact import WITHHELD, Redacting
+from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.decoding.routes import Route, Router
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.document import ReplayRequest
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
-from millrace.etl.queries.direct import Director, Lane, Onward, as_landed
+from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks, in_landing_shape
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
@@ -83,10 +83,10 @@ class Pipeline:
         (self.checkpoint / "metadata").write_text(f'{{"id":"{self.checkpoint.name}"}}')
         made: dict[str, Any] = {"gates": IcebergSink(self.gates), "clicks": self.sink} | sinks
         places = [Checkpoint(str(self.checkpoint), place) for place in range(2)]
-        self.director = Director(
+        self.director = DirectBatchWriter(
             "boards",
             self.router,
-            tuple(Lane(name, KEPT[name].name, self.compose, sink) for name, sink in made.items()),
+            tuple(DirectRoute(name, KEPT[name].name, self.compose, sink) for name, sink in made.items()),
             IcebergSink(self.letters),
             (ReplayedLeg((GATES,), places[0]), ReplayedLeg((WEB,), places[1])),
             places[0],
@@ -220,7 +220,7 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
     fixed = tmp_path / "fixed.jsonl"
     fixed.write_text('{"id":"gates/0/0","payload":"a"}\n{"id":"web.clicks/0/0","payload":"b"}\n')
     pipe.start(clicks=IcebergSink(pipe.gates))
-    onward = Onward(pipe.director.lanes)
+    onward = ReplayToSinks(pipe.director.lanes)
     replayer = Replayer("boards", ("gates", "web"), pipe.letters, pipe.router, pipe.events.reporter, onward)
     for _ in range(2):
         assert replayer(pipe.spark, ReplayRequest("boards", (), str(fixed))) == 0
@@ -229,7 +229,7 @@ def test_letters_that_have_a_route_now_go_on_to_its_sink(pipe: Pipeline, tmp_pat
 
 def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pipe: Pipeline) -> None:
     text = pipe.router.routes[0].decoder
-    hiding = Route("clicks", "web", "web.clicks", Redacting(text, ("text",), readable=False))
+    hiding = Route("clicks", "web", "web.clicks", RedactingDecoder(text, ("text",), readable=False))
     router = Router((pipe.router.routes[0], hiding))
     rows = pipe.spark.createDataFrame(
         [("gates/0/0", "gates"), ("web.clicks/0/1", "web")], "_id STRING, _source STRING"
@@ -239,5 +239,5 @@ def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pi
     )
     # A topic of the same name, of another cluster, has a record of the same identity.
     batch = [gate(0), click(1), record("web", "gates", 0, b"theirs")]
-    landed = as_landed(frame(pipe.spark, batch), refused, router).orderBy("_id").collect()
+    landed = in_landing_shape(frame(pipe.spark, batch), refused, router).orderBy("_id").collect()
     assert [(r["_bytes"], r["_error"]) for r in landed] == [(b"gate 0", "no"), (None, f"no{WITHHELD}")]

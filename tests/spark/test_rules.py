@@ -13,8 +13,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from millrace.etl.formats.decoding.data_rules import STAGE, counts, ruled
-from millrace.etl.formats.decoding.redact import Redacting
+from millrace.etl.formats.decoding.data_rules import STAGE, counts, with_rules
+from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder, JsonFormat
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.launch.document import ReplayRequest
@@ -86,7 +86,7 @@ def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Na
     lander(spark, landing, events, rules=(EVEN,))(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
     decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
     for rules, settled in (((EVEN,), 0), ((), 1)):
-        replayer = Replayer("land", "flights", landing, ruled(spark, decoder, rules), events.reporter)
+        replayer = Replayer("land", "flights", landing, with_rules(spark, decoder, rules), events.reporter)
         assert replayer(spark, ReplayRequest("land", (), None)) == 0
         assert events.last()["good"] == settled
     rows = spark.table(str(landing)).where("_error IS NULL").collect()
@@ -96,7 +96,7 @@ def test_what_breaks_no_rule_any_more_is_replayed(spark: SparkSession, table: Na
 def test_redacted_fields_are_not_in_dead_letters_of_a_rule(spark: SparkSession, table: Names) -> None:
     landing, events = table("landing"), Events()
     write = lander(spark, landing, events, rules=(EVEN,))
-    write.decoder = Redacting(write.decoder, ("carrier",))
+    write.decoder = RedactingDecoder(write.decoder, ("carrier",))
     write(frame(spark, kafka_rows(0, 0, [good(1), good(2)])), 0)
     assert events.last()["rules"] == {"even": 1}
     (bad,) = spark.table(str(landing)).where("_error IS NOT NULL").collect()
@@ -109,7 +109,9 @@ def test_a_direct_query(
 ) -> None:
     pipe = test_direct.Pipeline(spark, table, tmp_path)
     route = RouteSettings(None, None, KAFKA, JsonFormat(), "test.ddl", None, (), rules=rules)
-    pipe.director = replace(pipe.director, decoder=ruled(spark, pipe.decoder, rules), rules=counts([route]))
+    pipe.director = replace(
+        pipe.director, decoder=with_rules(spark, pipe.decoder, rules), rules=counts([route])
+    )
     pipe.batch(0, 0, [good(1), good(4), good(6), b"{"])
     acting = len(rules) == 2
     assert pipe.events.last()["rules"] == {"early": 2} | ({"even": 1} if acting else {})
@@ -125,7 +127,9 @@ def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     known = rule("known", "text <> 'gate 1'", "dead-letter", "`gates`.text <> 'gate 1'")
     gates, clicks = pipe.router.routes
     rules = (long, known)
-    router = replace(pipe.router, routes=(replace(gates, decoder=ruled(spark, gates.decoder, rules)), clicks))
+    router = replace(
+        pipe.router, routes=(replace(gates, decoder=with_rules(spark, gates.decoder, rules)), clicks)
+    )
     route = RouteSettings(
         "gates", "gates", test_routed_direct.GATES, JsonFormat(), "x", None, (), rules=rules
     )
@@ -153,4 +157,4 @@ def test_a_condition_that_spark_cannot_evaluate_stops_the_start(
 ) -> None:
     decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
     with pytest.raises(StartError, match=told):
-        ruled(spark, decoder, (rule("bad", where, "warn"),))
+        with_rules(spark, decoder, (rule("bad", where, "warn"),))

@@ -14,7 +14,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from millrace.etl.metrics.progress import Meter, Origin
+from millrace.etl.metrics.progress import BacklogSource, TriggerMeter
 from millrace.etl.record.tables import Table
 from tests.spark.batches import EPOCH, Events, frame, kafka_rows, lander
 from tests.spark.test_state import Pipeline
@@ -97,7 +97,7 @@ class Visits(Pipeline):
 
 def late_rows(shop: Visits) -> float:
     """The metric, of the last run."""
-    meter = Meter("derive-flights", Origin())
+    meter = TriggerMeter("derive-flights", BacklogSource())
     return sum(meter.measure(each, None, 0).values.get("LateRows", 0) for each in shop.progress)
 
 

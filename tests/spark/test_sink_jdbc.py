@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks import jdbc
-from millrace.etl.sinks.base import Written
-from millrace.etl.sinks.delivery.python_tasks import PlanCounted
+from millrace.etl.sinks.base import WriteCounts
+from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan
 from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from tests import postgres
 from tests.postgres import Postgres
@@ -49,8 +49,8 @@ def test_types_are_postgres_own_and_a_replay_writes_nothing(spark: SparkSession,
     batch = rows(spark, [row(n) for n in range(1, 5)])
     one = sink(server, "typed")
     one.prepare(spark, batch.schema)
-    assert one.write(batch, place(0), none_refused) == Written(4, 4)
-    assert one.write(batch, place(0), none_refused) == Written(4, 0)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(4, 4)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(4, 0)
     kinds = dict(
         server.run(
             "SELECT column_name, udt_name FROM information_schema.columns WHERE table_name = 'typed' ORDER BY 1"
@@ -81,7 +81,7 @@ def test_a_batch_that_breaks_leaves_nothing_and_comes_again(spark: SparkSession,
         one.write(breaking(batch, 19), place(0), none_refused)
     assert int(server.run("SELECT count(*) FROM shop.broken_millrace")[0][0]) > 0  # some of it was staged
     assert flights(server, "broken") == []
-    assert one.write(batch, place(0), none_refused) == Written(20, 20)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(20, 20)
     assert flights(server, "broken") == list(range(20))
 
 
@@ -93,7 +93,7 @@ def test_a_reset_checkpoint_neither_skips_nor_doubles(spark: SparkSession, serve
     again = sink(server, "reset")
     again.prepare(spark, first.schema)
     batch = rows(spark, [row(n) for n in range(2, 7)])
-    assert again.write(batch, place(0, "run-2"), none_refused) == Written(5, 3)
+    assert again.write(batch, place(0, "run-2"), none_refused) == WriteCounts(5, 3)
     assert flights(server, "reset") == list(range(7))
 
 
@@ -117,7 +117,7 @@ def test_rows_that_the_table_refuses_are_letters_and_the_others_are_in(
     one.prepare(spark, batch.schema)
     for new in (2, 0):
         refused.letters.clear()
-        assert one.write(batch, place(0), refused) == Written(7, new, 5)
+        assert one.write(batch, place(0), refused) == WriteCounts(7, new, 5)
         assert {i.rsplit("/", 1)[1]: e.split(":")[0] for i, e in refused.reasons().items()} == {
             "2": "22001", "3": "23514", "4": "22003", "5": "23502", "6": "carrier holds a NUL character",
         }  # fmt: skip
@@ -132,7 +132,7 @@ def test_a_value_too_long_for_an_index_is_a_letter(spark: SparkSession, server: 
     one, refused = sink(server, "indexed"), Refused()
     one.prepare(spark, batch.schema)
     server.run("CREATE INDEX ON shop.indexed (raw)")
-    assert one.write(batch, place(0), refused) == Written(3, 2, 1)
+    assert one.write(batch, place(0), refused) == WriteCounts(3, 2, 1)
     assert {i: e[:5] for i, e in refused.reasons().items()} == {"flights-topic/0/2": "54000"}
     assert flights(server, "indexed") == [1, 3]
 
@@ -157,17 +157,17 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
         with pytest.raises(SinkError, match="3 rows were staged, 0 are there"):
             one.write(batch, place(0), none_refused)
     assert flights(server, "two") == []
-    assert one.write(batch, place(0), none_refused) == Written(3, 3)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(3, 3)
 
 
 def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, server: Postgres) -> None:
     batch = results(spark, {"AA": 1, "UA": 2})
     one = sink(server, "totals")
     one.prepare(spark, batch.schema)
-    assert one.write(batch, place(0), none_refused) == Written(2, 2)
-    counted = PlanCounted((F.count(F.lit(1)).alias("read"),))
-    done = one.write(counted.on(results(spark, {"AA": 5})), place(1), none_refused)
-    assert done == Written(1, 1)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(2, 2)
+    counted = RowsCountedInPlan((F.count(F.lit(1)).alias("read"),))
+    done = one.write(counted.observe(results(spark, {"AA": 5})), place(1), none_refused)
+    assert done == WriteCounts(1, 1)
     assert done.ran is not None
     assert counted.values(done.ran) == {"read": 1}  # although the batch is held
     assert server.run("SELECT carrier, flights FROM shop.totals ORDER BY 1") == [["AA", "5"], ["UA", "2"]]
@@ -181,18 +181,20 @@ def test_results_of_an_older_batch_do_not_win_in_a_database(spark: SparkSession,
     def counts() -> list[list[str]]:
         return server.run("SELECT carrier, flights FROM shop.versions ORDER BY 1")
 
-    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 2)
-    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == WriteCounts(2, 2)
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == WriteCounts(1, 1)
     # What a driver that was cut off still writes; all of it was written before batch 7 was planned.
     cut_off = sink(server, "versions")
-    assert cut_off.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 0)
+    assert cut_off.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == WriteCounts(2, 0)
     assert counts() == [["AA", "7"], ["UA", "6"]]
-    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == WriteCounts(1, 1)
     # A reset checkpoint counts its batches again, and what it reads again comes to other results.
     again = sink(server, "versions")
     again.prepare(spark, results(spark, {}).schema)
-    assert again.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == Written(1, 1)
-    assert cut_off.write(results(spark, {"AA": 8}), place(8), none_refused) == Written(1, 0)
+    assert again.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == WriteCounts(
+        1, 1
+    )
+    assert cut_off.write(results(spark, {"AA": 8}), place(8), none_refused) == WriteCounts(1, 0)
     assert counts() == [["AA", "5"], ["UA", "6"]]
 
 
@@ -203,16 +205,16 @@ def test_a_result_that_is_deleted_is_gone_and_may_come_back(spark: SparkSession,
     def counts() -> list[list[str]]:
         return server.run("SELECT carrier, flights FROM shop.deleted ORDER BY 1")
 
-    assert one.write(changes(spark, {"AA": 1, "UA": 2, "DL": 3}), place(0), none_refused) == Written(3, 3)
+    assert one.write(changes(spark, {"AA": 1, "UA": 2, "DL": 3}), place(0), none_refused) == WriteCounts(3, 3)
     # One of the two that are to be deleted is not there: a duplicate.
     deleting = {"AA": None, "ZZ": None, "UA": 4}
-    assert one.write(changes(spark, deleting), place(1), none_refused) == Written(3, 2)
+    assert one.write(changes(spark, deleting), place(1), none_refused) == WriteCounts(3, 2)
     assert counts() == [["DL", "3"], ["UA", "4"]]
-    assert one.write(changes(spark, deleting), place(1), none_refused) == Written(3, 1)
+    assert one.write(changes(spark, deleting), place(1), none_refused) == WriteCounts(3, 1)
     cut_off = sink(server, "deleted")
-    assert cut_off.write(changes(spark, {"AA": 1}), place(0), none_refused) == Written(1, 0)
+    assert cut_off.write(changes(spark, {"AA": 1}), place(0), none_refused) == WriteCounts(1, 0)
     assert counts() == [["DL", "3"], ["UA", "4"]]
-    assert one.write(changes(spark, {"AA": 9}), place(2), none_refused) == Written(1, 1)
+    assert one.write(changes(spark, {"AA": 9}), place(2), none_refused) == WriteCounts(1, 1)
     assert counts() == [["AA", "9"], ["DL", "3"], ["UA", "4"]]
 
 
@@ -226,7 +228,7 @@ def test_what_a_database_does_not_let_go_is_a_letter_and_the_others_are_in(
     server.run("CREATE TABLE shop.holds (id text REFERENCES shop.held(_id))")
     server.run("""INSERT INTO shop.holds VALUES ('{"carrier": "AA"}')""")
     done = one.write(changes(spark, {"AA": None, "UA": None, "DL": 3}), place(1), refused)
-    assert done == Written(3, 2, 1)
+    assert done == WriteCounts(3, 2, 1)
     (letter,) = refused.letters
     assert "violates foreign key" in letter["_error"]
     assert refused.fields('{"carrier": "AA"}')["_deleted"] is True
@@ -262,12 +264,12 @@ def test_a_server_that_is_full_or_restarts_is_waited_for(
     one.prepare(spark, batch.schema)
     server.run("ALTER ROLE writer CONNECTION LIMIT 0")
     threading.Timer(0.5, server.run, ["ALTER ROLE writer CONNECTION LIMIT -1"]).start()
-    assert one.write(batch, place(0), none_refused) == Written(10, 10)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(10, 10)
     assert "53300" in waits
     waits.clear()
     server.stop()
     threading.Timer(0.5, server.start).start()
-    assert one.write(batch, place(0), none_refused) == Written(10, 0)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(10, 0)
     assert {"08001"} & set(waits)
 
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import StartError
-from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from millrace.sandbox import jars
 from tests import postgres
@@ -42,8 +42,8 @@ def test_a_server_whose_authority_is_named_is_written_over_tls_alone(
         one = sink(tls.port, "secured", bundle)
         batch = rows(spark, [row(n) for n in range(1, 5)])
         one.prepare(spark, batch.schema)
-        assert one.write(batch, place(0), none_refused) == Written(4, 4)
-        assert one.write(batch, place(0), none_refused) == Written(4, 0)
+        assert one.write(batch, place(0), none_refused) == WriteCounts(4, 4)
+        assert one.write(batch, place(0), none_refused) == WriteCounts(4, 0)
         assert tls.encrypted > 4  # the driver's, and those of the tasks
         assert tls.clear == 0
     assert server.run("SELECT count(*) FROM secured") == [["4"]]

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.launch.settings import Connection
 from millrace.etl.record.errors import StartError
-from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
-from millrace.etl.sinks.delivery.kafka_tail import Tail
+from millrace.etl.sinks.delivery.kafka_tail import TopicTail
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.sandbox.kafka import Kafka
 from tests.faults import held
@@ -46,7 +46,7 @@ def test_a_result_that_is_deleted_is_a_tombstone(spark: SparkSession, broker: Ka
     broker.create_topic("deleted", 1)
     one = sink(broker, "deleted")
     done = one.write(changes(spark, {"AA": 1, "UA": None}), place(0), none_refused)
-    assert done == Written(2, 2)
+    assert done == WriteCounts(2, 2)
     kept, gone = messages(broker, "deleted")
     assert kept["value"] == {"_id": '{"carrier": "AA"}', "carrier": "AA", "flights": 1}
     assert (gone["key"], gone["value"]) == ('{"carrier": "UA"}', None)
@@ -57,7 +57,7 @@ def test_messages_hold_the_row_and_its_identity(spark: SparkSession, broker: Kaf
     one = sink(broker, "whole")
     batch = rows(spark, [row(1, carrier=None), row(2)], parts=1)
     one.prepare(spark, batch.schema)
-    assert one.write(batch, place(0), none_refused) == Written(2, 2)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(2, 2)
     first, second = messages(broker, "whole")
     assert first["key"] == "flights-topic/0/1"
     assert first["headers"] == {"millrace-id": "flights-topic/0/1", "millrace-source": "flights"}
@@ -77,24 +77,24 @@ def test_a_broken_batch_that_comes_again_writes_what_the_topic_lacks(
         rows(spark, [row(n) for n in range(100, 105)]),
         rows(spark, [row(n) for n in range(20)], 4),
     )
-    assert one.write(before, place(0, notes=tmp_path), none_refused) == Written(5, 5)
+    assert one.write(before, place(0, notes=tmp_path), none_refused) == WriteCounts(5, 5)
     # Spark has the task come again, in vain: were it let, it would write its messages again.
     with pytest.raises(Exception, match=TASK_RETRIED):
         one.write(breaking(batch, 19), place(1, notes=tmp_path), none_refused)
     half = len(messages(broker, "again")) - 5
     assert 0 < half < 20
     # In the same run, then as a new one finds it, whose first batch may be one that was written already.
-    assert one.write(batch, place(1, notes=tmp_path), none_refused) == Written(20, 20 - half)
+    assert one.write(batch, place(1, notes=tmp_path), none_refused) == WriteCounts(20, 20 - half)
     two = sink(broker, "again", key="carrier")
-    assert two.write(batch, place(1, notes=tmp_path), none_refused) == Written(20, 0)
-    assert two.write(rows(spark, [row(20)]), place(2, notes=tmp_path), none_refused) == Written(1, 1)
+    assert two.write(batch, place(1, notes=tmp_path), none_refused) == WriteCounts(20, 0)
+    assert two.write(rows(spark, [row(20)]), place(2, notes=tmp_path), none_refused) == WriteCounts(1, 1)
     found = messages(broker, "again")
     identities = Counter(m["headers"]["millrace-id"] for m in found)
     assert identities == Counter(f"flights-topic/0/{n}" for n in [*range(21), *range(100, 105)])
     assert {m["headers"]["millrace-batch"] for m in found if m["value"]["flight"] < 20} == {"run-1/1"}
     # A new checkpoint writes again what it reads again, and skips nothing that is new.
     fresh = place(0, "run-2", tmp_path / "other")
-    assert sink(broker, "again").write(batch, fresh, none_refused) == Written(20, 20)
+    assert sink(broker, "again").write(batch, fresh, none_refused) == WriteCounts(20, 20)
 
 
 @pytest.mark.slow
@@ -129,9 +129,9 @@ def test_results_that_come_again_are_left_out_and_later_ones_are_not(
     broker.create_topic("totals", 1)
     one, letters = sink(broker, "totals", most=400), Refused()
     first = results(spark, {"AA": 1, "x" * 400: 2})
-    assert one.write(first, place(0, notes=tmp_path), letters) == Written(2, 1, 1)
-    assert one.write(first, place(0, notes=tmp_path), letters) == Written(2, 0, 1)
-    assert one.write(results(spark, {"AA": 5}), place(1, notes=tmp_path), none_refused) == Written(1, 1)
+    assert one.write(first, place(0, notes=tmp_path), letters) == WriteCounts(2, 1, 1)
+    assert one.write(first, place(0, notes=tmp_path), letters) == WriteCounts(2, 0, 1)
+    assert one.write(results(spark, {"AA": 5}), place(1, notes=tmp_path), none_refused) == WriteCounts(1, 1)
     assert [m["value"]["flights"] for m in messages(broker, "totals")] == [1, 5]
 
 
@@ -140,7 +140,7 @@ def test_results_that_come_again_are_left_out_and_later_ones_are_not(
 def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, broker: Kafka) -> None:
     """Its oldest messages are gone, a partition was added, and other programs write it, too."""
     broker.create_topic("shared", 1)
-    tail = Tail("shared", {"kafka.bootstrap.servers": broker.bootstrap})
+    tail = TopicTail("shared", {"kafka.bootstrap.servers": broker.bootstrap})
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for _ in range(3):
         producer.produce("shared", value="theirs")
@@ -153,22 +153,22 @@ def test_what_a_topic_forgot_or_got_since_is_looked_at(spark: SparkSession, brok
     producer.produce("shared", value="ours", headers=headers, partition=1)
     producer.produce("shared", value="theirs", headers={"other": b"run/1"}, partition=0)
     producer.flush()
-    held = tail.held(spark, {"0": 3}, "run/1")
+    held = tail.held_identities(spark, {"0": 3}, "run/1")
     assert held is not None
     assert [tuple(r) for r in held.collect()] == [("t/0/1", "t")]
     held.unpersist()
-    assert tail.held(spark, {"0": 3}, "run/2") is None
-    assert tail.held(spark, {"0": 4, "1": 1}, "run/1") is None  # nothing came since
+    assert tail.held_identities(spark, {"0": 3}, "run/2") is None
+    assert tail.held_identities(spark, {"0": 4, "1": 1}, "run/1") is None  # nothing came since
     for future in admin.delete_records([TopicPartition("shared", 1, 1)]).values():
         future.result()
-    assert tail.held(spark, {"0": 3, "1": 0}, "run/1") is None
+    assert tail.held_identities(spark, {"0": 3, "1": 0}, "run/1") is None
 
 
 def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: Kafka) -> None:
     broker.create_topic("small", 1)
     one, refused = sink(broker, "small", most=2000), Refused()
     batch = rows(spark, [row(1), row(2, carrier="x" * 3000), row(3)])
-    assert one.write(batch, place(0), refused) == Written(3, 2, 1)
+    assert one.write(batch, place(0), refused) == WriteCounts(3, 2, 1)
     assert sorted(m["value"]["flight"] for m in messages(broker, "small")) == [1, 3]
     (why,) = refused.reasons().values()
     assert why.endswith("bytes; the most is 2000")
@@ -187,7 +187,7 @@ def test_the_largest_message_is_taken(spark: SparkSession, broker: Kafka) -> Non
     batch = results(
         spark, {"x" * ((most - least) // 4): 1}
     )  # the carrier stands in key, header and value twice
-    assert sink(broker, "largest", most=most).write(batch, place(0), none_refused) == Written(1, 1)
+    assert sink(broker, "largest", most=most).write(batch, place(0), none_refused) == WriteCounts(1, 1)
     assert len(messages(broker, "largest")) == 1
 
 

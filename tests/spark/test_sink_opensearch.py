@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
-from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.python_tasks import Record
 from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink, OpenSearchSinkSettings
 from tests import opensearch
@@ -56,7 +56,7 @@ def test_documents_are_known_by_identity_through_breaks_and_replays(
         one.write(breaking(batch, 1199), place(0), none_refused)
     done = one.write(batch, place(0), none_refused)
     assert (done.offered, done.refused, len(domain.documents)) == (1200, 0, 1200)
-    assert one.write(batch, place(0, "run-2"), none_refused) == Written(1200, 0)
+    assert one.write(batch, place(0, "run-2"), none_refused) == WriteCounts(1200, 0)
     document = domain.documents["flights/flights-topic/0/3"]
     assert (document["flight"], document["seat"], document["millrace"]["id"]) == (
         3, {"row": 3, "letter": "C"}, "flights-topic/0/3",
@@ -66,7 +66,7 @@ def test_documents_are_known_by_identity_through_breaks_and_replays(
 def test_what_the_mapping_refuses_is_a_letter(spark: SparkSession, domain: Domain) -> None:
     refused = Refused()
     batch = rows(spark, [row(1), row(2, flight=None), row(3, _id="x" * 600), row(4)])
-    assert sink(domain).write(batch, place(0), refused) == Written(4, 2, 2)
+    assert sink(domain).write(batch, place(0), refused) == WriteCounts(4, 2, 2)
     assert len(domain.documents) == 2
     reasons = refused.reasons()
     assert reasons["flights-topic/0/2"].startswith('400: {"type": "mapper_parsing_exception"')
@@ -75,21 +75,21 @@ def test_what_the_mapping_refuses_is_a_letter(spark: SparkSession, domain: Domai
 
 def test_results_replace_each_other(spark: SparkSession, domain: Domain) -> None:
     one = sink(domain)
-    assert one.write(results(spark, {"AA": 1, "UA": 2}), place(0), none_refused) == Written(2, 2)
-    assert one.write(results(spark, {"AA": 5}), place(1), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 1, "UA": 2}), place(0), none_refused) == WriteCounts(2, 2)
+    assert one.write(results(spark, {"AA": 5}), place(1), none_refused) == WriteCounts(1, 1)
     assert sorted(d["flights"] for d in domain.documents.values()) == [2, 5]
 
 
 def test_a_result_that_is_deleted_is_no_document(spark: SparkSession, domain: Domain) -> None:
     one = sink(domain)
     one.write(changes(spark, {"AA": 1, "UA": 2}), place(0), none_refused)
-    assert one.write(changes(spark, {"AA": None, "ZZ": None, "UA": 3}), place(1), none_refused) == Written(
-        3, 2
-    )
+    assert one.write(
+        changes(spark, {"AA": None, "ZZ": None, "UA": 3}), place(1), none_refused
+    ) == WriteCounts(3, 2)
     assert list(domain.documents.values()) == [
         {"carrier": "UA", "flights": 3, "millrace": {"id": '{"carrier": "UA"}'}}
     ]
-    assert one.write(changes(spark, {"UA": None}), place(0), none_refused) == Written(1, 0)
+    assert one.write(changes(spark, {"UA": None}), place(0), none_refused) == WriteCounts(1, 0)
     assert len(domain.documents) == 1
 
 
@@ -102,14 +102,16 @@ def test_results_of_an_older_batch_do_not_win_in_an_index(spark: SparkSession, d
 
     # As an earlier release wrote it: the domain itself counted its versions.
     domain.documents[key], domain.versions[key] = {"carrier": "AA", "flights": 1}, 41
-    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == WriteCounts(1, 1)
     # What a driver or an executor that was cut off still writes: new keys are in, known ones stay as they are.
-    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 1)
+    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == WriteCounts(2, 1)
     assert counts() == {"AA": 7, "UA": 6}
-    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == WriteCounts(1, 1)
     # A reset checkpoint counts its batches again, and what it reads again comes to other results.
-    assert one.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == Written(1, 1)
-    assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == Written(1, 0)
+    assert one.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == WriteCounts(
+        1, 1
+    )
+    assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == WriteCounts(1, 0)
     assert counts() == {"AA": 5, "UA": 6}
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.record.errors import SinkError, StartError
-from millrace.etl.sinks.base import Place, Written
+from millrace.etl.sinks.base import BatchPlace, WriteCounts
 from millrace.etl.sinks.delivery import folder_manifest
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
@@ -34,9 +34,9 @@ def folder(spark: SparkSession, path: Path) -> list[int]:
 def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     one, batch = sink(tmp_path), rows(spark, [row(n) for n in range(6)], parts=2)
     one.prepare(spark, batch.schema)
-    assert one.write(batch, place(0), none_refused) == Written(6, 6)
-    assert sink(tmp_path).write(batch, place(0), none_refused) == Written(6, 0)
-    assert one.write(rows(spark, []), place(1), none_refused) == Written(0, 0)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(6, 6)
+    assert sink(tmp_path).write(batch, place(0), none_refused) == WriteCounts(6, 0)
+    assert one.write(rows(spark, []), place(1), none_refused) == WriteCounts(0, 0)
     assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(6))
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
     one.prepare(spark, batch.schema)
@@ -63,7 +63,7 @@ def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_plac
             one.write(batch, place(0), none_refused)
     assert flights(spark, tmp_path) == []
     assert folder(spark, tmp_path) == list(range(20))  # the weaker promise: seen before it is committed
-    assert sink(tmp_path, files=2).write(batch, place(0), none_refused) == Written(20, 20)
+    assert sink(tmp_path, files=2).write(batch, place(0), none_refused) == WriteCounts(20, 20)
     assert flights(spark, tmp_path) == folder(spark, tmp_path) == list(range(20))
 
 
@@ -79,19 +79,19 @@ def test_a_reset_checkpoint_neither_skips_nor_overwrites_nor_doubles(
     late = row(5, _arrived_at=NOON - timedelta(days=1))
     assert again.write(
         rows(spark, [row(2), row(3), row(4), late]), place(0, "run-2"), none_refused
-    ) == Written(4, 2)
-    assert again.write(rows(spark, [row(6)]), place(1, "run-2"), none_refused) == Written(1, 1)
+    ) == WriteCounts(4, 2)
+    assert again.write(rows(spark, [row(6)]), place(1, "run-2"), none_refused) == WriteCounts(1, 1)
     assert flights(spark, tmp_path) == [1, 2, 3, 4, 5, 6]
     # A replay of dead letters is of no batch.
     for new in (1, 0):
-        assert again.write(rows(spark, [row(7)]), None, none_refused) == Written(1, new)
+        assert again.write(rows(spark, [row(7)]), None, none_refused) == WriteCounts(1, new)
 
 
 def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     one, batch = sink(tmp_path), rows(spark, [row(1)])
     one.prepare(spark, batch.schema)
     one.write(batch, place(0), none_refused)
-    other = Place("run-1", 0, "{}", '{"0":9}')
+    other = BatchPlace("run-1", 0, "{}", '{"0":9}')
     with pytest.raises(
         SinkError,
         match=re.escape('batch 0 of checkpoint run-1 was committed with offsets {"0":0} to {"0":1}'),
@@ -113,7 +113,7 @@ def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without
         with pytest.raises(SinkError, match=f"{file} says what batch 0 has written, and cannot be read"):
             sink(tmp_path).write(batch, place(0), none_refused)
         file.unlink()
-        assert sink(tmp_path).write(batch, place(0), none_refused) == Written(2, 2)
+        assert sink(tmp_path).write(batch, place(0), none_refused) == WriteCounts(2, 2)
     assert flights(spark, tmp_path) == folder(spark, tmp_path) == [1, 2]
 
 
@@ -129,7 +129,7 @@ def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
         one.write(rows(spark, [row(number)]), place(number), none_refused)
     files = sorted((tmp_path / "_manifests").glob("run-1-*.json"))
     again = sink(tmp_path)
-    assert again.write(rows(spark, [row(1)]), place(0, "run-2"), none_refused) == Written(1, 0)
+    assert again.write(rows(spark, [row(1)]), place(0, "run-2"), none_refused) == WriteCounts(1, 0)
     whole = files[1].read_bytes()
     files[1].with_name(f".{files[1].name}.crc").unlink(missing_ok=True)  # S3 keeps no sum beside a file
     told = f"_manifests: {files[1].name}: each says what a batch of another checkpoint"
@@ -142,7 +142,7 @@ def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
         with pytest.raises(SinkError, match=told):
             writer.write(rows(spark, [row(1)]), where, none_refused)
     files[1].write_bytes(whole)
-    assert sink(tmp_path).write(rows(spark, [row(1)]), place(0, "run-3"), none_refused) == Written(1, 0)
+    assert sink(tmp_path).write(rows(spark, [row(1)]), place(0, "run-3"), none_refused) == WriteCounts(1, 0)
     assert flights(spark, tmp_path) == [0, 1]
 
 

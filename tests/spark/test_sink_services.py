@@ -17,12 +17,12 @@ from pyspark.sql.types import StructType
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services import aws
 from millrace.etl.services.backoff import Backoff
-from millrace.etl.sinks.base import Written
-from millrace.etl.sinks.delivery.dynamodb_items import Form
+from millrace.etl.sinks.base import WriteCounts
+from millrace.etl.sinks.delivery.dynamodb_items import ItemForm
 from millrace.etl.sinks.delivery.python_tasks import Record
 from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings, ItemWriter, ResultWriter
 from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordWriter
-from millrace.etl.sources.kinesis.tail import Tail
+from millrace.etl.sources.kinesis.tail import StreamTail
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
 from tests.faults import held
@@ -89,7 +89,7 @@ def test_items_are_typed_and_a_replay_puts_the_same_ones(spark: SparkSession, dy
     with pytest.raises(Exception, match="the executor was lost"):
         one.write(breaking(batch, 59), place(0), none_refused)
     for _ in range(2):
-        assert one.write(batch, place(0), none_refused) == Written(60, 60)
+        assert one.write(batch, place(0), none_refused) == WriteCounts(60, 60)
     items = {item["flight"]: item for item in table.scan()["Items"]}
     assert sorted(items) == list(range(60))
     assert "carrier" not in items[1]
@@ -115,7 +115,7 @@ def test_items_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) ->
     batch = [row(1), row(2, carrier="x" * 410_000), row(3, delay=float("nan")), row(4, _id=""), row(5)]
     # The table says of its own accord what an item cannot be; what would spoil a request with another code is not sent.
     batch += [row(6, delay=1e200), row(7, carrier="x" * 5_000_000)]
-    assert one.write(rows(spark, batch), place(0), refused) == Written(7, 2, 5)
+    assert one.write(rows(spark, batch), place(0), refused) == WriteCounts(7, 2, 5)
     assert sorted(i["flight"] for i in table.scan()["Items"]) == [1, 5]
     reasons = refused.reasons()
     assert "ValidationException" in reasons["flights-topic/0/2"]
@@ -130,7 +130,7 @@ def test_results_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) 
     table, refused = make_table(dynamodb, "strict-totals", "_id", index="carrier"), Refused()
     batch = results(spark, {"AA": 1, "": 2, "x" * 2048: 3})
     # moto refuses an empty key of an index, as DynamoDB does: the request of that item alone.
-    assert table_sink(dynamodb, "strict-totals").write(batch, place(0), refused) == Written(3, 1, 2)
+    assert table_sink(dynamodb, "strict-totals").write(batch, place(0), refused) == WriteCounts(3, 1, 2)
     assert [i["carrier"] for i in table.scan()["Items"]] == ["AA"]
     reasons = refused.reasons()
     assert "ValidationException" in reasons['{"carrier": ""}']
@@ -162,12 +162,12 @@ def test_a_result_that_is_deleted_is_no_item(spark: SparkSession, dynamodb: str)
         return {i["carrier"]: int(i["flights"]) for i in items}
 
     one.write(changes(spark, {"AA": 1, "UA": 2}), place(0), none_refused)
-    assert one.write(changes(spark, {"AA": None, "ZZ": None, "UA": 3}), place(1), none_refused) == Written(
-        3, 3
-    )
+    assert one.write(
+        changes(spark, {"AA": None, "ZZ": None, "UA": 3}), place(1), none_refused
+    ) == WriteCounts(3, 3)
     assert counts() == {"UA": 3}
     # Of a driver that was cut off: what is there of a later batch stays.
-    assert one.write(changes(spark, {"UA": None}), place(0), none_refused) == Written(1, 0)
+    assert one.write(changes(spark, {"UA": None}), place(0), none_refused) == WriteCounts(1, 0)
     assert counts() == {"UA": 3}
 
 
@@ -181,14 +181,16 @@ def test_results_of_an_older_batch_do_not_win_in_a_table(spark: SparkSession, dy
 
     # As an earlier release wrote it, or another program: without a version.
     table.put_item(Item={"_id": '{"carrier": "AA"}', "carrier": "AA", "flights": 1})
-    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == WriteCounts(1, 1)
     # What a driver or an executor that was cut off still writes: new keys are in, known ones stay as they are.
-    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == Written(2, 1)
+    assert one.write(results(spark, {"AA": 6, "UA": 6}), place(6), none_refused) == WriteCounts(2, 1)
     assert counts() == {"AA": 7, "UA": 6}
-    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == Written(1, 1)
+    assert one.write(results(spark, {"AA": 7}), place(7), none_refused) == WriteCounts(1, 1)
     # A reset checkpoint counts its batches again, and what it reads again comes to other results.
-    assert one.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == Written(1, 1)
-    assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == Written(1, 0)
+    assert one.write(results(spark, {"AA": 5}), place(0, "run-2", created=2), none_refused) == WriteCounts(
+        1, 1
+    )
+    assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == WriteCounts(1, 0)
     assert counts() == {"AA": 5, "UA": 6}
     with pytest.raises(SinkError, match="results come in batches"):
         one.write(results(spark, {"AA": 1}), None, none_refused)
@@ -231,10 +233,10 @@ def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     half = len(records(kinesis, "again"))
     assert 0 < half < 700
     # A first batch may be one that was written: here a half of it was, in a second run all of it.
-    assert one.write(batch, place(0, notes=tmp_path), none_refused) == Written(700, 700 - half)
+    assert one.write(batch, place(0, notes=tmp_path), none_refused) == WriteCounts(700, 700 - half)
     two = stream_sink(kinesis, "again", key="gate")
-    assert two.write(batch, place(0, notes=tmp_path), none_refused) == Written(700, 0)
-    assert two.write(rows(spark, [row(700)]), place(1, notes=tmp_path), none_refused) == Written(1, 1)
+    assert two.write(batch, place(0, notes=tmp_path), none_refused) == WriteCounts(700, 0)
+    assert two.write(rows(spark, [row(700)]), place(1, notes=tmp_path), none_refused) == WriteCounts(1, 1)
     found = records(kinesis, "again")
     assert Counter((r["_source"], r["_id"]) for r in found) == Counter(
         ("flights", f"flights-topic/0/{n}") for n in range(701)
@@ -243,7 +245,7 @@ def test_records_that_come_again_are_put_where_the_stream_lacks_them(
     # A new checkpoint puts again what it reads again, and skips nothing that is new.
     again = rows(spark, [row(1), row(701)])
     fresh = place(0, "run-2", tmp_path / "other")
-    assert stream_sink(kinesis, "again").write(again, fresh, none_refused) == Written(2, 2)
+    assert stream_sink(kinesis, "again").write(again, fresh, none_refused) == WriteCounts(2, 2)
 
 
 @pytest.mark.slow
@@ -282,7 +284,7 @@ def test_a_request_whose_answer_is_lost_puts_nothing_twice(kinesis: Kinesalite) 
     make_stream(kinesis, "answers", 2)
     with faulty.before(kinesis.endpoint) as faults:
         faults.share, faults.kinds = 0.6, ("lost", "failed")
-        tail = Tail("answers", REGION, faults.endpoint)
+        tail = StreamTail("answers", REGION, faults.endpoint)
         writer = RecordWriter(tail.client(), Backoff("the stream", first=0.01), tail, 10_000, once=True)
         for n in range(1200):
             assert (
@@ -309,7 +311,7 @@ def test_records_that_cannot_be_are_letters(spark: SparkSession, kinesis: Kinesa
         row(4, tags=["y" * 2000]),
         row(5, carrier=None),
     ]
-    assert one.write(rows(spark, batch), place(0), refused) == Written(5, 2, 3)
+    assert one.write(rows(spark, batch), place(0), refused) == WriteCounts(5, 2, 3)
     assert sorted((r["flight"], r["key"]) for r in records(kinesis, "strict")) == [
         (1, "ÄA"), (5, "flights-topic/0/5"),
     ]  # fmt: skip
@@ -334,7 +336,9 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
     batch = rows(spark, [row(n) for n in range(500)])
     table = make_table(dynamodb, "busy", "_id", "_source")
     with faulty.before(dynamodb) as faults:
-        assert table_sink(faults.endpoint, "busy").write(batch, place(0), none_refused) == Written(500, 500)
+        assert table_sink(faults.endpoint, "busy").write(batch, place(0), none_refused) == WriteCounts(
+            500, 500
+        )
         assert {"part", "refused", "failed", "cut", "passed"} <= faults.done.keys()
     assert sorted(i["flight"] for i in table.scan()["Items"]) == list(range(500))
     totals = make_table(dynamodb, "busy-totals", "_id")
@@ -342,8 +346,8 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
         faults.kinds = ("refused", "failed", "cut", "lost")
         many = {f"{n:03}": n for n in range(300)}
         one = table_sink(faults.endpoint, "busy-totals")
-        assert one.write(results(spark, many), place(1), none_refused) == Written(300, 300)
-        assert one.write(results(spark, many), place(0), none_refused) == Written(300, 0)
+        assert one.write(results(spark, many), place(1), none_refused) == WriteCounts(300, 300)
+        assert one.write(results(spark, many), place(0), none_refused) == WriteCounts(300, 0)
         assert {"refused", "failed", "cut", "lost", "passed"} <= faults.done.keys()
     assert {i["carrier"]: int(i["flights"]) for i in totals.scan()["Items"]} == many
     make_stream(kinesis, "busy", 1)
@@ -352,7 +356,7 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
         one = KinesisSink(settings, faults.endpoint)
         for number in range(2):
             part = rows(spark, [row(n) for n in range(number * 100, number * 100 + 100)], parts=6)
-            assert one.write(part, place(number), none_refused) == Written(100, 100)
+            assert one.write(part, place(number), none_refused) == WriteCounts(100, 100)
         assert faults.done["part"]
     assert {r["flight"] for r in records(kinesis, "busy")} == set(range(200))
 
@@ -366,7 +370,7 @@ def test_a_server_that_stays_busy_fails_the_batch_loudly(dynamodb: str, kind: ty
         "DynamoDB table busy", first=1.0, longest=8.0, patience=60.0,
         sleep=waits.append, clock=lambda: sum(waits),
     )  # fmt: skip
-    form = Form.of(StructType().add("_id", "string"))
+    form = ItemForm.of(StructType().add("_id", "string"))
     record = Record('{"carrier":"AA"}', None, None, None, None, '{"_id":"x"}')
     with faulty.before(dynamodb) as faults:
         faults.share = 1.0

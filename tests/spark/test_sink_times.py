@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from millrace.etl.launch.settings import Connection
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.base import JSON_OPTIONS, Sink, text_of, untimely
+from millrace.etl.sinks.base import JSON_OPTIONS, Sink, text_of, unstorable_time
 from millrace.etl.sinks.delivery.python_tasks import Record, Refused, send
 from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
 from millrace.etl.sinks.iceberg import IcebergSink
@@ -144,4 +144,4 @@ def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> 
 
 
 def test_rows_without_a_time_are_not_asked(spark: SparkSession) -> None:
-    assert untimely(spark.range(1))._jc.toString() == F.lit(None).cast("string")._jc.toString()
+    assert unstorable_time(spark.range(1))._jc.toString() == F.lit(None).cast("string")._jc.toString()

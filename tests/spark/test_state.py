@@ -19,7 +19,7 @@ from millrace.etl.job import run
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.maintenance import table_services
-from millrace.etl.metrics.ages import Arrivals
+from millrace.etl.metrics.ages import ArrivalTimes
 from millrace.etl.queries.stateful import identity
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
@@ -152,7 +152,7 @@ def test_a_later_result_replaces_an_earlier_one(aggregate: Pipeline) -> None:
     aggregate.land(frame(aggregate.spark, kafka_rows(0, 51, [good(n) for n in range(51, 130)])), 1)
     aggregate.derive()
     assert aggregate.rows() == aggregate.at_once()
-    arrivals = [Arrivals.of(p["observedMetrics"]) for p in aggregate.progress if p["numInputRows"]]
+    arrivals = [ArrivalTimes.of(p["observedMetrics"]) for p in aggregate.progress if p["numInputRows"]]
     assert [a.rows for a in arrivals if a] == [79], "the ages of a result's records are lost"
     assert sum(r["flights"] for r in aggregate.rows()) == 129
     written = [e["written"] for e in aggregate.events.all() if e["event"] == "batch" and e["written"]]

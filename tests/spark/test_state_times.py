@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.metrics.progress import Meter, Origin
+from millrace.etl.metrics.progress import BacklogSource, TriggerMeter
 from millrace.etl.record.tables import Table
 from tests.spark.batches import DDL, EPOCH, Events, frame, kafka_rows, lander
 from tests.spark.test_state import Pipeline
@@ -62,7 +62,7 @@ class Timed(Pipeline):
         )
 
     def measured(self) -> list[dict[str, float]]:
-        meter = Meter("derive-flights", Origin())
+        meter = TriggerMeter("derive-flights", BacklogSource())
         return [dict(meter.measure(p, None, 0).values) for p in self.progress]
 
 

@@ -18,9 +18,9 @@ from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.record.errors import (
     MOST_LINES,
     LossError,
-    ReopenError,
+    NoAnswerError,
+    RestartQueryError,
     StartError,
-    UnansweredError,
     describe,
 )
 from millrace.etl.record.query import Query
@@ -186,7 +186,7 @@ def test_a_retry_while_the_source_is_away_is_a_retry_too(spark: SparkSession, tm
     assert (seen, answers) == ([0, 0], [])
     told = [(e["event"], e["attempt"], e["error_class"]) for e in events.all() if "error" in e]
     assert told == [
-        ("retrying", 1, "ZeroDivisionError"), ("retrying", 2, "UnansweredError"), ("retrying", 3, "OSError"),
+        ("retrying", 1, "ZeroDivisionError"), ("retrying", 2, "NoAnswerError"), ("retrying", 3, "OSError"),
     ]  # fmt: skip
     assert others
 
@@ -203,7 +203,7 @@ def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retr
     def handle(_batch: DataFrame, batch_id: int) -> None:
         seen.append(batch_id)
         if len(seen) == 1:
-            raise ReopenError("stream flights has 2 shards now, and had 1")
+            raise RestartQueryError("stream flights has 2 shards now, and had 1")
         supervisor.stop()
 
     def opened() -> DataFrame:
@@ -301,7 +301,7 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Also while no batch comes; and one that cannot be asked is told of, and asked again."""
-    events, answers = Events(), [UnansweredError("no broker"), None, LossError("nobody reads 4")]
+    events, answers = Events(), [NoAnswerError("no broker"), None, LossError("nobody reads 4")]
 
     def check() -> None:
         answer = answers.pop(0)
@@ -322,11 +322,11 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
 @pytest.mark.faults
 def test_icebergs_pools_work_on_while_a_shutdown_waits_for_a_batch(spark: SparkSession) -> None:
     """Their hooks run beside ours, and would have them refuse what the batch still asks."""
-    shutdown.keep_pools(spark)
-    assert shutdown.keep_pools(spark) == 0
+    shutdown.keep_thread_pools(spark)
+    assert shutdown.keep_thread_pools(spark) == 0
     jvm: Any = spark._jvm
     pool = jvm.org.apache.iceberg.util.ThreadPools.newExitingWorkerPool("of-a-test", 1)
     try:
-        assert shutdown.keep_pools(spark) == 1
+        assert shutdown.keep_thread_pools(spark) == 1
     finally:
         pool.shutdown()

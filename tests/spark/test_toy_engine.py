@@ -44,7 +44,7 @@ class ToyJob(JobBase):
     version: Literal["1"] = "1"
     worker: int = Field(default=4, description="Its cores.", examples=[8])
 
-    tasks = property(lambda self: self.worker)
+    tasks_per_worker = property(lambda self: self.worker)
     disk_gib = property(lambda self: 20)
     bills = property(lambda self: billed(self.worker))
 
@@ -53,10 +53,10 @@ class ToyJob(JobBase):
             yield Finding((*path, "worker"), str(self.worker), "a multiple of 4")
 
     @classmethod
-    def offers(cls, asked, needed, gib_per_core):
+    def possible_workers(cls, asked, needed, gib_per_core):
         own = asked if isinstance(asked, cls) else None
         for cores in (4, 8):
-            given = own is not None and (not own.pinned or own.worker == cores)
+            given = own is not None and (not own.worker_is_given or own.worker == cores)
             yield Worker(f"{cores} toys", "x86_64", cores, 8 * cores, cores, given, False, billed(cores))
 
     def with_worker(self, worker):

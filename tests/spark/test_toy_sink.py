@@ -28,13 +28,13 @@ from pydantic import Field
 
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import Finding
-from millrace.config.sinks.base import Promise, SinkConfig, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkPromise, SinkConfig, SinkContext, SinkUse
 
 
 class ToySink(SinkConfig):
     """Lines of JSON in a folder."""
 
-    promise = Promise("a line", "exactly once", "nothing", "all rows as written")
+    promise = SinkPromise("a line", "exactly once", "nothing", "all rows as written")
     refuses: ClassVar[bool] = False
     replaces: ClassVar[bool] = False
     services: ClassVar[tuple[str, ...]] = ("sqs",)
@@ -43,7 +43,7 @@ class ToySink(SinkConfig):
     folder: str = Field(description="An absolute path.", examples=["/srv/toy"])
 
     @property
-    def place(self) -> tuple[str, str]:
+    def target(self) -> tuple[str, str]:
         return "folder", f"toy {self.folder}"
 
     @property
@@ -67,7 +67,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from millrace.etl.launch.sink_kinds import SinkSettings
-from millrace.etl.sinks.base import Written
+from millrace.etl.sinks.base import WriteCounts
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class ToySettings(SinkSettings):
 @dataclass(frozen=True)
 class Toy:
     settings: ToySettings
-    sends = True
+    acts_on_rdd = True
 
     def prepare(self, spark, schema):
         pass
@@ -95,7 +95,7 @@ class Toy:
     def write(self, rows, place, refuse, again=None):
         offered = rows.count()
         rows.write.mode("overwrite").json(f"{self.settings.folder}/{place.run}-{place.batch}")
-        return Written(offered, offered, ran=rows)
+        return WriteCounts(offered, offered, ran=rows)
 '''
 
 ENVIRONMENT = """\

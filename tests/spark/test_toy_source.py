@@ -44,19 +44,19 @@ class ToyStream(StreamConfig):
     drawers: int | None = Field(default=None, description="Pins their number.")
 
     @property
-    def home(self):
+    def name_scope(self):
         return "the disk"
 
     @property
-    def theirs(self):
+    def belongs_to_others(self):
         return True
 
     @property
-    def pinned(self):
+    def given_partitions(self):
         return self.drawers
 
     @property
-    def sized_as(self):
+    def sizing(self):
         return "folder"
 
     @property
@@ -118,7 +118,7 @@ class ToySource(Source):
     def own_name(self):
         return self.folder
 
-    def place(self, job):
+    def origin(self, job):
         return self.folder
 
     def open(self, leg, context):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job.maintenance_schedule import Maintenance
 from millrace.etl.maintenance import table_services
-from millrace.etl.maintenance.table_services import Compaction, Expiry, Orphans
+from millrace.etl.maintenance.table_services import Compaction, Expiry, OrphanFileRemoval
 from millrace.etl.record import tables
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.spark.batches import Events
@@ -119,7 +119,7 @@ def test_orphans_of_some_age_go_and_nothing_else(
     old = time.time() - 2 * 86400
     os.utime(orphan, (old, old))
     events = Events()
-    Orphans(pipe.landing, timedelta(days=1), events.reporter)(spark)
+    OrphanFileRemoval(pipe.landing, timedelta(days=1), events.reporter)(spark)
     assert (events.last()["event"], events.last()["files"]) == ("orphans_removed", 1)
     assert (orphan.exists(), young.exists()) == (False, True)
     assert spark.table(str(pipe.landing)).count() == 4
@@ -134,7 +134,7 @@ def test_all_three_beside_a_stream_that_lands_and_one_that_derives(
     kept = Events()
     done = threading.Event()
 
-    class Round(Orphans):
+    class Round(OrphanFileRemoval):
         def __call__(self, spark: SparkSession) -> None:
             super().__call__(spark)
             done.set()

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import begin_with_everything, kept_whole
+from millrace.etl.checkpoints.initial_snapshot import start_with_all_files, with_whole_first_snapshot
 from millrace.etl.maintenance.table_services import Compaction, Expiry
 from millrace.etl.queries import derive
 from millrace.etl.record.query import Query
@@ -50,7 +50,7 @@ def land(pipe: Pipeline, first: int, batches: int, rows: int = 2) -> None:
 
 def begin(pipe: Pipeline, rows: DataFrame | None = None) -> tuple[str, ...]:
     rows = derive.read(pipe.spark, pipe.landing) if rows is None else rows
-    return begin_with_everything(pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights")
+    return start_with_all_files(pipe.spark, rows, Checkpoint(str(pipe.checkpoint)), "derive-flights")
 
 
 def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None) -> tuple[list[int], int]:
@@ -62,7 +62,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
 
     rows = derive.read(pipe.spark, pipe.landing, most) if rows is None else rows
     bare = Query("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
-    query = kept_whole(bare, Checkpoint(str(pipe.checkpoint)))
+    query = with_whole_first_snapshot(bare, Checkpoint(str(pipe.checkpoint)))
     assert query.reopen is not None
     for cuts in range(9):
         running = (

@@ -14,7 +14,7 @@ from millrace.config.grants import Grant, allow, list_prefixes
 from millrace.infra.constructs.job_role import JobRole
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.grants import statement
-from millrace.infra.policies import ATTACHED, INLINE, MANAGED, characters, shared_out
+from millrace.infra.policies import ATTACHED, INLINE, MANAGED, characters, split_into_policies
 from tests.template.conftest import ROOT, Resource, Synthesis, Synthesise
 from tests.template.test_security import listed
 
@@ -152,7 +152,7 @@ def test_a_statement_that_is_too_long_becomes_several() -> None:
         list_prefixes("Second", "arn:aws:s3:::lake", prefixes),
         allow("Third", ["sns:Publish"], ["*"]),
     ]
-    parts = shared_out(grants, lambda grant: characters(statement(grant).to_statement_json()))
+    parts = split_into_policies(grants, lambda grant: characters(statement(grant).to_statement_json()))
     assert sorted(permissions([piece for part in parts for piece in part])) == sorted(permissions(grants))
     assert all(
         sum(characters(statement(grant).to_statement_json()) for grant in part) <= MANAGED for part in parts

@@ -30,4 +30,4 @@ def test_a_kafka_job_has_the_jars_that_its_engine_lacks(
     }
     lacking = {"kafka-client"} - KINDS[version.engine].ships
     locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text())
-    assert brought == {jar["sha256"] for name in lacking for jar in locked[jar_set(name, version.line)]}
+    assert brought == {jar["sha256"] for name in lacking for jar in locked[jar_set(name, version.spark_line)]}

@@ -162,7 +162,7 @@ def test_jars_are_those_of_the_spark_that_the_release_runs(version: str) -> None
     environment = load("prod", root=ROOT)
     job = environment.jobs["flights"].model_copy(update={"version": version})
     names = [jar.name for jar in missing_jars(environment, job, ROOT)]
-    line = job.line
+    line = job.spark_line
     pinned = {
         f"spark-sql-kafka-0-10_{line.scala}-{line.spark}.jar",
         f"kafka-clients-{line.libraries['kafka_clients']}.jar",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from millrace.benchmark.fit import fit
+from millrace.benchmark.fit import fit_model
 from tests.unit.benchmark.made import points
 
 TRUTH = {"a": 0.3, "κ": 0.02, "b": 20e-6}
@@ -27,7 +27,7 @@ def coverage(draws: int) -> list[Coverage]:
     hits = dict.fromkeys(TRUTH, 0)
     for seed in range(draws):
         made = points(overhead=TRUTH["a"], wave=TRUTH["κ"], per_record=TRUTH["b"], seed=seed)
-        found = fit(made, seed=seed)
+        found = fit_model(made, seed=seed)
         assert found.wave is not None
         for name, estimate in (("a", found.overhead), ("κ", found.wave), ("b", found.per_record)):
             hits[name] += estimate.low <= TRUTH[name] <= estimate.high

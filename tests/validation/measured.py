@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from millrace.benchmark.fit import Fit, fit
+from millrace.benchmark.fit import Fit, fit_model
 from millrace.benchmark.measurements import Measurements, Point, Run, point
 from millrace.benchmark.repetitions import Disturbance, disturbances
 from millrace.benchmark.schedule import WARM_UP, Planned
-from millrace.benchmark.warmup import settled
+from millrace.benchmark.warmup import warmup_batches
 from millrace.sandbox import benchmark, flights, kafka
 from millrace.sandbox.deployment import document_in, synthesise
 from millrace.sandbox.process import RUN, only_one
@@ -62,13 +62,13 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
         event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
     ]
     runs = schedule(repetitions, batches, seed=1)
-    subject = benchmark.Subject(launch, (QUERY,), {})
+    subject = benchmark.MeasuredQuery(launch, (QUERY,), {})
     with only_one(), kafka.running() as broker:
         held = benchmark.per_partition(runs)
         broker.create_topic(benchmark.TOPIC, len(held))
         said(f"{benchmark.fill(broker.bootstrap, payloads, held):,} records sent")
         return [
-            benchmark.measure(
+            benchmark.run_schedule(
                 subject,
                 runs,
                 broker.bootstrap,
@@ -100,7 +100,7 @@ class Validation:
 
 
 def _settled(run: Run, cores: int, group: int) -> list[Point]:
-    first = settled([batch.duration for batch in run.batches])
+    first = warmup_batches([batch.duration for batch in run.batches])
     return [point(batch, run, cores, group) for batch in run.batches[first:]]
 
 
@@ -142,7 +142,12 @@ def validate(measured: Sequence[Measurements]) -> Validation:
     groups = {**asked, "all": everything, "all but the disturbed": quiet}
     scores = [_score(name, of, way, points) for of, points in groups.items() for name, way in ways.items()]
     return Validation(
-        fit(training), scores, _repeated(everything), disturbances(every), len(training), len(everything)
+        fit_model(training),
+        scores,
+        _repeated(everything),
+        disturbances(every),
+        len(training),
+        len(everything),
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from millrace.benchmark.fit import fit
+from millrace.benchmark.fit import fit_model
 from millrace.benchmark.measurements import Batch, Point, Run
 
 Foretell = Callable[[int, int, int], float]
@@ -19,7 +19,7 @@ Trained = Sequence[tuple[Run, int, Sequence[Batch]]]
 
 
 def ours(points: Sequence[Point]) -> Foretell:
-    return fit(points).duration
+    return fit_model(points).duration
 
 
 def constant_rate(points: Sequence[Point]) -> Foretell:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from ...record.tables import nullable
-from .rows import judged
+from .rows import decoded_or_dead_letter
 from .worker_batches import in_portions
 
 Decoded = tuple[dict[str, Any] | None, str | None, str | None]
@@ -83,7 +83,7 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
         F.struct(F.col("_answer.stage").alias("stage"), F.col("_answer.error").alias("error")),
     )
     held = answered.withColumn("_record", F.col("_answer.record")).withColumn("_verdict", verdict)
-    return judged(held.drop("_answer"), schema, "_record", "_verdict")
+    return decoded_or_dead_letter(held.drop("_answer"), schema, "_record", "_verdict")
 
 
 def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterable[Any]], Iterable[Any]]:

@@ -14,7 +14,7 @@ from pyspark.sql.types import BooleanType, StructType
 from ...launch.settings import RouteSettings, RuleSettings
 from ...record import envelope
 from ...record.errors import JVM_ERRORS, StartError, describe
-from ..base import Around, Decoder
+from ..base import Decoder, DecoderWrapper
 
 STAGE = "rule"
 """``_stage`` of a dead letter that breaks a rule; its ``_error`` lists the rules' names."""
@@ -24,7 +24,7 @@ _FIGURE = "rule "
 
 
 @dataclass(frozen=True)
-class Ruled(Around):
+class RuleCheckingDecoder(DecoderWrapper):
     """A decoder that holds its good records against rules.
 
     A condition that is null is not met. Deletes (:mod:`.tombstones`) have no fields and meet every rule.
@@ -71,7 +71,7 @@ class Ruled(Around):
         )
 
 
-def ruled(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
+def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
     """Hold what a decoder makes against rules.
 
     Raises
@@ -90,25 +90,29 @@ def ruled(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]
         if not isinstance(kind, BooleanType):
             raise StartError(f"rule {rule.name}: {rule.where}: of type {kind.simpleString()}, not BOOLEAN")
     # Also where all rules warn: what counts them needs the columns of a record (see `decode_observed`).
-    return Ruled(decoder, tuple(rule for rule in rules if rule.action != "warn")) if rules else decoder
+    return (
+        RuleCheckingDecoder(decoder, tuple(rule for rule in rules if rule.action != "warn"))
+        if rules
+        else decoder
+    )
 
 
 def counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
-    """Aggregates over rows of a landing table's shape: how many records break each rule, named for :func:`of_figures`."""
+    """Aggregates over rows of a landing table's shape: how many records break each rule, named for :func:`rule_counts`."""
     return tuple(
-        F.expr(f"count_if({_counted(route, rule)})").alias(f"{_FIGURE}{label(route, rule)}")
+        F.expr(f"count_if({_counted(route, rule)})").alias(f"{_FIGURE}{qualified_rule_name(route, rule)}")
         for route in routes
         for rule in route.rules
         if not _fails(rule)
     )
 
 
-def label(route: RouteSettings, rule: RuleSettings) -> str:
+def qualified_rule_name(route: RouteSettings, rule: RuleSettings) -> str:
     """A rule's name within its query."""
     return rule.name if route.name is None else f"{route.name}.{rule.name}"
 
 
-def of_figures(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def rule_counts(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """The field ``rules`` of a batch's accounts, out of its figures; nothing for a query without rules."""
     found = {name.removeprefix(_FIGURE): n for name, n in figures.items() if name.startswith(_FIGURE)}
     return {"rules": found} if found else {}

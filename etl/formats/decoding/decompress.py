@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from ..base import Around
+from ..base import DecoderWrapper
 from ..protobuf_wire import varint
 from .arrow import available
 from .worker_batches import in_portions
@@ -214,7 +214,7 @@ def _each(limit: int) -> Callable[[bytes | None], Answer]:
     return each
 
 
-def opener(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Column], Column]:
+def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Column], Column]:
     """The function of Spark SQL from a message to ``content`` and ``error``.
 
     Parameters
@@ -244,8 +244,10 @@ def opener(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Colu
     return made
 
 
-def opened(rows: DataFrame, message: Column, limit: int, *, arrow: bool, most: int = MOST_BYTES) -> DataFrame:
-    """Add ``_opened``, what :func:`opener` makes of a message; Python is handed no more than its portion at once.
+def with_decompressed(
+    rows: DataFrame, message: Column, limit: int, *, arrow: bool, most: int = MOST_BYTES
+) -> DataFrame:
+    """Add ``_opened``, what :func:`decompress_function` makes of a message; Python is handed no more than its portion at once.
 
     Parameters
     ----------
@@ -254,9 +256,9 @@ def opened(rows: DataFrame, message: Column, limit: int, *, arrow: bool, most: i
     message
         Bytes of the rows; null is not opened.
     limit, arrow, most
-        As for :func:`opener`.
+        As for :func:`decompress_function`.
     """
-    function = opener(limit, arrow=arrow, most=most)
+    function = decompress_function(limit, arrow=arrow, most=most)
     return in_portions(
         rows, lambda given: given.withColumn("_opened", function(message)), by_arrow=arrow, handed=message
     )
@@ -290,7 +292,7 @@ def in_parts(
 
 
 @dataclass(frozen=True)
-class Opening(Around):
+class DecompressingDecoder(DecoderWrapper):
     """A decoder of messages that may be compressed, each by itself.
 
     Parameters
@@ -298,7 +300,7 @@ class Opening(Around):
     limit
         Most bytes of a message when open.
     arrow
-        See :func:`opener`; left out, what this engine can.
+        See :func:`decompress_function`; left out, what this engine can.
     """
 
     limit: int
@@ -307,7 +309,9 @@ class Opening(Around):
     def decode(self, rows: DataFrame) -> DataFrame:
         """Open, then decode; a dead letter keeps the bytes that came."""
         marked = F.when(_marked(), F.col("payload"))
-        content_of = opened(rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow)
+        content_of = with_decompressed(
+            rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow
+        )
         content = F.when(_marked(), F.col("_opened.content")).otherwise(F.col("payload"))
         failed = F.col("_failed")
         decoded = self.decoder.decode(

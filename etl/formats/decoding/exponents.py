@@ -1,6 +1,6 @@
 r"""Numbers out of all range: decimals that would take their reader forever, and what becomes Infinity.
 
-A ``DOUBLE`` or ``FLOAT`` of more than its type holds is Infinity when it is read, and is looked for then (:func:`finite`).
+A ``DOUBLE`` or ``FLOAT`` of more than its type holds is Infinity when it is read, and is looked for then (:func:`all_finite`).
 Decimals are found in a text before it is read.
 
 Java writes a decimal out to its column's scale before it looks whether it fits: ``1e10000000`` becomes ten million digits,
@@ -8,10 +8,10 @@ and digits by the million are read in quadratic time. Three looks at a JSON text
 where the one before it found something:
 
 1. Is each value behind the name of a ``DECIMAL`` field plainly a number of a few digits? A search for the quoted name, which
-   Java's regular expressions do by leaps; any other costs several times as much (:func:`suspected`).
+   Java's regular expressions do by leaps; any other costs several times as much (:func:`may_have_large_exponent`).
 2. Is there a long exponent, or a run of very many digits, anywhere in the text (the same)?
 3. Is one of those in a ``DECIMAL`` field? What would take long is written otherwise, so that such a
-   field refuses it, and only the fields with a decimal are read (:func:`replaced`).
+   field refuses it, and only the fields with a decimal are read (:func:`without_large_exponents`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _OF_TEXT = rf"(?:[-+.eE]|{_DIGIT})"
 _TEXTS = rf'"(?=[^"]*?{_LONG}|{_OF_TEXT}{{{MOST_DIGITS}}}+){_OF_TEXT}++"(?!\s*+:)'
 
 
-def finite(kind: DataType, value: Column) -> Column | None:
+def all_finite(kind: DataType, value: Column) -> Column | None:
     """Whether no number in a value, at any depth, is infinite; None for a kind that holds no ``DOUBLE`` or ``FLOAT``.
 
     Parameters
@@ -91,19 +91,19 @@ def out_of_range(schema: StructType, record: Column) -> Column | None:
     Parameters
     ----------
     record
-        As for :func:`finite`.
+        As for :func:`all_finite`.
     """
-    asked = {f.name: finite(f.dataType, record.getField(f.name)) for f in schema.fields}
+    asked = {f.name: all_finite(f.dataType, record.getField(f.name)) for f in schema.fields}
     names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
     if not any(fits is not None for fits in asked.values()):
         return None
     return F.when(names != "", reason("schema", F.concat(F.lit(RANGE), names)))
 
 
-def flat(kind: DataType) -> bool:
+def is_flat(kind: DataType) -> bool:
     """Whether there is neither an array nor a map in a type."""
     if isinstance(kind, StructType):
-        return all(flat(field.dataType) for field in kind.fields)
+        return all(is_flat(field.dataType) for field in kind.fields)
     return not isinstance(kind, ArrayType | MapType)
 
 
@@ -145,7 +145,7 @@ def decimal(text: Column, kind: DecimalType) -> Column:
     return F.when(text.rlike(_PLAIN), text.cast(kind))
 
 
-def suspected(text: Column, schema: StructType) -> Column | None:
+def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
     """Whether a JSON text may hold a decimal that takes long; None where the schema has no decimal.
 
     Parameters
@@ -165,7 +165,7 @@ def suspected(text: Column, schema: StructType) -> Column | None:
     return far if len(plain) < len(names) else first & far
 
 
-def replaced(text: Column) -> Column:
+def without_large_exponents(text: Column) -> Column:
     """A JSON text with what takes long written otherwise: exponents as 999, and texts as one that is no number.
 
     Parameters

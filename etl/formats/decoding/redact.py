@@ -22,7 +22,7 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..base import Around, Decoder, Observe, decode_observed
+from ..base import Decoder, DecoderWrapper, Observe, decode_observed
 from .rows import valid_text
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
@@ -37,15 +37,15 @@ comment could continue to the end of the record, for each name again."""
 
 
 @runtime_checkable
-class Bares(Protocol):
+class RedactsPayload(Protocol):
     """A decoder that knows what of a payload a dead letter may hold."""
 
-    def bare(self, payload: Column) -> Column:
+    def redacted_payload(self, payload: Column) -> Column:
         """The bytes of a payload without what redacted fields hold; null where it could hide in them."""
 
 
 @dataclass(frozen=True)
-class Redacting(Around):
+class RedactingDecoder(DecoderWrapper):
     """A decoder whose rows do not hold certain fields.
 
     Parameters
@@ -70,13 +70,13 @@ class Redacting(Around):
         return self._taken_out(decode_observed(self.decoder, rows, observe))
 
     def _taken_out(self, decoded: DataFrame) -> DataFrame:
-        bare = self.bare(F.col("_bytes"))
+        bare = self.redacted_payload(F.col("_bytes"))
         gone = {name: F.lit(None).cast(self.schema[name].dataType) for name in self.fields}
         return decoded.withColumns(
-            {**gone, "_bytes": bare, "_error": said(F.col("_error"), F.col("_bytes"), bare)}
+            {**gone, "_bytes": bare, "_error": redacted_error(F.col("_error"), F.col("_bytes"), bare)}
         )
 
-    def bare(self, payload: Column) -> Column:
+    def redacted_payload(self, payload: Column) -> Column:
         """The bytes of a payload without what the fields hold; null where it could hide in them.
 
         Parameters
@@ -113,12 +113,12 @@ def _letter_or_escape(letter: str) -> str:
     return rf"(?:{re.escape(letter)}|\\(?:{'|'.join(ways)}){itself})"
 
 
-def bare(decoder: Decoder, payload: Column) -> Column:
+def redacted_payload(decoder: Decoder, payload: Column) -> Column:
     """A payload as a dead letter may hold it, whatever the decoder: whole where it redacts nothing."""
-    return decoder.bare(payload) if isinstance(decoder, Bares) else payload
+    return decoder.redacted_payload(payload) if isinstance(decoder, RedactsPayload) else payload
 
 
-def said(error: Column, payload: Column, bare: Column) -> Column:
+def redacted_error(error: Column, payload: Column, bare: Column) -> Column:
     """The error of a dead letter, with a note where its bytes are withheld."""
     return F.when(payload.isNotNull() & bare.isNull(), F.concat(error, F.lit(WITHHELD))).otherwise(error)
 

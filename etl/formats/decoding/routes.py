@@ -20,8 +20,8 @@ from ...record.errors import StartError
 from ...record.tables import nullable
 from ..base import Decoder
 from . import redact
-from .data_rules import ruled
-from .decompress import Opening
+from .data_rules import with_rules
+from .decompress import DecompressingDecoder
 from .tombstones import Deleting
 
 COLUMN = "_route"
@@ -105,9 +105,9 @@ class Router:
             *(letter.getField(part).alias(part) for part in _LETTER),
         )
 
-    def bare(self, payload: Column) -> Column:
-        """See :func:`etl.formats.decoding.redact.bare`; of each payload as its own route has it."""
-        cut = [(route.takes(), redact.bare(route.decoder, payload)) for route in self.routes]
+    def redacted_payload(self, payload: Column) -> Column:
+        """See :func:`etl.formats.decoding.redact.redacted_payload`; of each payload as its own route has it."""
+        cut = [(route.takes(), redact.redacted_payload(route.decoder, payload)) for route in self.routes]
         kept: Column = reduce(lambda found, one: found.when(*one), cut, F).otherwise(payload)
         return kept
 
@@ -144,12 +144,12 @@ def of_query(spark: SparkSession, query: RouteSettings) -> Decoder:
     """
     made = query.format.decoder(spark, query.schema, query.decompress_up_to)
     if query.decompress_up_to is not None:
-        made = Opening(made, query.decompress_up_to)
-    if query.source.deletes:
+        made = DecompressingDecoder(made, query.decompress_up_to)
+    if query.source.null_payload_deletes:
         made = Deleting(made)
-    made = ruled(spark, made, query.rules)
+    made = with_rules(spark, made, query.rules)
     readable = query.format.NAMES_FIELDS
-    return redact.Redacting(made, query.redact, readable=readable) if query.redact else made
+    return redact.RedactingDecoder(made, query.redact, readable=readable) if query.redact else made
 
 
 def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decoder:
@@ -184,7 +184,7 @@ def _letter(place: int) -> str:
     return f"_letter_{place}"
 
 
-def along(rows: DataFrame, route: str | None, table: str) -> DataFrame:
+def rows_of_route(rows: DataFrame, route: str | None, table: str) -> DataFrame:
     """Good records of a landing table that took one route, with the route's fields as columns of their own.
 
     Parameters

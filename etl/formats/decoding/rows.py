@@ -112,7 +112,7 @@ def required(
             yield from required(field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}.")
 
 
-def judged(rows: DataFrame, schema: StructType, record: str, verdict: str) -> DataFrame:
+def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, verdict: str) -> DataFrame:
     """Take a record apart that was decoded, or make a dead letter of it.
 
     Parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ..base import Around
+from ..base import DecoderWrapper
 from .rows import TOMBSTONE
 
 STAGE = "delete"
@@ -15,7 +15,7 @@ STAGE = "delete"
 
 
 @dataclass(frozen=True)
-class Deleting(Around):
+class Deleting(DecoderWrapper):
     """A decoder that takes a null payload for a delete."""
 
     def decode(self, rows: DataFrame) -> DataFrame:

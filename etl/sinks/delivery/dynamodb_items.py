@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql.types import BinaryType, DoubleType, FloatType, StructType
 
 from ..base import DELETED
-from .python_tasks import UnfitError as UnfitError
+from .python_tasks import UnsupportedRowError as UnsupportedRowError
 
 TEXT_BYTES = 4 << 20
 """Largest row, as JSON. An item has 400 KB at most (DynamoDB developer guide, "Quotas"), which are 2.4 MB where each character
@@ -45,7 +45,7 @@ def attribute(value: Any) -> dict[str, Any] | None:
 
 
 @dataclass(frozen=True)
-class Form:
+class ItemForm:
     """How rows become items.
 
     Attributes
@@ -63,7 +63,7 @@ class Form:
     keyed: bool
 
     @classmethod
-    def of(cls, schema: StructType) -> Form:
+    def of(cls, schema: StructType) -> ItemForm:
         """From the columns of the rows."""
         return cls(
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),
@@ -86,12 +86,12 @@ class Form:
 
         Raises
         ------
-        UnfitError
+        UnsupportedRowError
             It cannot be one.
         """
         size = len(text.encode())
         if size > TEXT_BYTES:
-            raise UnfitError(f"a row of {size} bytes; the most is {TEXT_BYTES}")
+            raise UnsupportedRowError(f"a row of {size} bytes; the most is {TEXT_BYTES}")
         item: dict[str, Any] = dict(more or {})
         for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
             if name == DELETED:
@@ -99,7 +99,7 @@ class Form:
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
             elif name in self.floating and isinstance(value, str):
-                raise UnfitError(f"{name} is {value}: DynamoDB has no such number")
+                raise UnsupportedRowError(f"{name} is {value}: DynamoDB has no such number")
             elif (formed := attribute(value)) is not None:
                 item[name] = formed
         return item, size

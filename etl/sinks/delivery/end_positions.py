@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ...record import hadoop
 from ...record.errors import JVM_ERRORS, SinkError, whole_text
 from ...services.backoff import Backoff
-from ..base import Again, Place, Written
+from ..base import Again, BatchPlace, WriteCounts
 from .folder_manifest import name_of
 
 FOLDER = "marks"
@@ -33,7 +33,7 @@ EVERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Mark:
+class StreamEnd:
     """The end of a stream, before anything of a batch was written.
 
     Attributes
@@ -41,7 +41,7 @@ class Mark:
     stream
         Its name: a query that writes another one now has no mark in it.
     run
-        Of the checkpoint (:class:`etl.sinks.base.Place`).
+        Of the checkpoint (:class:`etl.sinks.base.BatchPlace`).
     batch
         Which was about to be written, and none after it had been.
     end
@@ -67,11 +67,11 @@ class EndPositions:
     stream: str
     every: float = EVERY_SECONDS
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
-    _mark: Mark | None = field(default=None, repr=False)
+    _mark: StreamEnd | None = field(default=None, repr=False)
     _begun: tuple[str, int] | None = field(default=None, repr=False)
     _taken_at: float = field(default=0.0, repr=False)
 
-    def begin(self, spark: SparkSession, place: Place, end: Callable[[], Any]) -> Mark | None:
+    def begin(self, spark: SparkSession, place: BatchPlace, end: Callable[[], Any]) -> StreamEnd | None:
         """Before a batch is written: where to look for what of it is written already.
 
         Parameters
@@ -100,19 +100,19 @@ class EndPositions:
             return self._mark
         now = self.clock()
         if self._mark is None or now - self._taken_at >= self.every:
-            self._mark, self._taken_at = Mark(self.stream, place.run, place.batch, end()), now
+            self._mark, self._taken_at = StreamEnd(self.stream, place.run, place.batch, end()), now
             self._write(spark, f"{place.notes}/{FOLDER}", self._mark)
         return None
 
     def write(
         self,
         rows: DataFrame,
-        place: Place,
+        place: BatchPlace,
         again: Again | None,
         waits: Backoff,
         end: Callable[[], Any],
-        send: Callable[[DataFrame, Any], Written],
-    ) -> Written:
+        send: Callable[[DataFrame, Any], WriteCounts],
+    ) -> WriteCounts:
         """Write a batch, and again, behind its mark, where one of its tasks came again.
 
         Parameters
@@ -138,13 +138,13 @@ class EndPositions:
                 mark, rows = self._mark, again()
 
     @staticmethod
-    def _write(spark: SparkSession, folder: str, mark: Mark) -> None:
+    def _write(spark: SparkSession, folder: str, mark: StreamEnd) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and marks again.
         for other in hadoop.names(spark, folder):
             hadoop.delete(spark, f"{folder}/{other}")
         hadoop.write_text(spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark)))
 
-    def _read(self, spark: SparkSession, place: Place) -> Mark | None:
+    def _read(self, spark: SparkSession, place: BatchPlace) -> StreamEnd | None:
         folder = f"{place.notes}/{FOLDER}"
         # A run's names are in the order of its batches.
         mine = [
@@ -154,9 +154,9 @@ class EndPositions:
             return None
         url = f"{folder}/{mine[-1]}"
         try:
-            mark = Mark(**json.loads(hadoop.read_text(spark, url)))
+            mark = StreamEnd(**json.loads(hadoop.read_text(spark, url)))
         except (OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not hadoop.spoiled(error):
+            if isinstance(error, OSError) and not hadoop.is_corrupt(error):
                 raise
             raise SinkError(
                 f"{url} says where {self.stream} ended, and cannot be read: {error}. Delete it: what the current batch "

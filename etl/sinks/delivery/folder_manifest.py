@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from ...record import hadoop
 from ...record.errors import SinkError
-from ..base import Place
+from ..base import BatchPlace
 
 FOLDER = "_manifests"
 """Below the data; readers of Parquet leave out what begins with an underscore."""
@@ -37,7 +37,7 @@ class Manifest:
     Attributes
     ----------
     run, batch, start, end
-        Its :class:`etl.sinks.base.Place`.
+        Its :class:`etl.sinks.base.BatchPlace`.
     rows
         That were written.
     folder, files
@@ -56,7 +56,7 @@ class Manifest:
     first: int | None
     last: int | None
 
-    def of(self, place: Place) -> bool:
+    def of(self, place: BatchPlace) -> bool:
         """Whether it is that of a batch, and not of another one with its number."""
         return (self.run, self.batch, self.start, self.end) == (
             place.run,
@@ -82,7 +82,7 @@ class Manifests:
         """The folder of manifests."""
         return f"{self.path}/{FOLDER}"
 
-    def of(self, spark: SparkSession, place: Place) -> Manifest | None:
+    def of(self, spark: SparkSession, place: BatchPlace) -> Manifest | None:
         """The manifest of a batch; None where it was not committed.
 
         Raises
@@ -99,7 +99,7 @@ class Manifests:
         except FileNotFoundError:
             return None
         except (KeyError, OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not hadoop.spoiled(error):
+            if isinstance(error, OSError) and not hadoop.is_corrupt(error):
                 raise
             raise SinkError(
                 f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "
@@ -112,7 +112,7 @@ class Manifests:
             )
         return manifest
 
-    def others(self, spark: SparkSession, run: str) -> list[str]:
+    def written_by_others(self, spark: SparkSession, run: str) -> list[str]:
         """URLs of the manifests that another checkpoint, or a replay, wrote."""
         return [
             f"{self.location}/{name}"
@@ -120,7 +120,7 @@ class Manifests:
             if name.endswith(".json") and not name.startswith(f"{run}-")
         ]
 
-    def figures(self, spark: SparkSession, urls: Sequence[str], *wanted: Column) -> Row:
+    def aggregate(self, spark: SparkSession, urls: Sequence[str], *wanted: Column) -> Row:
         """Aggregates over manifests, in one action that also sees whether each of them is whole.
 
         Parameters

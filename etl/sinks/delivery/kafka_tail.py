@@ -27,13 +27,13 @@ PATIENCE_SECONDS = 180
 
 
 @dataclass(frozen=True)
-class Tail:
+class TopicTail:
     """A topic, from a point on.
 
     Parameters
     ----------
     connecting
-        Options of :func:`etl.sources.kafka.connection.connecting`.
+        Options of :func:`etl.sources.kafka.connection.connection_options`.
     """
 
     topic: str
@@ -44,13 +44,13 @@ class Tail:
 
         Raises
         ------
-        UnansweredError
+        NoAnswerError
             The brokers do not answer.
         """
         with self._reader(spark).consumer() as consumer:
             return {str(p): end for (_, p), (_, end) in self._edges(spark, consumer).items()}
 
-    def held(self, spark: SparkSession, since: Mapping[str, int], batch: str) -> DataFrame | None:
+    def held_identities(self, spark: SparkSession, since: Mapping[str, int], batch: str) -> DataFrame | None:
         """Identities of a batch's messages that the topic holds; persisted, for the caller to give back.
 
         Parameters
@@ -67,7 +67,7 @@ class Tail:
 
         Raises
         ------
-        UnansweredError
+        NoAnswerError
             The brokers do not answer.
         """
         with self._reader(spark).consumer() as consumer:
@@ -81,7 +81,7 @@ class Tail:
             return None
         found = (
             self._reader(spark)
-            .static(ranges)
+            .read_range(ranges)
             .where(_header(BATCH_HEADER) == batch)
             .select(_header(ID_HEADER).alias("_id"), _header(SOURCE_HEADER).alias("_source"))
             .persist()
@@ -99,7 +99,7 @@ class Tail:
 
     def _edges(self, spark: SparkSession, consumer: Any) -> Edges:
         reader = self._reader(spark)
-        return reader.edges(consumer, reader.partitions(consumer, self.topic))
+        return reader.oldest_and_next_offsets(consumer, reader.partitions(consumer, self.topic))
 
 
 def _start(first: int, since: int | None, end: int) -> int:

@@ -50,7 +50,7 @@ class Session:
         finally:
             statement.close()
 
-    def ask(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         """Rows of a query, each value as text, a boolean or None."""
         statement = self.connection.prepareStatement(sql)
         try:
@@ -125,7 +125,7 @@ def sql_state(error: BaseException) -> str | None:
     return None
 
 
-def distrusted(error: BaseException) -> bool:
+def is_tls_refusal(error: BaseException) -> bool:
     """Whether a connection was refused for its certificate or for the lack of TLS, which no wait mends."""
     of_certificates = ("java.security.cert.", "sun.security.validator.")
     classes = (str(cause.getClass().getName()) for cause in causes(error))

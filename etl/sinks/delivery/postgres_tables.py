@@ -81,7 +81,7 @@ def quoted(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """A table and the rows that it takes.
 
     Attributes
@@ -103,7 +103,7 @@ class Shape:
     deletes: bool = False
 
     @classmethod
-    def of(cls, name: str, rows: StructType) -> Shape:
+    def of(cls, name: str, rows: StructType) -> TableShape:
         """From ``schema.table`` and the columns of the rows.
 
         Raises
@@ -135,16 +135,16 @@ class Shape:
         return self._name("_millrace")
 
     @property
-    def refused(self) -> str:
+    def refused_table(self) -> str:
         """The table in which the identities of refused rows of the last batch stand."""
         return self._name("_refused")
 
     @property
-    def merged(self) -> str:
+    def merged_table(self) -> str:
         """The table with one row, of results only: the version of the latest batch that was merged."""
         return self._name("_merged")
 
-    def staged(self, rows: DataFrame, attempt: str) -> list[Column]:
+    def staging_columns(self, rows: DataFrame, attempt: str) -> list[Column]:
         """Columns as the staging table has them: what is nested as JSON text, bytes of a number as a short."""
         found = []
         for field in rows.schema.fields:
@@ -165,7 +165,7 @@ class Shape:
             It lacks a column or a unique key on the identity, has one that nothing fills, or of a type that
             ours cannot become.
         """
-        if not session.ask("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
+        if not session.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
             session.run(f"CREATE SCHEMA {quoted(self.schema)}")
         types = self._types(session)
         if not types:
@@ -182,10 +182,10 @@ class Shape:
         staged.append(f"{quoted(ATTEMPT)} text")
         if self.replaces:
             session.run(
-                f"CREATE TABLE IF NOT EXISTS {self.merged} (one boolean PRIMARY KEY, version bigint NOT NULL)"
+                f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
         told = [f"{quoted(n)} text" for n in self.identity]
-        for name, columns in ((self.staging, staged), (self.refused, [*told, '"_refused" text'])):
+        for name, columns in ((self.staging, staged), (self.refused_table, [*told, '"_refused" text'])):
             session.run(f"DROP TABLE IF EXISTS {name}")
             # Not in the server's log of changes: half the writing. A server that crashes empties it, which
             # the merge sees.
@@ -197,7 +197,7 @@ class Shape:
         The type is without its length: a cast to ``varchar(4)`` would cut a text off in silence, where the
         insert refuses it.
         """
-        rows = session.ask(
+        rows = session.query(
             "SELECT a.attname, quote_ident(tn.nspname) || '.' || quote_ident(t.typname), "
             "a.attnotnull AND NOT a.atthasdef AND a.attidentity = '' "
             "FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
@@ -215,7 +215,7 @@ class Shape:
             for name, (_, needed) in types.items()
             if needed and name not in self.columns
         ]
-        unique = session.ask(
+        unique = session.query(
             "SELECT string_agg(a.attname, ',' ORDER BY a.attname) FROM pg_index i "
             "JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
             "JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey) "
@@ -236,7 +236,7 @@ class Shape:
     def _becomes(session: Session, kind: str, target: str) -> bool:
         before = session.connection.setSavepoint()
         try:
-            session.ask(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
+            session.query(f"SELECT CAST(CAST(NULL AS {kind}) AS {target})")
         except Py4JJavaError:
             session.connection.rollback(before)
             return False
@@ -260,19 +260,19 @@ class Shape:
         -------
         tuple
             Rows that were inserted or replaced, and rows that the table refused, which then stand in
-            :attr:`refused`.
+            :attr:`refused_table`.
 
         Raises
         ------
         SinkError
             Staged rows are gone: the server crashed in between, or another run of the query emptied the table.
         """
-        ((staged,),) = session.ask(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
+        ((staged,),) = session.query(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
         if int(staged) < least:
             raise SinkError(f"PostgreSQL table {self.table}: {least} rows were staged, {staged} are there")
         # The row stays locked until the transaction ends: two runs merge one after the other.
         if version is not None and not session.run(
-            f"INSERT INTO {self.merged} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
+            f"INSERT INTO {self.merged_table} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted
             "DO UPDATE SET version = EXCLUDED.version WHERE m.version <= EXCLUDED.version"
         ):
             session.run(f"TRUNCATE {self.staging}")
@@ -326,7 +326,7 @@ class Shape:
 
     def _merge_each(self, session: Session, attempt: str) -> tuple[int, int]:
         """Row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
-        session.run(f"TRUNCATE {self.refused}")
+        session.run(f"TRUNCATE {self.refused_table}")
         names = ", ".join(map(quoted, self.identity))
         values = ", ".join(f"r.{quoted(c)}" for c in self.identity)
         put = f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict};"
@@ -338,9 +338,9 @@ class Shape:
             f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._mine(attempt)} LOOP BEGIN "
             f"{put} GET DIAGNOSTICS one = ROW_COUNT; written := written + one; "
             "EXCEPTION WHEN data_exception OR integrity_constraint_violation OR program_limit_exceeded THEN "
-            f"INSERT INTO {self.refused} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
+            f"INSERT INTO {self.refused_table} ({names}, \"_refused\") VALUES ({values}, SQLSTATE || ': ' || SQLERRM); "
             "END; END LOOP; PERFORM set_config('millrace.written', written::text, true); END $millrace$"
         )
-        ((written,),) = session.ask("SELECT current_setting('millrace.written')")
-        ((spoilt,),) = session.ask(f"SELECT count(*) FROM {self.refused}")  # noqa: S608 - quoted
+        ((written,),) = session.query("SELECT current_setting('millrace.written')")
+        ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_table}")  # noqa: S608 - quoted
         return int(written), int(spoilt)

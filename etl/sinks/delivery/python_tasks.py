@@ -18,9 +18,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ...record.batch_accounts import Observed
+from ...record.batch_accounts import ObservedFigures
 from ...services.backoff import Backoff
-from ..base import LETTER, STAGE, Refuse, Sink, Written, carried, deletes, text_of, untimely
+from ..base import (
+    LETTER,
+    STAGE,
+    Refuse,
+    Sink,
+    WriteCounts,
+    identity_and_times,
+    is_delete,
+    text_of,
+    unstorable_time,
+)
 
 _TIMES = ("_arrived_at", "_landed_at")
 
@@ -66,7 +76,7 @@ _OUTCOME = StructType(
 
 
 @dataclass
-class PlanCounted:
+class RowsCountedInPlan:
     """Counts rows below an action on an RDD.
 
     Parameters
@@ -78,7 +88,7 @@ class PlanCounted:
     figures: tuple[Column, ...]
     _name: str = field(default_factory=lambda: f"millrace-{uuid.uuid4()}", repr=False)
 
-    def on(self, rows: DataFrame) -> DataFrame:
+    def observe(self, rows: DataFrame) -> DataFrame:
         """Count the rows that pass here; once per instance."""
         return rows.observe(self._name, *self.figures)
 
@@ -88,7 +98,7 @@ class PlanCounted:
         return {name: row.get(position) for position, name in enumerate(row.schema().fieldNames())}
 
 
-class Counted:
+class CountedRows:
     """Counts what a batch holds on its way to a sink, however that sink reads; of several attempts, in the last.
 
     Parameters
@@ -100,26 +110,26 @@ class Counted:
     """
 
     def __init__(self, sink: Sink, *figures: Column) -> None:
-        self._sends, self._figures = sink.sends, figures
-        self._by: PlanCounted | Observed | None = None
+        self._sends, self._figures = sink.acts_on_rdd, figures
+        self._by: RowsCountedInPlan | ObservedFigures | None = None
 
-    def on(self, rows: DataFrame, *more: Column) -> DataFrame:
+    def observe(self, rows: DataFrame, *more: Column) -> DataFrame:
         """Count the rows that pass here, with ``more`` figures that rest on their columns."""
         if self._sends is None:
             return rows
         figures = (*self._figures, *more)
-        self._by = PlanCounted(figures) if self._sends else Observed(*figures)
-        return self._by.on(rows)
+        self._by = RowsCountedInPlan(figures) if self._sends else ObservedFigures(*figures)
+        return self._by.observe(rows)
 
-    def values(self, done: Written) -> Mapping[str, Any]:
+    def values(self, done: WriteCounts) -> Mapping[str, Any]:
         """The figures, after a write; none of a sink that reads its rows more than once."""
-        if isinstance(self._by, PlanCounted):
+        if isinstance(self._by, RowsCountedInPlan):
             assert done.ran is not None, "a sink that sends tells which frame it sent"
             return self._by.values(done.ran)
         return self._by.values() if self._by is not None else {}
 
 
-def behind_rdd(rows: DataFrame) -> DataFrame:
+def through_rdd(rows: DataFrame) -> DataFrame:
     """The same rows as those of an RDD: whatever becomes of them, it is the plan of ``rows`` that runs.
 
     Spark's writers plan what they are handed again, and Spark 4 tells nobody what was observed in that plan: figures are
@@ -132,7 +142,9 @@ def behind_rdd(rows: DataFrame) -> DataFrame:
     return DataFrame(made, rows.sparkSession)
 
 
-def send(rows: DataFrame, key: Column, open_writer: Callable[[], RequestWriter], refuse: Refuse) -> Written:
+def send(
+    rows: DataFrame, key: Column, open_writer: Callable[[], RequestWriter], refuse: Refuse
+) -> WriteCounts:
     """Send a batch, each partition by a writer of its own, then keep what was refused.
 
     Parameters
@@ -154,10 +166,10 @@ def send(rows: DataFrame, key: Column, open_writer: Callable[[], RequestWriter],
     more = {
         "_key": key.cast("string"),
         "_text": text_of(rows),
-        "_deleted": deletes(rows),
-        "_untimely": untimely(rows),
+        "_deleted": is_delete(rows),
+        "_untimely": unstorable_time(rows),
     }
-    whole = rows.select(*carried(rows), *(column.alias(name) for name, column in more.items()))
+    whole = rows.select(*identity_and_times(rows), *(column.alias(name) for name, column in more.items()))
     sent = whole.select("_id", "_source", *micros, *more)
     outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_deliver, open_writer)), _OUTCOME)
     # Two readers: the accounts, and the dead letters where there are some. It holds a row for each partition
@@ -174,7 +186,7 @@ def send(rows: DataFrame, key: Column, open_writer: Callable[[], RequestWriter],
             refuse(_letters(outcome))
     finally:
         outcome.unpersist()
-    return Written(figures["offered"] or 0, figures["written"] or 0, figures["refused"], ran=sent)
+    return WriteCounts(figures["offered"] or 0, figures["written"] or 0, figures["refused"], ran=sent)
 
 
 def _letters(outcome: DataFrame) -> DataFrame:
@@ -220,7 +232,7 @@ def _refused(refused: Refused) -> tuple[Any, ...]:
     return (record.id, record.source, record.arrived_at, record.landed_at, record.text, why, 0, 0)
 
 
-class UnfitError(ValueError):
+class UnsupportedRowError(ValueError):
     """A row that a service has no form for."""
 
 
@@ -250,12 +262,12 @@ class RequestWriter(ABC):
     _size: int = field(default=0, kw_only=True, repr=False)
 
     @abstractmethod
-    def formed(self, record: Record) -> tuple[Any, int]:
+    def to_request(self, record: Record) -> tuple[Any, int]:
         """A row as the service wants it, and its bytes.
 
         Raises
         ------
-        UnfitError
+        UnsupportedRowError
             It has no form for it.
         """
 
@@ -266,8 +278,8 @@ class RequestWriter(ABC):
     def add(self, record: Record) -> Iterable[Refused]:
         """Take a row; writes the rows before it where a request is full."""
         try:
-            entry, size = self.formed(record)
-        except UnfitError as error:
+            entry, size = self.to_request(record)
+        except UnsupportedRowError as error:
             yield record, str(error)
             return
         key, full = self.key(entry), self._size + size > self.MOST_BYTES or len(self._waiting) >= self.MOST
@@ -276,7 +288,7 @@ class RequestWriter(ABC):
         self._waiting[key] = record, entry
         self._size += size
 
-    def taken(self) -> list[Entry]:
+    def take_waiting(self) -> list[Entry]:
         """All that wait, which then wait no more."""
         taken = [*self._waiting.values()]
         self._waiting, self._size = {}, 0

@@ -13,11 +13,11 @@ from ...launch.connections import Connection
 from ...launch.document import BackfillRequest
 from ...record import batch_accounts, envelope
 from ...record.lookup_bounds import Bound
-from ..base import Part, Parts, arrived, steps
+from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from ..offsets import offset_bound
-from .connection import connecting, sign_in
+from .connection import connection_options, sign_in
 from .range_reader import Ranges, Reader
-from .topics import reading
+from .topics import batch_options
 
 if TYPE_CHECKING:
     from .source import KafkaSource
@@ -33,7 +33,7 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
     """Read a Kafka stream, a part for each step of a range.
 
     A record whose own time is none that it can have arrived at is taken with the records beside it: its producer chose
-    that time. It is landed as a query would (:func:`etl.record.envelope.bounded`).
+    that time. It is landed as a query would (:func:`etl.record.envelope.with_bounded_arrival`).
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
     """
     pattern = source.is_pattern
 
-    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         sign_in(spark, connection)
-        reader = Reader(spark, connecting(connection), reading(source))
+        reader = Reader(spark, connection_options(connection), batch_options(source))
         planned = batch_accounts.now()
         latest = planned + AHEAD
         with reader.consumer() as consumer:
@@ -54,24 +54,26 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
         def enveloped(records: DataFrame, since: datetime, until: datetime) -> DataFrame:
             found = envelope.from_kafka(records, source.name, several=pattern)
             own = F.col("_arrived_at").between(F.expr("timestamp_micros(0)"), F.lit(latest))
-            kept = found.where(~F.coalesce(own, F.lit(False)) | arrived(since, until))
-            return envelope.bounded(kept, planned, timedelta(seconds=source.retention_seconds))
+            kept = found.where(~F.coalesce(own, F.lit(False)) | arrived_between(since, until))
+            return envelope.with_bounded_arrival(kept, planned, timedelta(seconds=source.retention_seconds))
 
-        for since, until in steps(request):
+        for since, until in backfill_steps(request):
             with reader.consumer() as consumer:
                 bounds = (round(at.timestamp() * 1000) for at in (since - APART, until + APART, latest))
-                apart = reader.between(consumer, places, *bounds)
+                apart = reader.offsets_between(consumer, places, *bounds)
             if not apart:
                 continue
 
             def around(
                 since: datetime = since, until: datetime = until, apart: Ranges = apart
             ) -> DataFrame | None:
-                odd = reader.overflowing(apart)
-                return enveloped(reader.around(apart, odd), since, until) if odd else None
+                odd = reader.find_overflowing_times(apart)
+                return enveloped(reader.read_around(apart, odd), since, until) if odd else None
 
             shards = {f"{t}/{n}" if pattern else str(n): offsets for (t, n), offsets in apart.items()}
-            records = enveloped(reader.around(apart, {}), since, until)
-            yield Part(batch_accounts.text(since), records, Bound(offset_bound(source.name, shards)), around)
+            records = enveloped(reader.read_around(apart, {}), since, until)
+            yield BackfillPart(
+                batch_accounts.iso_text(since), records, Bound(offset_bound(source.name, shards)), around
+            )
 
     return parts

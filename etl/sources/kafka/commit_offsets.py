@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ...launch.connections import Connection
 from ...metrics.pipe import Pipe
 from ...record.batch_accounts import Reporter
-from ...record.errors import UnansweredError
+from ...record.errors import NoAnswerError
 from . import connection
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Group:
     spark: SparkSession
     name: str
     source: KafkaSource
-    entry: connection.Entry
+    entry: connection.CachedOptions
     failed: Callable[[str], None]
     _told: bool = field(default=False, init=False)
 
@@ -68,9 +68,9 @@ class Group:
         if not offsets:
             return
         try:
-            self.entry.ask(partial(self._alter, offsets))
-        except (UnansweredError, Py4JError) as error:  # the latter where the JVM itself has gone
-            if isinstance(error, UnansweredError) and not self._told:
+            self.entry.ask_brokers(partial(self._alter, offsets))
+        except (NoAnswerError, Py4JError) as error:  # the latter where the JVM itself has gone
+            if isinstance(error, NoAnswerError) and not self._told:
                 self._told = True
                 self.failed(str(error))
             raise OSError(f"consumer group {self.name}: not written") from error
@@ -122,7 +122,7 @@ def group(
     def failed(error: str) -> None:
         report.emit("lag_unwritten", query=query, group=name, error=error)
 
-    entry = connection.Entry(to)
+    entry = connection.CachedOptions(to)
     entry.options()
     group = Group(spark, name, source, entry, failed)
     return Pipe(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection, SecretLogin
-from ...record.errors import StartError, UnansweredError, describe
+from ...record.errors import NoAnswerError, StartError, describe
 from ...services import bundled
 from ...services.aws import as_start_error
 from . import login as kafka_login
@@ -32,7 +32,7 @@ SIGN_IN_SECONDS = 30
 
 
 @dataclass(frozen=True)
-class Bound(Connection):
+class BoundConnection(Connection):
     """A connection as it is where the job runs.
 
     Attributes
@@ -44,7 +44,7 @@ class Bound(Connection):
     secrets_endpoint: str | None = None
 
 
-def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Bound:
+def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> BoundConnection:
     """Apply what was given with ``--bind kafka.NAME.…`` to a connection.
 
     Parameters
@@ -66,10 +66,10 @@ def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> Bound:
         )
     servers = binds.get(f"kafka.{name}.bootstrap", connection.bootstrap_servers)
     endpoint = binds.get("secretsmanager.endpoint")
-    return Bound(connection.cluster, servers, authentication, endpoint)  # type: ignore[arg-type]
+    return BoundConnection(connection.cluster, servers, authentication, endpoint)  # type: ignore[arg-type]
 
 
-def kind(connection: Connection) -> str:
+def authentication_kind(connection: Connection) -> str:
     """Kind of its authentication, such as ``plain``."""
     login = connection.authentication
     return login.kind if isinstance(login, SecretLogin) else login
@@ -97,14 +97,14 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
         arns = [c["ClusterArn"] for c in clusters if c["ClusterName"] == connection.cluster]
         if not arns:
             raise StartError(f"there is no MSK cluster named {connection.cluster} in this account and region")
-        how = kind(connection)
+        how = authentication_kind(connection)
         brokers = kafka.get_bootstrap_brokers(ClusterArn=arns[0]).get(BROKERS.get(how, ""))
     if not brokers:
         raise StartError(f"MSK cluster {connection.cluster} offers no address for authentication {how}")
     return str(brokers)
 
 
-def resolved(connection: Connection) -> Connection:
+def with_resolved_brokers(connection: Connection) -> Connection:
     """The connection with its bootstrap servers looked up, so that a job that runs asks AWS for them no more.
 
     Raises
@@ -115,7 +115,7 @@ def resolved(connection: Connection) -> Connection:
     return dataclasses.replace(connection, bootstrap_servers=bootstrap_servers(connection))
 
 
-def connecting(connection: Connection) -> dict[str, str]:
+def connection_options(connection: Connection) -> dict[str, str]:
     """Options of Spark's Kafka source and sink that say where the cluster is and how to sign in, as of this moment.
 
     Raises
@@ -123,14 +123,14 @@ def connecting(connection: Connection) -> dict[str, str]:
     StartError
         As of :func:`bootstrap_servers` and :func:`etl.sources.kafka.login.options`.
     """
-    endpoint = connection.secrets_endpoint if isinstance(connection, Bound) else None
+    endpoint = connection.secrets_endpoint if isinstance(connection, BoundConnection) else None
     servers = bootstrap_servers(connection)
     return {"kafka.bootstrap.servers": servers, **kafka_login.options(connection, endpoint)}
 
 
 @dataclass
-class Entry:
-    """Options of :func:`connecting`, kept until somebody could not use them: a secret may have been changed since."""
+class CachedOptions:
+    """Options of :func:`connection_options`, kept until somebody could not use them: a secret may have been changed since."""
 
     connection: Connection
     _options: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -141,16 +141,16 @@ class Entry:
         Raises
         ------
         StartError
-            As of :func:`connecting`.
+            As of :func:`connection_options`.
         """
-        self._options = found = self._options or connecting(self.connection)
+        self._options = found = self._options or connection_options(self.connection)
         return found
 
     def forget(self) -> None:
         """Ask again the next time."""
         self._options = {}
 
-    def ask(self, question: Callable[[Mapping[str, str]], Answer]) -> Answer:
+    def ask_brokers(self, question: Callable[[Mapping[str, str]], Answer]) -> Answer:
         """Ask the brokers of a job that runs.
 
         Parameters
@@ -160,14 +160,14 @@ class Entry:
 
         Raises
         ------
-        UnansweredError
+        NoAnswerError
             They do not answer, or refuse, or nobody knows now how to sign in.
         """
         try:
             return question(self.options())
         except StartError as error:
-            raise UnansweredError(str(error)) from error
-        except UnansweredError:
+            raise NoAnswerError(str(error)) from error
+        except NoAnswerError:
             self.forget()
             raise
 
@@ -187,13 +187,13 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
     StartError
         The brokers refuse, cannot be known, or the secret is none that Kafka's client takes.
     """
-    if kind(connection) in ("none", "iam"):
+    if authentication_kind(connection) in ("none", "iam"):
         return
-    entered = connecting(connection)
+    entered = connection_options(connection)
     try:
         with admin(spark, entered, SIGN_IN_SECONDS) as (client, answer):
             answer(client.describeCluster().nodes())
-    except UnansweredError as error:
+    except NoAnswerError as error:
         if (why := kafka_login.refusal(error.__cause__, connection)) is not None:
             raise StartError(f"Kafka cluster at {entered['kafka.bootstrap.servers']}: {why}") from error
 
@@ -209,20 +209,22 @@ def admin(
     spark
         Whose class path has the client.
     connecting
-        Options of :func:`connecting`.
+        Options of :func:`connection_options`.
     seconds
         Longest that a call may take.
 
     Raises
     ------
-    UnansweredError
+    NoAnswerError
         The brokers do not answer, or refuse.
     """
     jvm: Any = spark._jvm
     create = jvm.org.apache.kafka.clients.admin.AdminClient.create
     patience = {"request.timeout.ms": str(seconds * 500), "default.api.timeout.ms": str(seconds * 1000)}
     unit = jvm.java.util.concurrent.TimeUnit.SECONDS
-    with closing(lambda: create(properties(connecting) | patience), jvm.java.time.Duration.ZERO) as client:
+    with closing_client(
+        lambda: create(properties(connecting) | patience), jvm.java.time.Duration.ZERO
+    ) as client:
         yield client, lambda future: future.get(seconds, unit)
 
 
@@ -232,7 +234,7 @@ def properties(connecting: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextmanager
-def closing(open_client: Callable[[], Any], *patience: Any) -> Iterator[Any]:
+def closing_client(open_client: Callable[[], Any], *patience: Any) -> Iterator[Any]:
     """A client of Kafka's, closed at the end.
 
     Parameters
@@ -242,7 +244,7 @@ def closing(open_client: Callable[[], Any], *patience: Any) -> Iterator[Any]:
 
     Raises
     ------
-    UnansweredError
+    NoAnswerError
         It could not be made, or what it was asked ended with an error of the JVM, which is the cause.
     """
     client = None
@@ -250,7 +252,7 @@ def closing(open_client: Callable[[], Any], *patience: Any) -> Iterator[Any]:
         client = open_client()
         yield client
     except Py4JJavaError as error:
-        raise UnansweredError(describe(error)) from error
+        raise NoAnswerError(describe(error)) from error
     finally:
         if client is not None:
             client.close(*patience)

@@ -64,7 +64,7 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
             f"secret {login.secret}: privateKey is no plain key of PKCS #8 in PEM (-----BEGIN PRIVATE KEY-----); "
             "`openssl pkcs8 -topk8 -nocrypt` writes one, and the secret encrypts it"
         )
-    chosen = spelled_out(login.kind, held)
+    chosen = options_with_secret(login.kind, held)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
     return chosen | _referred(private)
 
@@ -80,7 +80,7 @@ _PRIVATE = frozenset(
 """Options that hold what the secret holds."""
 
 
-def spelled_out(kind: str, held: dict[str, str]) -> dict[str, str]:
+def options_with_secret(kind: str, held: dict[str, str]) -> dict[str, str]:
     """Options of Spark's Kafka source with what a secret holds in them; a notebook has this function's text.
 
     Parameters

@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...record.envelope import HEADERS, TIME_HEADER
-from ...record.errors import UnansweredError, whole_text
+from ...record.errors import NoAnswerError, whole_text
 from ..union import union
-from .connection import closing, properties
+from .connection import closing_client, properties
 
 LATEST = (2**63 - 1) // 1000
 """Milliseconds; one more overflows in the microseconds of Spark's timestamps, and so does what is before its negative."""
@@ -96,9 +96,9 @@ class Reader:
     Parameters
     ----------
     connecting
-        Options of :func:`etl.sources.kafka.connection.connecting`.
+        Options of :func:`etl.sources.kafka.connection.connection_options`.
     options
-        More of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topics.reading`.
+        More of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topics.batch_options`.
     seconds
         Longest that the brokers may take to answer, or give nothing while there is something to be read.
     """
@@ -113,7 +113,7 @@ class Reader:
         """Whether records keep theirs."""
         return self.options["includeHeaders"] == "true"
 
-    def static(self, ranges: Ranges) -> DataFrame:
+    def read_range(self, ranges: Ranges) -> DataFrame:
         """One range of some partitions, as Spark reads it: columns of its Kafka source, ``headers`` in any case."""
         chosen: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, partition), offsets in ranges.items():
@@ -138,7 +138,7 @@ class Reader:
 
         Raises
         ------
-        UnansweredError
+        NoAnswerError
             The brokers do not answer.
         """
         jvm: Any = self.spark._jvm
@@ -152,7 +152,7 @@ class Reader:
         }
         as_bytes = jvm.org.apache.kafka.common.serialization.ByteArrayDeserializer
         kind = jvm.org.apache.kafka.clients.consumer.KafkaConsumer
-        return closing(lambda: kind(settings, as_bytes(), as_bytes()))
+        return closing_client(lambda: kind(settings, as_bytes(), as_bytes()))
 
     @property
     def _wait(self) -> Any:
@@ -175,7 +175,7 @@ class Reader:
 
         Raises
         ------
-        UnansweredError
+        NoAnswerError
             There is no such topic.
         """
         jvm: Any = self.spark._jvm
@@ -184,10 +184,12 @@ class Reader:
         found = [(name, n) for name, count in there.items() if matches(topic, name) for n in range(count)]
         chosen = sorted(place for place in found if only is None or place[1] in only)
         if not chosen:
-            raise UnansweredError(f"there is no topic {topic}")
+            raise NoAnswerError(f"there is no topic {topic}")
         return chosen
 
-    def edges(self, consumer: Any, places: Sequence[Partition]) -> dict[Partition, tuple[int, int]]:
+    def oldest_and_next_offsets(
+        self, consumer: Any, places: Sequence[Partition]
+    ) -> dict[Partition, tuple[int, int]]:
         """Offsets of the oldest record and of the next one, by partition."""
         asked = [self._place(place) for place in places]
         begins = consumer.beginningOffsets(asked, self._wait)
@@ -198,7 +200,7 @@ class Reader:
         jvm: Any = self.spark._jvm
         return jvm.org.apache.kafka.common.TopicPartition(*place)
 
-    def between(
+    def offsets_between(
         self, consumer: Any, places: Sequence[Partition], since: int, until: int, latest: int
     ) -> Ranges:
         """Find the offsets of a range of time, by the times of single records.
@@ -221,7 +223,7 @@ class Reader:
             Without the partitions that hold nothing.
         """
         found = {}
-        for place, (begin, end) in self.edges(consumer, places).items():
+        for place, (begin, end) in self.oldest_and_next_offsets(consumer, places).items():
 
             def first(low: int, moment: int, place: Partition = place, end: int = end) -> int:
                 def reached(offset: int) -> bool:
@@ -245,7 +247,7 @@ class Reader:
                 return at
         return None
 
-    def overflowing(self, ranges: Ranges) -> Mapping[Partition, Sequence[int]]:
+    def find_overflowing_times(self, ranges: Ranges) -> Mapping[Partition, Sequence[int]]:
         """Find the records whose times overflow.
 
         Returns
@@ -255,7 +257,7 @@ class Reader:
 
         Raises
         ------
-        UnansweredError
+        NoAnswerError
             The brokers do not answer.
         """
         jvm: Any = self.spark._jvm
@@ -270,7 +272,7 @@ class Reader:
         found = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
         return {place: offsets for place, offsets in found.items() if offsets}
 
-    def around(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
+    def read_around(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
         """Read a batch in spite of some records.
 
         Parameters
@@ -278,7 +280,7 @@ class Reader:
         ranges
             Of the batch; at least one.
         odd
-            As of :meth:`overflowing`.
+            As of :meth:`find_overflowing_times`.
 
         Returns
         -------
@@ -287,12 +289,12 @@ class Reader:
 
         Raises
         ------
-        UnansweredError
+        NoAnswerError
             The brokers do not answer.
         """
         clean, rest = split(ranges, odd)
         turns = range(max((len(each) for each in clean.values()), default=0))
-        parts = [self.static({p: each[n] for p, each in clean.items() if n < len(each)}) for n in turns]
+        parts = [self.read_range({p: each[n] for p, each in clean.items() if n < len(each)}) for n in turns]
         return union([*parts, *(self._read_here(rest) if rest else ())])
 
     def _polled(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
@@ -303,7 +305,7 @@ class Reader:
         while (before := int(consumer.position(asked))) < within[1]:
             records = consumer.poll(self._wait).records(asked)
             if int(consumer.position(asked)) == before:
-                raise UnansweredError(
+                raise NoAnswerError(
                     f"{place[0]}/{place[1]}: nothing after offset {before} for {self.seconds} s"
                 )
             if records.size():

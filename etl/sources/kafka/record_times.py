@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
-from ...formats.base import Around
+from ...formats.base import DecoderWrapper
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
@@ -25,7 +25,7 @@ from ...record.query import Query
 from ..union import union
 from . import connection
 from .range_reader import LATEST, Ranges, Reader, is_overflow
-from .topics import enveloped, reading
+from .topics import batch_options, to_envelope
 
 if TYPE_CHECKING:
     from .source import KafkaSource
@@ -53,7 +53,7 @@ class Leg:
 
     def reader(self, spark: SparkSession) -> Reader:
         """What reads its topics as a batch."""
-        return Reader(spark, self.connecting(), reading(self.sources[0], self.partitions))
+        return Reader(spark, self.connecting(), batch_options(self.sources[0], self.partitions))
 
     def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
         """The offsets of a batch."""
@@ -72,7 +72,7 @@ class Leg:
 
 
 @dataclass
-class Timed:
+class BoundedTimesHandler:
     """Writes batches by another handler, with times within bounds, and around records whose times overflow.
 
     Parameters
@@ -108,7 +108,7 @@ class Timed:
             return False
         # Not made again: what the handler knows of the table's commits is of this process, too.
         handle = copy.copy(self.handle)
-        handle.decoder = Overflown(handle.decoder)
+        handle.decoder = OverflownTimesDecoder(handle.decoder)
         handle(self._bounded(again, batch_id), batch_id)
         return True
 
@@ -118,7 +118,7 @@ class Timed:
         for leg in self.legs:
             if ranges := leg.ranges(spark, batch_id):
                 reader = leg.reader(spark)
-                found.append((leg, reader, ranges, reader.overflowing(ranges)))
+                found.append((leg, reader, ranges, reader.find_overflowing_times(ranges)))
         passed = [f"{t}/{p}/{at}" for *_, odd in found for (t, p), offsets in odd.items() for at in offsets]
         streams = streams_of(batch, len(found)) if self.mixed else []
         if not passed or streams is None:
@@ -134,7 +134,9 @@ class Timed:
             table=str(kept.table),
             stage=STAGE,
         )
-        parts = [enveloped(reader.around(ranges, odd), leg.sources) for leg, reader, ranges, odd in found]
+        parts = [
+            to_envelope(reader.read_around(ranges, odd), leg.sources) for leg, reader, ranges, odd in found
+        ]
         return union([*parts, *streams])
 
     def _bounded(self, batch: DataFrame, batch_id: int) -> DataFrame:
@@ -143,11 +145,11 @@ class Timed:
         sources = [source for leg in self.legs for source in leg.sources]
         retention = timedelta(seconds=max(source.retention_seconds for source in sources))
         names = [source.name for source in sources] if self.mixed else None
-        return envelope.bounded(batch, planned, retention, names)
+        return envelope.with_bounded_arrival(batch, planned, retention, names)
 
 
 @dataclass(frozen=True)
-class Overflown(Around):
+class OverflownTimesDecoder(DecoderWrapper):
     """A decoder to which records whose times overflow are dead letters, whatever their payloads."""
 
     def decode(self, rows: DataFrame) -> DataFrame:
@@ -157,9 +159,9 @@ class Overflown(Around):
         odd = F.coalesce(F.abs(time.cast("decimal(20, 0)")) > F.lit(LATEST), F.lit(False))
         decoded = self.decoder.decode(rows.withColumn(_RAW, F.col("payload")))
         raw = F.col(_RAW)
-        bare = redact.bare(self.decoder, raw)
+        bare = redact.redacted_payload(self.decoder, raw)
         error = F.concat(F.lit("the record's time overflows: "), time, F.lit(" ms since 1970"))
-        letter = {"_bytes": bare, "_stage": F.lit(STAGE), "_error": redact.said(error, raw, bare)}
+        letter = {"_bytes": bare, "_stage": F.lit(STAGE), "_error": redact.redacted_error(error, raw, bare)}
         # A route is of the topic, and a replay takes it.
         none = {name: F.lit(None) for name in self.schema.fieldNames() if name != COLUMN}
         changed = {**none, **letter}
@@ -173,12 +175,12 @@ class Overflown(Around):
             )
         )
 
-    def bare(self, payload: Column) -> Column:
-        """See :func:`etl.formats.decoding.redact.bare`."""
-        return redact.bare(self.decoder, payload)
+    def redacted_payload(self, payload: Column) -> Column:
+        """See :func:`etl.formats.decoding.redact.redacted_payload`."""
+        return redact.redacted_payload(self.decoder, payload)
 
 
-def timed(
+def with_bounded_times(
     kind: type[KafkaSource],
     query: Query,
     job: JobSettings,
@@ -206,9 +208,9 @@ def timed(
         if not topics:
             mixed = True
             continue
-        asked = partial(connection.connecting, topics[0].bound(job, binds))
+        asked = partial(connection.connection_options, topics[0].bound_connection(job, binds))
         legs.append(Leg(topics, Checkpoint(query.checkpoint, place), asked, settings.repartition))
-    return replace(query, handle=Timed(query.handle, tuple(legs), mixed, query.name, report))
+    return replace(query, handle=BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, report))
 
 
 def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:

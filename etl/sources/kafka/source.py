@@ -19,8 +19,8 @@ from ..base import Follower, Leg, Parts, SourceContext
 from ..identity_check import Identity, Ids
 from . import commit_offsets, connection, topic_state, topics
 from .backfill import read_topic_range
-from .connection import Bound
-from .record_times import timed
+from .connection import BoundConnection
+from .record_times import with_bounded_times
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class KafkaSource(Source):
         return (self.connection, self.topic if self.is_pattern else "")
 
     @property
-    def member(self) -> str:
+    def manifest_name(self) -> str:
         """The topic."""
         return self.topic
 
@@ -108,11 +108,11 @@ class KafkaSource(Source):
         return self.read_as.pattern
 
     @property
-    def deletes(self) -> bool:
+    def null_payload_deletes(self) -> bool:
         """Whether records without a payload are taken for that."""
         return self.read_as.null_payload == "delete"
 
-    def by_shard(self, offset: Any) -> dict[str, int]:
+    def offsets_by_partition(self, offset: Any) -> dict[str, int]:
         """Of its topic by partition; of a pattern's topics by ``topic/partition``.
 
         Parameters
@@ -126,11 +126,11 @@ class KafkaSource(Source):
             }
         return dict(offset.get(self.topic, {}))
 
-    def place(self, job: JobSettings) -> str:
+    def origin(self, job: JobSettings) -> str:
         """The cluster; of one that is known by its brokers alone, the connection."""
         return job.connections[self.connection].cluster or self.connection
 
-    def bound(self, job: JobSettings, binds: Mapping[str, str]) -> Bound:
+    def bound_connection(self, job: JobSettings, binds: Mapping[str, str]) -> BoundConnection:
         """Its connection, with what was given by ``--bind``.
 
         Raises
@@ -142,9 +142,9 @@ class KafkaSource(Source):
 
     def open(self, leg: Sequence[KafkaSource], context: SourceContext) -> Leg:
         """Sign in, and look whether lists of partitions leave one out."""
-        reached = connection.resolved(self.bound(context.job, context.binds))
+        reached = connection.with_resolved_brokers(self.bound_connection(context.job, context.binds))
         connection.sign_in(context.spark, reached)
-        watch = topic_state.watch(context.spark, self, reached)
+        watch = topic_state.watch_partitions(context.spark, self, reached)
         opened = partial(topics.read, context.spark, leg, reached, partitions=context.partitions)
         return Leg(opened, watch=watch)
 
@@ -158,19 +158,19 @@ class KafkaSource(Source):
     ) -> Identity:
         """Ids of the cluster and of the topics."""
         # Once: who runs needs AWS itself for that no more.
-        entry = connection.Entry(self.bound(job, binds))
+        entry = connection.CachedOptions(self.bound_connection(job, binds))
 
         def ask() -> Ids:
-            return entry.ask(lambda options: topic_state.identifiers(spark, leg, options))
+            return entry.ask_brokers(lambda options: topic_state.identifiers(spark, leg, options))
 
         streams = {
-            each.name: (manifest.into(query, each.name), None if each.is_pattern else each.topic)
+            each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)
             for each in leg
         }
-        return Identity(self.place(job), ask, streams)
+        return Identity(self.origin(job), ask, streams)
 
     @classmethod
-    def handled(
+    def with_batch_handlers(
         cls,
         query: Query,
         job: JobSettings,
@@ -179,19 +179,19 @@ class KafkaSource(Source):
         report: Reporter,
     ) -> Query:
         """With times within bounds, whatever producers wrote."""
-        return timed(cls, query, job, settings, binds, report)
+        return with_bounded_times(cls, query, job, settings, binds, report)
 
-    def follower(
+    def commit_follower(
         self, spark: SparkSession, job: JobSettings, query: str, binds: Mapping[str, str], report: Reporter
     ) -> Follower | None:
         """What writes the ends of committed batches to a consumer group, for tools that show the lag."""
         if not self.read_as.lag_group:
             return None
-        return commit_offsets.group(spark, query, self, self.bound(job, binds), report)
+        return commit_offsets.group(spark, query, self, self.bound_connection(job, binds), report)
 
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
         """By the times that its producers wrote."""
-        return read_topic_range(self, self.bound(job, binds))
+        return read_topic_range(self, self.bound_connection(job, binds))
 
     def from_start(self, limit: int, partitions: int, of: int) -> KafkaSource:
         """By a list of partitions."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
-from ...record.errors import LossError, StartError, UnansweredError
+from ...record.errors import LossError, NoAnswerError, StartError
 from ..identity_check import Ids
-from .connection import Entry, admin
+from .connection import CachedOptions, admin
 
 if TYPE_CHECKING:
     from .source import KafkaSource
@@ -30,7 +30,7 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
     spark
         Whose class path has Kafka's client.
     connecting
-        Options of :func:`etl.sources.kafka.connection.connecting`.
+        Options of :func:`etl.sources.kafka.connection.connection_options`.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
 
     Raises
     ------
-    UnansweredError
+    NoAnswerError
         They do not answer, or do not have a topic.
     """
     jvm: Any = spark._jvm
@@ -57,7 +57,7 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
     return {what: known for what, known in found.items() if known != _NONE}
 
 
-def count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int:
+def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int:
     """Ask the brokers for the number of partitions of a topic.
 
     Parameters
@@ -67,14 +67,16 @@ def count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int
 
     Raises
     ------
-    UnansweredError
+    NoAnswerError
         They do not answer, or do not have the topic.
     """
     with admin(spark, connecting, SECONDS) as (client, answer):
         return int(answer(client.describeTopics([topic]).allTopicNames())[topic].partitions().size())
 
 
-def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> Callable[[], None] | None:
+def watch_partitions(
+    spark: SparkSession, source: KafkaSource, connection: Connection
+) -> Callable[[], None] | None:
     """Compare a topic that several jobs share out with what their lists know: a partition in no list is read by nobody.
 
     Parameters
@@ -87,7 +89,7 @@ def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> C
     Returns
     -------
     Callable or None
-        Looks again, and raises LossError, or UnansweredError where nobody knows now; None where the source is read whole.
+        Looks again, and raises LossError, or NoAnswerError where nobody knows now; None where the source is read whole.
 
     Raises
     ------
@@ -99,11 +101,11 @@ def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> C
     if source.read_as.partitions is None or known is None:
         return None
     # Once: who runs looks every minute, and needs AWS itself for that no more, until the brokers refuse.
-    entry = Entry(connection)
+    entry = CachedOptions(connection)
     entry.options()
 
     def look() -> None:
-        found = entry.ask(lambda options: count(spark, source.topic, options))
+        found = entry.ask_brokers(lambda options: partition_count(spark, source.topic, options))
         if found > known:
             new = ", ".join(map(str, range(known, found)))
             raise LossError(
@@ -114,6 +116,6 @@ def watch(spark: SparkSession, source: KafkaSource, connection: Connection) -> C
 
     try:
         look()
-    except (LossError, UnansweredError) as error:
+    except (LossError, NoAnswerError) as error:
         raise StartError(f"stream {source.name}: {error}") from error
     return look

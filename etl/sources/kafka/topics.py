@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
-from ...launch.start_position import milliseconds, moment_of
+from ...launch.start_position import milliseconds, start_time
 from ...record import envelope
-from .connection import connecting
+from .connection import connection_options
 
 if TYPE_CHECKING:
     from .source import KafkaReading, KafkaSource
@@ -41,10 +41,10 @@ def read(
         records_per_batch=sum(s.records_per_batch for s in sources),
     )
     chosen = options(together, connection, partitions=partitions)
-    return enveloped(spark.readStream.format("kafka").options(**chosen).load(), sources)
+    return to_envelope(spark.readStream.format("kafka").options(**chosen).load(), sources)
 
 
-def enveloped(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame:
+def to_envelope(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame:
     """Put records of a leg into the envelope.
 
     Parameters
@@ -72,16 +72,16 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
         Least number of tasks of a batch: large offset ranges are split, without a shuffle.
     """
     return {
-        **connecting(connection),
+        **connection_options(connection),
         **_topics(source.topic, source.read_as),
         **_start(source, source.read_as),
         "maxOffsetsPerTrigger": str(source.records_per_batch),
         **_waiting(source.read_as),
-        **reading(source, partitions),
+        **batch_options(source, partitions),
     }
 
 
-def reading(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
+def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
     """Options of Spark's Kafka source that a batch of a range has in common with the stream; ``partitions`` as of :func:`options`."""
     said = source.read_as
     chosen = {
@@ -118,7 +118,7 @@ def _waiting(reading: KafkaReading) -> dict[str, str]:
 def _start(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
     if reading.start_offsets is not None:
         return {"startingOffsets": json.dumps({source.topic: dict(reading.start_offsets)})}
-    moment = moment_of(source.start)
+    moment = start_time(source.start)
     if moment is None:
         return {"startingOffsets": source.start}
     # A partition without a record since then begins at its end.

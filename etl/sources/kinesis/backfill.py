@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from ...launch.document import BackfillRequest
 from ...record import batch_accounts, envelope
 from ...record.lookup_bounds import Bound
-from ..base import Part, Parts, arrived, steps
+from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from .closed_shards import AGGREGATE, COLUMNS
-from .tail import Tail
+from .tail import StreamTail
 
 if TYPE_CHECKING:
     from .source import KinesisSource
@@ -31,19 +31,21 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
     endpoint
         Another endpoint than the region's own.
     """
-    tail = Tail(source.stream, source.region, endpoint)
+    tail = StreamTail(source.stream, source.region, endpoint)
 
-    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[Part]:
+    def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
         with closing(tail.client()) as client:
             shards = tail.shards(client)
-        for since, until in steps(request):
+        for since, until in backfill_steps(request):
             found = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(
-                partial(tail.over, since, until)
+                partial(tail.read_shards, since, until)
             )
             read = spark.createDataFrame(found.map(partial(_row, source.stream)), COLUMNS)
-            within = arrived(since, until)
+            within = arrived_between(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
-            yield Part(batch_accounts.text(since), records, Bound((F.col("_source") == source.name) & within))
+            yield BackfillPart(
+                batch_accounts.iso_text(since), records, Bound((F.col("_source") == source.name) & within)
+            )
 
     return parts
 

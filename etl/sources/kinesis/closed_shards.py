@@ -105,11 +105,11 @@ class Positions:
         )
 
     @property
-    def reading(self) -> frozenset[str]:
+    def shards_read(self) -> frozenset[str]:
         """Shards that the batch reads."""
         return self.shards - self.ended
 
-    def moved_since(self, earlier: Positions) -> Mapping[str, str]:
+    def shards_advanced_since(self, earlier: Positions) -> Mapping[str, str]:
         """Shards that were read further since, with the last record of each."""
         return {k: v for k, v in self.read.items() if earlier.read.get(k) != v}
 
@@ -124,14 +124,14 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Tail:
+class ShardRest:
     """The rest of a closed shard, after a record or (None) from its beginning."""
 
     shard: str
     after: str | None
 
 
-def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) -> list[Tail]:
+def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) -> list[ShardRest]:
     """Find closed shards that the connector no longer reads, and of which a part may be unread.
 
     Parameters
@@ -155,9 +155,9 @@ def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) ->
         return any(recent(p) for p in by_id[shard].parents if p in by_id)
 
     return [
-        Tail(s.id, before.read.get(s.id))
+        ShardRest(s.id, before.read.get(s.id))
         for s in sorted(by_id.values(), key=lambda s: s.id)
-        if s.closed and s.id not in here.reading and s.id not in before.ended and recent(s.id)
+        if s.closed and s.id not in here.shards_read and s.id not in before.ended and recent(s.id)
     ]
 
 
@@ -216,7 +216,7 @@ def _once(call: Callable[..., Any], **asked: Any) -> Any:
 def pages(
     client: Any,
     stream: str,
-    tail: Tail,
+    tail: ShardRest,
     since: datetime | None = None,
     limit: int = PAGE,
     ask: Callable[..., Any] = _once,
@@ -258,7 +258,7 @@ def pages(
         time.sleep(PAUSE_SECONDS)
 
 
-def enveloped(spark: SparkSession, source: KinesisSource, records: Records) -> DataFrame:
+def to_envelope(spark: SparkSession, source: KinesisSource, records: Records) -> DataFrame:
     """Put records of the API into the envelope.
 
     Parameters

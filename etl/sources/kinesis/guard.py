@@ -17,12 +17,12 @@ from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
 from ...record import batch_accounts
-from ...record.errors import LossError, ReopenError, StartError, UnansweredError
+from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
 from ...record.tables import Table
 from .. import arrival_ranges
 from ..arrival_ranges import Range
 from ..base import LegGuard, not_landed
-from .closed_shards import SPLIT_AGGREGATE, Positions, Records, enveloped
+from .closed_shards import SPLIT_AGGREGATE, Positions, Records, to_envelope
 
 if TYPE_CHECKING:
     from .source import KinesisSource
@@ -110,8 +110,8 @@ class KinesisGuard(LegGuard):
     _batch: int | None = field(default=None)
     _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
 
-    def levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
-        """See :meth:`etl.sources.base.LegGuard.levels`.
+    def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
+        """See :meth:`etl.sources.base.LegGuard.arrival_range_levels`.
 
         A shard moves forward, so a batch is seldom older than the one before, or elsewhere than a little ahead of what that
         one held. The write itself checks it: a second look at a Kinesis batch would see other records.
@@ -130,7 +130,7 @@ class KinesisGuard(LegGuard):
     def _likely(self) -> tuple[Range, ...] | None:
         if not self.steps or self._read_since is None:
             return None
-        found = arrival_ranges.ahead(self.steps, self.further, self._step(self._read_since - SLACK))
+        found = arrival_ranges.ranges_after(self.steps, self.further, self._step(self._read_since - SLACK))
         return tuple((self._at(begin), None if end is None else self._at(end)) for begin, end in found)
 
     def _step(self, moment: datetime) -> int:
@@ -145,7 +145,7 @@ class KinesisGuard(LegGuard):
         return datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC)
 
     @property
-    def alike_refused(self) -> str | None:
+    def same_identity_refusal(self) -> str | None:
         """Records of an aggregate have its number, and each read may end at another of them."""
         return SPLIT_AGGREGATE if self.splits_aggregates else None
 
@@ -173,12 +173,12 @@ class KinesisGuard(LegGuard):
         if self._right == RIGHT:
             self.further, self._right = max(FURTHER, self.further // 2), 0
 
-    def before(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """See :meth:`etl.sources.base.LegGuard.before`; a stream with another number of shards than the limits are for is opened again."""
+    def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
+        """See :meth:`etl.sources.base.LegGuard.check_before_batch`; a stream with another number of shards than the limits are for is opened again."""
         here = self._begin_of(spark, batch_id)
         follows = self._batch is not None and self._batch == batch_id - 1
         earlier = self._entries[1] if follows else self._begin_of(spark, batch_id - 1)
-        moved = here.moved_since(earlier)
+        moved = here.shards_advanced_since(earlier)
         self._entries = (earlier, here)
         self._check_limits()
         first_of_run = self._batch is None
@@ -199,15 +199,15 @@ class KinesisGuard(LegGuard):
             self._check_horizon(self._near_the_end(spark, here.read, batch_accounts.now() - kept))
         return moved
 
-    def passed_over(self, spark: SparkSession) -> Iterator[DataFrame]:
+    def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
         """Records of closed shards."""
-        if self.tails is not None and self._entries[0].reading != self._entries[1].reading:
+        if self.tails is not None and self._entries[0].shards_read != self._entries[1].shards_read:
             for page in self.tails(*self._entries):
-                yield enveloped(spark, self.source, page)
+                yield to_envelope(spark, self.source, page)
 
     @property
-    def blind(self) -> bool:
-        """Whether the connector writes positions that cannot be read, after :meth:`before`."""
+    def has_unreadable_positions(self) -> bool:
+        """Whether the connector writes positions that cannot be read, after :meth:`check_before_batch`."""
         return not all(entry.known for entry in self._entries)
 
     def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
@@ -223,17 +223,19 @@ class KinesisGuard(LegGuard):
     def _check_limits(self) -> None:
         """Of a reshard the offset log tells: only then is the stream asked."""
         before, here = self._entries
-        if self.count_shards is None or not before.shards or before.reading == here.reading:
+        if self.count_shards is None or not before.shards or before.shards_read == here.shards_read:
             return
         try:
             count = self.count_shards()
         except StartError as error:
             # An error of the start only where it is at the start: this query runs, and may ask again.
-            raise UnansweredError(str(error)) from error
+            raise NoAnswerError(str(error)) from error
         if count != self.shards:
-            raise ReopenError(f"stream {self.source.stream} has {count} shards now, and had {self.shards}")
+            raise RestartQueryError(
+                f"stream {self.source.stream} has {count} shards now, and had {self.shards}"
+            )
 
-    def held(self, positions: Mapping[str, str]) -> Column | None:
+    def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
         """Count, over the rows that the look-up reads, how many of these positions are there."""
         if not positions:
             return None

@@ -71,7 +71,7 @@ class KinesisSource(Source):
         """Of a shard."""
         return self.records_per_shard
 
-    def place(self, job: JobSettings) -> str:
+    def origin(self, job: JobSettings) -> str:
         """Region and stream."""
         return f"{self.region}/{self.stream}"
 
@@ -82,8 +82,8 @@ class KinesisSource(Source):
     def open(self, leg: Sequence[KinesisSource], context: SourceContext) -> Leg:
         """Make its guard, and what opens it with limits for the shards that it has at that moment."""
         engine, endpoint = context.job.engine, context.binds.get(ENDPOINT)
-        tails = stream.tails(self, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
-        horizon = stream.horizon(self, endpoint)
+        tails = stream.closed_shard_reader(self, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
+        horizon = stream.oldest_record_lookup(self, endpoint)
         guard = KinesisGuard(self, context.checkpoint, context.table, horizon, tails)
         guard.splits_aggregates = engine.SPLITS_AGGREGATES
         guard.ends_planned = engine.kinesis_format(context.spark.version) == KINESIS_IN_PYTHON
@@ -95,7 +95,7 @@ class KinesisSource(Source):
             read = self
             if self.records_per_batch is not None:
                 guard.count_shards, guard.shards = count_shards, count_shards()
-                read = stream.shared_out(self, guard.shards)
+                read = stream.with_limits_per_shard(self, guard.shards)
             begun = context.checkpoint.begun(context.spark)
             return stream.read(context.spark, read, engine=engine, endpoint=endpoint, begun=begun)
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ...launch.engine import KINESIS_IN_PYTHON, Engine
-from ...launch.start_position import moment_of
+from ...launch.start_position import start_time
 from ...record import envelope
-from ...record.errors import StartError, UnansweredError
+from ...record.errors import NoAnswerError, StartError
 from ...services import bundled
 from ...services.aws import as_start_error, sts_endpoint
 from ..identity_check import Ids
 from . import closed_shards
-from .closed_shards import Positions, Records, Shard, Tail
+from .closed_shards import Positions, Records, Shard, ShardRest
 from .guard import Horizon
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def read(
     if engine.BY_CONSUMER_ARN and source.consumer is not None:
         source = with_consumer_arn(source)
     shards: list[str] = []
-    if moment_of(source.start) is not None:
+    if start_time(source.start) is not None:
         shards = [shard.id for shard in _listed(source, endpoint, None)]
     options = engine.kinesis_options(source, endpoint, shards) | engine.credentials(os.environ)
     connector = engine.kinesis_format(spark.version)
@@ -78,7 +78,7 @@ def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = No
     Parameters
     ----------
     source, endpoint, client
-        As for :func:`horizon`.
+        As for :func:`oldest_record_lookup`.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def _listed(source: KinesisSource, endpoint: str | None, client: Any) -> list[Sh
         return closed_shards.list_shards(client or api_client(source, endpoint), source.stream)
 
 
-def shared_out(source: KinesisSource, shards: int) -> KinesisSource:
+def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
     """Give each shard its part of a batch, rounded up; all as it was where no limit of a batch is given.
 
     Parameters
@@ -108,7 +108,7 @@ def shared_out(source: KinesisSource, shards: int) -> KinesisSource:
     return dataclasses.replace(source, records_per_shard=math.ceil(source.records_per_batch / max(1, shards)))
 
 
-def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
+def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
     """Ask a stream for the oldest record of a shard, by the Kinesis API.
 
     Parameters
@@ -123,7 +123,7 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
 
     def oldest(kinesis: Any, shard: str) -> str | None:
         try:
-            first = next(closed_shards.pages(kinesis, source.stream, Tail(shard, None), limit=1), None)
+            first = next(closed_shards.pages(kinesis, source.stream, ShardRest(shard, None), limit=1), None)
         except kinesis.exceptions.ResourceNotFoundException:
             return None  # a closed shard whose records are all gone
         return None if first is None else str(first[0]["SequenceNumber"])
@@ -136,7 +136,7 @@ def horizon(source: KinesisSource, endpoint: str | None, *, client: Any = None) 
     return asked
 
 
-def tails(
+def closed_shard_reader(
     source: KinesisSource, endpoint: str | None, *, client: Any = None
 ) -> Callable[[Positions, Positions], Iterator[Records]]:
     """Read closed shards that a connector passes over, by the Kinesis API.
@@ -144,7 +144,7 @@ def tails(
     Parameters
     ----------
     source, endpoint, client
-        As for :func:`horizon`.
+        As for :func:`oldest_record_lookup`.
 
     Returns
     -------
@@ -153,7 +153,7 @@ def tails(
     """
 
     def read_on(before: Positions, here: Positions) -> Iterator[Records]:
-        since = moment_of(source.start)
+        since = start_time(source.start)
         if not before.shards and source.start == "latest":
             return
         kinesis = client or api_client(source, endpoint)
@@ -215,7 +215,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
     Raises
     ------
-    UnansweredError
+    NoAnswerError
         It does not answer, or there is none.
     """
     try:
@@ -225,7 +225,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
         response = getattr(error.__cause__, "response", None) or {}
         if response.get("Error", {}).get("Code") == "AccessDeniedException":
             return {}
-        raise UnansweredError(str(error)) from error
+        raise NoAnswerError(str(error)) from error
     made = found["StreamDescriptionSummary"]["StreamCreationTimestamp"].astimezone(UTC)
     return {f"stream {source.stream}": made.replace(microsecond=0).isoformat()}
 

@@ -33,7 +33,7 @@ _KNOWN = StructType([StructField("_source", StringType()), StructField("_id", St
 
 
 @dataclass(frozen=True)
-class Tail:
+class StreamTail:
     """A stream, from a moment on.
 
     Parameters
@@ -58,20 +58,20 @@ class Tail:
         SinkError
             It does not answer.
         """
-        answer = aws.patiently(
+        answer = aws.call_until_answered(
             lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._what)
         )
         return _date(answer)
 
     def shards(self, client: Any) -> list[str]:
         """Ids of all shards, closed ones too: what was written before a split or merge stands in them."""
-        return [shard.id for shard in self.listed(client)]
+        return [shard.id for shard in self.list_shards(client)]
 
-    def listed(self, client: Any) -> list[Shard]:
+    def list_shards(self, client: Any) -> list[Shard]:
         """All shards, open and closed."""
-        return aws.patiently(lambda: list_shards(client, self.stream), Backoff(self._what))
+        return aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._what))
 
-    def held(self, spark: SparkSession, since: str) -> DataFrame | None:
+    def held_identities(self, spark: SparkSession, since: str) -> DataFrame | None:
         """Identities of the records that the stream holds from a moment on; persisted, for the caller to give back.
 
         Parameters
@@ -89,7 +89,7 @@ class Tail:
         time.sleep(QUIET_SECONDS)
         with closing(self.client()) as client:
             until, shards = self.now(client), self.shards(client)
-        read = partial(self.over, datetime.fromisoformat(since), until)
+        read = partial(self.read_shards, datetime.fromisoformat(since), until)
         records = spark.sparkContext.parallelize(shards, len(shards)).mapPartitions(read)
         identities = records.map(lambda record: identity_of(record["Data"])).filter(bool)
         found = spark.createDataFrame(identities, _KNOWN).persist()
@@ -103,7 +103,9 @@ class Tail:
         found = (identity_of(record["Data"]) for record in self.records(client, shard, since, until))
         return filter(None, found)
 
-    def over(self, since: datetime, until: datetime, shards: Iterable[str]) -> Iterator[dict[str, Any]]:
+    def read_shards(
+        self, since: datetime, until: datetime, shards: Iterable[str]
+    ) -> Iterator[dict[str, Any]]:
         """Records of some shards, in a task."""
         with closing(self.client()) as client:
             for shard in shards:
@@ -127,11 +129,11 @@ class Tail:
         backoff = Backoff(self._what)
 
         def patiently(call: Any, **asked: Any) -> Any:
-            answer = aws.patiently(partial(call, **asked), backoff)
+            answer = aws.call_until_answered(partial(call, **asked), backoff)
             backoff.progress()
             return answer
 
-        whole = closed_shards.Tail(shard, None)
+        whole = closed_shards.ShardRest(shard, None)
         for page in pages(client, self.stream, whole, since - SLACK, ask=patiently):
             yield from page
             if page[-1]["ApproximateArrivalTimestamp"] > until + SLACK:

@@ -9,7 +9,7 @@ import numpy as np
 
 from millrace.advisor.application import Batch, Flags, Floats
 from millrace.advisor.findings.model import Effect, Evidence, Finding
-from millrace.advisor.findings.view import BOUND, View, figure
+from millrace.advisor.findings.view import BOUND, QueryView, figure_evidence
 from millrace.advisor.statistics import Estimate, median, slope
 
 HIT = 0.8
@@ -41,9 +41,9 @@ _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
 """Sources that make records by the clock, for tests: nothing waits there, and equal batches say nothing."""
 
 
-def find(view: View) -> Iterator[Finding]:
+def find(view: QueryView) -> Iterator[Finding]:
     """Yield what is wrong with what a query takes."""
-    if view.enough:
+    if view.has_enough_batches:
         yield from _limit(view)
         yield from _unstable_start(view)
     yield from _empty(view)
@@ -51,15 +51,15 @@ def find(view: View) -> Iterator[Finding]:
 
 def _behind(batches: tuple[Batch, ...]) -> Floats | None:
     """Records that each batch left behind, where the source tells the latest ones."""
-    left = [[each.behind for each in batch.sources] for batch in batches]
+    left = [[each.records_behind for each in batch.sources] for batch in batches]
     if any(each is None for every in left for each in every) or not left:
         return None
     return np.array([sum(each or 0 for each in every) for every in left], float)
 
 
-def hits(view: View) -> Flags | None:
+def hits(view: QueryView) -> Flags | None:
     """Tell which settled batches their limit ended; ``None`` where it does not end one after the other."""
-    if not view.enough:
+    if not view.has_enough_batches:
         return None
     behind = _behind(view.batches)
     if behind is not None:
@@ -70,7 +70,7 @@ def hits(view: View) -> Flags | None:
     return same if same[-EQUAL:].all() and not _by_the_clock(view.batches[-1]) else None
 
 
-def _limit(view: View) -> Iterator[Finding]:
+def _limit(view: QueryView) -> Iterator[Finding]:
     begun = np.array([each.begun for each in view.batches])
     held = view.records
     hit = hits(view)
@@ -84,16 +84,16 @@ def _limit(view: View) -> Iterator[Finding]:
     arriving = _arriving(view, begun) or processed
     wanted = math.ceil(max(arriving * ROOM * view.interval, float(np.median(held)) * ROOM))
     evidence = (
-        figure("batches that hit the limit", float(hit.mean()) * 100, "%"),
-        figure("records a batch", median(held), "records"),
-        figure("arriving", arriving, "records/s"),
-        figure("processed", processed, "records/s"),
-        figure(
+        figure_evidence("batches that hit the limit", float(hit.mean()) * 100, "%"),
+        figure_evidence("records a batch", median(held), "records"),
+        figure_evidence("arriving", arriving, "records/s"),
+        figure_evidence("processed", processed, "records/s"),
+        figure_evidence(
             "backlog grows by" if behind is not None else "record age grows by",
             growth,
             "records/s" if behind is not None else "s/s",
         ),
-        figure("time in batches", view.busy * 100, "%"),
+        figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     # What waits at the end has to wait for as many batches more as it fills.
     waiting = float(behind[-1]) if behind is not None else max(0.0, growth.value * span * processed)
@@ -119,7 +119,7 @@ def _limit(view: View) -> Iterator[Finding]:
         yield view.finding("at-capacity", words, evidence, batches, changes, saved, "record age")
         return
     words = (
-        f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy:.0%} of its time while "
+        f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy_share:.0%} of its time while "
         f"{waiting:,.0f} records wait: input and processing rate are equal and hide it."
     )
     # Where the limit is nobody's to set, as many records are taken more often.
@@ -127,7 +127,7 @@ def _limit(view: View) -> Iterator[Finding]:
     yield view.finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
 
 
-def _sooner(view: View, share: float) -> float:
+def _sooner(view: QueryView, share: float) -> float:
     """A share of the interval, in tenths of a second; no shorter than a batch lasts."""
     return max(1, math.floor(view.interval * share * 10), math.ceil(view.duration.value * 10)) / 10
 
@@ -136,7 +136,7 @@ def _by_the_clock(batch: Batch) -> bool:
     return any(mark in each.description.lower() for each in batch.sources for mark in _EVEN_SOURCES)
 
 
-def _arriving(view: View, begun: Floats) -> float | None:
+def _arriving(view: QueryView, begun: Floats) -> float | None:
     """Records that arrive in a second, by the latest positions (not by what was taken)."""
     latest = [[each.latest for each in batch.sources] for batch in view.batches]
     if any(each is None for every in latest for each in every):
@@ -145,7 +145,7 @@ def _arriving(view: View, begun: Floats) -> float | None:
     return found.value if found.value > 0 else None
 
 
-def _aging(view: View, begun: Floats) -> Estimate:
+def _aging(view: QueryView, begun: Floats) -> Estimate:
     """How fast the oldest record of a batch grows older, where the core observes arrivals."""
     ages = [batch.ended - batch.arrivals[0] for batch in view.batches if batch.arrivals is not None]
     if len(ages) < len(view.batches):
@@ -153,7 +153,7 @@ def _aging(view: View, begun: Floats) -> Estimate:
     return slope(begun, ages)
 
 
-def _overrun(view: View, begun: Floats) -> Iterator[Finding]:
+def _overrun(view: QueryView, begun: Floats) -> Iterator[Finding]:
     """Batches without a limit that grow and grow: each takes what came during the one before."""
     if not view.back_to_back or len(begun) < 3:
         return
@@ -163,9 +163,9 @@ def _overrun(view: View, begun: Floats) -> Iterator[Finding]:
         return
     cores = view.history.cores
     evidence = (
-        figure("batch duration grows by", growth, "s/s"),
-        figure("batch duration", view.duration, "s"),
-        figure("time in batches", view.busy * 100, "%"),
+        figure_evidence("batch duration grows by", growth, "s/s"),
+        figure_evidence("batch duration", view.duration, "s"),
+        figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     words = (
         f"{view.query.name} takes all that arrives, back to back, and every batch is longer than the one before: it is "
@@ -179,7 +179,7 @@ def _overrun(view: View, begun: Floats) -> Iterator[Finding]:
     )
 
 
-def _unstable_start(view: View) -> Iterator[Finding]:
+def _unstable_start(view: QueryView) -> Iterator[Finding]:
     """A first batch that takes all that waited."""
     first = next((each for each in view.query.batches if each.records), None)
     usual = median(view.records)
@@ -203,10 +203,10 @@ def _unstable_start(view: View) -> Iterator[Finding]:
     again = limit / speed
     saved = heavy.duration - again
     evidence = (
-        figure("records of its first batches", heavy.records, "records"),
-        figure("its duration", heavy.duration, "s"),
-        figure("records a batch later", usual, "records"),
-        figure("batch duration later", view.duration, "s"),
+        figure_evidence("records of its first batches", heavy.records, "records"),
+        figure_evidence("its duration", heavy.duration, "s"),
+        figure_evidence("records a batch later", usual, "records"),
+        figure_evidence("batch duration later", view.duration, "s"),
     )
     words = (
         f"Batch {heavy.id} of {view.query.name} took all that waited, {heavy.records:,} records in {heavy.duration:.1f} s, "
@@ -224,7 +224,7 @@ def _unstable_start(view: View) -> Iterator[Finding]:
     )
 
 
-def _up(view: View) -> float:
+def _up(view: QueryView) -> float:
     """When what a query needs began to start: its application, or itself where the application ran it before."""
     own = view.query.started
     runs = [each.started for each in view.history.queries if each.id == view.query.id]
@@ -233,7 +233,7 @@ def _up(view: View) -> float:
     return own
 
 
-def _empty(view: View) -> Iterator[Finding]:
+def _empty(view: QueryView) -> Iterator[Finding]:
     ran = view.query.batches
     # With a watermark, a batch without records closes windows and forgets state: it is work.
     empty = [each for each in ran if not each.records and not each.state]
@@ -244,7 +244,7 @@ def _empty(view: View) -> Iterator[Finding]:
     saved = Estimate(lasted.value * share, lasted.low * share, lasted.high * share)
     evidence = (
         Evidence("empty batches", share * 100, "%"),
-        figure("seconds of one", lasted, "s"),
+        figure_evidence("seconds of one", lasted, "s"),
     )
     words = (
         f"{len(empty)} of {len(ran)} batches of {view.query.name} held no record and yet planned, wrote offsets and "
@@ -258,7 +258,7 @@ def _empty(view: View) -> Iterator[Finding]:
     yield view.finding("empty-batches", words, evidence, ids, changes, saved, "machine time")
 
 
-def idle_cores(view_of_all: tuple[View, ...]) -> Iterator[Finding]:
+def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
     """Find executors that are never needed, of the whole application.
 
     Only where there are several: of one, nothing can be taken away.
@@ -267,7 +267,7 @@ def idle_cores(view_of_all: tuple[View, ...]) -> Iterator[Finding]:
         return
     history, subject = view_of_all[0].history, view_of_all[0].subject
     alive = [each for each in history.executors if each.removed is None]
-    if len(alive) < 2 or not all(view.enough for view in view_of_all):
+    if len(alive) < 2 or not all(view.has_enough_batches for view in view_of_all):
         return
     cores = history.cores
     needed = [_needed(view) for view in view_of_all]
@@ -297,7 +297,7 @@ def idle_cores(view_of_all: tuple[View, ...]) -> Iterator[Finding]:
     )
 
 
-def _needed(view: View) -> Estimate:
+def _needed(view: QueryView) -> Estimate:
     """Cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
     task_time = np.array(
         [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace.advisor.application import Batch, Floats
-from millrace.advisor.findings.view import View, stages
+from millrace.advisor.findings.view import QueryView, stages
 from millrace.advisor.statistics import Estimate, median, slope
 
 MOVED = 0.25
@@ -26,7 +26,7 @@ START_UP = 5
 """The share of a run, one in so many, that may count as start-up: a disturbance in the middle looks like its end."""
 
 
-def disturbed(views: Sequence[View]) -> str | None:
+def describe_disturbances(views: Sequence[QueryView]) -> str | None:
     """Say what disturbed a run, ``None`` where nothing did.
 
     What a task costs is told apart from what it waits for: its seconds on the executor over its seconds of CPU time. A
@@ -34,7 +34,7 @@ def disturbed(views: Sequence[View]) -> str | None:
     records takes in this run, since a small batch waits more for each second of work.
     """
     for view in views:
-        if not view.enough:
+        if not view.has_enough_batches:
             continue
         ran = view.query.batches
         held = [each for each in ran[min(view.start_up, len(ran) // START_UP) :] if each.records]
@@ -69,7 +69,7 @@ def _usual(records: Floats, seconds: Floats) -> Floats:
     return np.asarray(np.maximum(base + rise * records, 1e-6))
 
 
-def _words(view: View, found: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
+def _words(view: QueryView, found: Sequence[Estimate], best: Estimate, worst: Estimate) -> str:
     where = found.index(worst) + 1
     times = worst.value / best.value
     return (

@@ -9,7 +9,7 @@ import numpy as np
 
 from millrace.advisor.findings.capacity import hits
 from millrace.advisor.findings.model import Finding
-from millrace.advisor.findings.view import BOUND, View, figure
+from millrace.advisor.findings.view import BOUND, QueryView, figure_evidence
 from millrace.advisor.job_context import connector
 from millrace.advisor.statistics import Estimate, median
 
@@ -29,9 +29,9 @@ WANTED = 0.2
 """Share that overhead may have of the time between triggers."""
 
 
-def find(view: View) -> Iterator[Finding]:
+def find(view: QueryView) -> Iterator[Finding]:
     """Yield what is wrong with a query's overhead."""
-    if not view.enough:
+    if not view.has_enough_batches:
         return
     limited = hits(view) is not None
     checkpoint = _checkpoint(view, limited=limited)
@@ -46,14 +46,18 @@ def find(view: View) -> Iterator[Finding]:
         yield from _trigger(view)
 
 
-def without_batches(view: View) -> str | None:
+def without_batches(view: QueryView) -> str | None:
     """Say what there is for a query of whose latency the overhead of its batches leaves nothing; None for any other.
 
     Real-time mode came with Spark 4.1: for queries without state in Scala, of which Kafka is a source and a sink, with all tasks
     running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does not have it).
     """
-    latency = view.subject.latency(view.query)
-    if latency is None or not view.enough or connector(view.query, view.history.engine) != "kafka":
+    latency = view.subject.latency_seconds(view.query)
+    if (
+        latency is None
+        or not view.has_enough_batches
+        or connector(view.query, view.history.engine) != "kafka"
+    ):
         return None
     overhead = median(view.overhead)
     # A record waits for a trigger, and for its batch.
@@ -66,27 +70,27 @@ def without_batches(view: View) -> str | None:
     )
 
 
-def _trigger_for(overhead: float, view: View) -> float:
+def _trigger_for(overhead: float, view: QueryView) -> float:
     """The interval at which the overhead is a fifth of the time; whole seconds, as people write them.
 
     No longer than half of the latency, where one is known: a record waits for a trigger and a batch.
     """
     wanted = math.ceil(overhead / WANTED)
-    latency = view.subject.latency(view.query)
+    latency = view.subject.latency_seconds(view.query)
     return max(1, wanted if latency is None else min(wanted, math.floor(latency / 2)))
 
 
-def _checkpoint(view: View, *, limited: bool) -> Finding | None:
-    seconds = view.part(*CHECKPOINT)
+def _checkpoint(view: QueryView, *, limited: bool) -> Finding | None:
+    seconds = view.part_seconds(*CHECKPOINT)
     found = median(seconds)
     share = median(seconds / view.durations)
     if found.low < SLOW_CHECKPOINT or share.low < SHARE:
         return None
     evidence = (
-        figure("writing offsets and commits", found, "s"),
-        figure("of the batch", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
-        figure("walCommit", median(view.part("walCommit")), "s"),
-        figure("commitOffsets", median(view.part("commitOffsets")), "s"),
+        figure_evidence("writing offsets and commits", found, "s"),
+        figure_evidence("of the batch", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
+        figure_evidence("walCommit", median(view.part_seconds("walCommit")), "s"),
+        figure_evidence("commitOffsets", median(view.part_seconds("commitOffsets")), "s"),
     )
     words = (
         f"{view.query.name} writes offsets and commits for {found.value:.1f} s in every batch, {share.value:.0%} of it: its "
@@ -100,15 +104,15 @@ def _checkpoint(view: View, *, limited: bool) -> Finding | None:
     return view.finding("slow-checkpoint", words, evidence, ids, changes, saved)
 
 
-def _planning(view: View) -> Finding | None:
-    seconds = view.part(*PLANNING)
+def _planning(view: QueryView) -> Finding | None:
+    seconds = view.part_seconds(*PLANNING)
     found = median(seconds)
     share = median(seconds / view.durations)
     if found.low < SLOW_PLANNING or share.low < BOUND:
         return None
-    parts = {name: median(view.part(name)) for name in PLANNING}
+    parts = {name: median(view.part_seconds(name)) for name in PLANNING}
     slowest = max(parts, key=lambda name: parts[name].value)
-    evidence = tuple(figure(name, each, "s") for name, each in parts.items())
+    evidence = tuple(figure_evidence(name, each, "s") for name, each in parts.items())
     trigger = _trigger_for(found.value, view)
     words = (
         f"{view.query.name} spends {share.value:.0%} of every batch before its work begins, most of it in {slowest}: with a "
@@ -121,7 +125,7 @@ def _planning(view: View) -> Finding | None:
     return view.finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")
 
 
-def _trigger(view: View) -> Iterator[Finding]:
+def _trigger(view: QueryView) -> Iterator[Finding]:
     """Batches back to back that hold little but overhead."""
     share = view.overhead_share
     if not view.back_to_back or share.low < BOUND:
@@ -133,10 +137,12 @@ def _trigger(view: View) -> Iterator[Finding]:
     spared = 1 - view.interval / trigger
     saved = Estimate(overhead.value * spared, overhead.low * spared, overhead.high * spared)
     evidence = (
-        figure("batch duration", view.duration, "s"),
-        figure("without a task", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"),
-        figure("records a batch", median(view.records), "records"),
-        figure("time in batches", view.busy * 100, "%"),
+        figure_evidence("batch duration", view.duration, "s"),
+        figure_evidence(
+            "without a task", Estimate(share.value * 100, share.low * 100, share.high * 100), "%"
+        ),
+        figure_evidence("records a batch", median(view.records), "records"),
+        figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     words = (
         f"{view.query.name} starts a batch every {view.interval:.2g} s, {share.value:.0%} of which is overhead: its trigger is "

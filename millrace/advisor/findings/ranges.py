@@ -18,7 +18,7 @@ USUAL = 0.8
 """Share of the batches that a number must divide into as many tasks."""
 
 
-def taken(batches: Sequence[Batch]) -> list[Floats] | None:
+def records_per_partition(batches: Sequence[Batch]) -> list[Floats] | None:
     """Return the records that each of the last batches took of each partition, without those that had none.
 
     ``None`` where a source's offsets do not tell.
@@ -34,7 +34,7 @@ def taken(batches: Sequence[Batch]) -> list[Floats] | None:
     return found if any(len(each) for each in found) else None
 
 
-def tasks(sizes: Floats, least: int) -> int:
+def range_tasks(sizes: Floats, least: int) -> int:
     """Return how many tasks read ranges of these sizes with ``minPartitions`` set to ``least``."""
     if len(sizes) >= least:
         return len(sizes)
@@ -49,12 +49,12 @@ def _parts(sizes: Floats, total: float, least: int) -> Floats:
     return np.maximum(np.floor(sizes / max(total, 1.0) * least + 0.5), 1)
 
 
-def least_for(batches: Sequence[Floats], wanted: int, cores: int, most: int) -> int | None:
+def smallest_min_partitions(batches: Sequence[Floats], wanted: int, cores: int, most: int) -> int | None:
     """Return the least ``minPartitions`` from ``wanted`` on that gives all cores as many tasks; ``None`` where none does.
 
     Three even partitions cannot be four: each is split into as many parts as its share of the records comes to, rounded.
     """
     for least in range(-(-wanted // cores) * cores, most + 1, cores):
-        if np.mean([tasks(each, least) == least for each in batches]) >= USUAL:
+        if np.mean([range_tasks(each, least) == least for each in batches]) >= USUAL:
             return least
     return None

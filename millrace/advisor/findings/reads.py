@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.advisor.application import Batch, Floats, SparkJob, Stage
 from millrace.advisor.findings.model import Evidence, Finding
-from millrace.advisor.findings.view import View, figure
+from millrace.advisor.findings.view import QueryView, figure_evidence
 from millrace.advisor.statistics import median
 
 USUAL = 0.8
@@ -39,12 +39,12 @@ FILES = 4
 """How many times the files that a batch needs are too many."""
 
 
-def find(view: View) -> Iterator[Finding]:
+def find(view: QueryView) -> Iterator[Finding]:
     """Yield what is wrong with what a query reads and writes."""
     missing = _missing_cache(view)
     if missing is not None:
         yield missing
-    if not view.enough:
+    if not view.has_enough_batches:
         return
     if missing is None:
         yield from _counted(view)
@@ -98,7 +98,7 @@ def _elapsed(stage: Stage) -> float:
     )
 
 
-def _missing_cache(view: View) -> Finding | None:
+def _missing_cache(view: QueryView) -> Finding | None:
     # Those of the start-up, too: it is cut for times, and what is counted is the same in them.
     batches = [each for each in view.query.batches if each.records]
     readers = [_readers(batch) for batch in batches]
@@ -110,9 +110,9 @@ def _missing_cache(view: View) -> Finding | None:
         [batch.rows / _records(batch, each) for batch, each in zip(batches, readers, strict=True)]
     )
     evidence = (
-        figure("actions that read the source in a batch", median(several), "actions"),
-        figure("rows counted for each record", counted, "times"),
-        figure("seconds of reading again", median(lost), "s"),
+        figure_evidence("actions that read the source in a batch", median(several), "actions"),
+        figure_evidence("rows counted for each record", counted, "times"),
+        figure_evidence("seconds of reading again", median(lost), "s"),
         Evidence("cached data in the batches", 0, "RDDs"),
     )
     sites = ", ".join(dict.fromkeys(job.site for job, _ in readers[-1]))
@@ -133,13 +133,13 @@ def _records(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
     return read or batch.records
 
 
-def _counted(view: View) -> Iterator[Finding]:
+def _counted(view: QueryView) -> Iterator[Finding]:
     """Rows counted more often than there are records, without several actions: several scans in one plan."""
     counted = median([batch.rows / batch.records for batch in view.batches])
     if counted.low < TWICE:
         return
     sources = {len(batch.sources) for batch in view.batches}
-    evidence = (figure("rows counted for each record", counted, "times"),)
+    evidence = (figure_evidence("rows counted for each record", counted, "times"),)
     words = (
         f"Spark counts every record of {view.query.name} {counted.value:.1f} times: its plan reads the source more than "
         "once, and its input and processing rates are too high by as much."
@@ -151,7 +151,7 @@ def _counted(view: View) -> Iterator[Finding]:
     )
 
 
-def _needless_cache(view: View) -> Iterator[Finding]:
+def _needless_cache(view: QueryView) -> Iterator[Finding]:
     """Data that is held in a batch and that one action reads, the one that made it."""
     users: dict[int, set[int]] = defaultdict(set)
     seen: dict[int, set[int]] = defaultdict(set)
@@ -177,7 +177,7 @@ def _needless_cache(view: View) -> Iterator[Finding]:
     upper = median(most)
     evidence = (
         Evidence("batches with data that is held for one action", 100 * len(held) / len(settled), "%"),
-        figure("seconds of the stages that hold it", upper, "s"),
+        figure_evidence("seconds of the stages that hold it", upper, "s"),
     )
     words = (
         f"{view.query.name} holds data in memory that one action reads: writing it there costs time and memory and saves "
@@ -200,7 +200,7 @@ def _writes(batch: Batch) -> list[Floats]:
     return [np.concatenate(each) for each in written.values()]
 
 
-def _small_files(view: View) -> Iterator[Finding]:
+def _small_files(view: QueryView) -> Iterator[Finding]:
     files, sizes, needed, ids = [], [], [], []
     for batch in view.batches:
         actions = _writes(batch)
@@ -217,8 +217,8 @@ def _small_files(view: View) -> Iterator[Finding]:
         return
     a_day = 86400 / max(view.interval, 1e-3) * count.value
     evidence = (
-        figure("files a batch", count, "files"),
-        figure("bytes of one", mean, "B"),
+        figure_evidence("files a batch", count, "files"),
+        figure_evidence("bytes of one", mean, "B"),
         Evidence("files a day", a_day, "files"),
         Evidence("files that a batch needs", wanted, "files"),
     )

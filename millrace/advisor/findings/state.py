@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from millrace.advisor.findings.model import Effect, Evidence, Finding
-from millrace.advisor.findings.view import View, figure
+from millrace.advisor.findings.view import QueryView, figure_evidence
 from millrace.advisor.statistics import Estimate, slope
 
 DAY = 86400.0
@@ -19,18 +19,18 @@ FORGOTTEN = 0.5
 """Share of the new rows that must be forgotten again for state to be on its way to a bound."""
 
 
-def find(view: View) -> Iterator[Finding]:
+def find(view: QueryView) -> Iterator[Finding]:
     """Yield what is wrong with what a query keeps, and with how it ended."""
     if view.query.failure is not None:
         yield _failed(view)
-    if view.enough:
+    if view.has_enough_batches:
         operators = {len(batch.state) for batch in view.batches}
         if len(operators) == 1:
             for place in range(operators.pop()):
                 yield from _growing(view, place)
 
 
-def _growing(view: View, place: int) -> Iterator[Finding]:
+def _growing(view: QueryView, place: int) -> Iterator[Finding]:
     half = view.batches[len(view.batches) // 2 :]
     begun = np.array([each.begun for each in half])
     rows = np.array([each.state[place].rows for each in half], float)
@@ -53,7 +53,7 @@ def _growing(view: View, place: int) -> Iterator[Finding]:
         Evidence("rows more in a day", a_day, "rows", growth.low * DAY, growth.high * DAY),
         Evidence("rows forgotten in the second half", removed, "rows"),
         Evidence("memory more in a day", memory_growth.value * DAY, "B"),
-        figure("batch duration", view.duration, "s"),
+        figure_evidence("batch duration", view.duration, "s"),
     )
     mark = "its watermark does not bound it" if half[-1].watermark is not None else "it has no watermark"
     words = (
@@ -74,7 +74,7 @@ def _growing(view: View, place: int) -> Iterator[Finding]:
     )
 
 
-def _failed(view: View) -> Finding:
+def _failed(view: QueryView) -> Finding:
     last = view.query.batches[-1].id if view.query.batches else None
     words = f"{view.query.name} ended with an error: {view.query.failure}"
     evidence = () if last is None else (Evidence("last batch that was done", last),)

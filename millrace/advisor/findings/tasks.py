@@ -12,9 +12,9 @@ import numpy as np
 from millrace.advisor.application import Batch, Flags, Floats, Stage
 from millrace.advisor.findings import ranges
 from millrace.advisor.findings.model import Change, Evidence, Finding
-from millrace.advisor.findings.view import LEAST, View, figure, stages
+from millrace.advisor.findings.view import LEAST, QueryView, figure_evidence, stages
 from millrace.advisor.job_context import SHUFFLE
-from millrace.advisor.statistics import Estimate, median, scheduled
+from millrace.advisor.statistics import Estimate, list_schedule_seconds, median
 
 SKEWED = 2.0
 """How many times the median of the others a task must last, and its records be, to be skewed: twice is what no even
@@ -41,7 +41,7 @@ _FIXED = (
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedStage:
     """The same stage of all batches.
 
     Attributes
@@ -56,27 +56,27 @@ class Repeated:
     partitions: int
 
     @property
-    def shuffled(self) -> bool:
+    def reads_shuffle(self) -> bool:
         """Whether it reads a shuffle, so that the session sets its tasks; else its source does."""
         return any(stage.tasks.shuffle_records_read.any() for _, stage in self.pairs)
 
     @property
-    def adaptive(self) -> bool:
+    def chosen_adaptively(self) -> bool:
         """Whether Spark itself chose how many tasks read its shuffle."""
         return any(stage.adaptive for _, stage in self.pairs)
 
     @property
     def stateful(self) -> bool:
         """Whether its batches keep state, whose partitions are fixed when the checkpoint is made."""
-        return self.shuffled and any(batch.state for batch, _ in self.pairs)
+        return self.reads_shuffle and any(batch.state for batch, _ in self.pairs)
 
 
-def find(view: View, cores: int) -> Iterator[Finding]:
+def find(view: QueryView, cores: int) -> Iterator[Finding]:
     """Yield what is wrong with how tasks share a query's work on so many cores."""
     yield from _retried(view)
-    if not view.enough or cores < 1:
+    if not view.has_enough_batches or cores < 1:
         return
-    for stage in repeated(view):
+    for stage in repeated_stages(view):
         for judge in (_skewed, _waves, _few, _many):
             found = judge(view, stage, cores)
             if found is not None:
@@ -84,16 +84,16 @@ def find(view: View, cores: int) -> Iterator[Finding]:
                 break  # a stage has one main trouble; the others follow from it
 
 
-def repeated(view: View) -> list[Repeated]:
+def repeated_stages(view: QueryView) -> list[RepeatedStage]:
     """Bring the stages of all batches together that do the same: the same place in the order, as many tasks."""
     same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
     for batch in view.batches:
         for place, stage in enumerate(sorted(stages(batch), key=lambda each: (each.id, each.attempt))):
             same[place, stage.partitions].append((batch, stage))
-    return [Repeated(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
+    return [RepeatedStage(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
 
 
-def _lost(stage: Repeated, seconds: Callable[[Stage], float]) -> tuple[Floats, Floats]:
+def _lost(stage: RepeatedStage, seconds: Callable[[Stage], float]) -> tuple[Floats, Floats]:
     """Seconds that each batch would save, and their share of it."""
     lost = np.array([max(0.0, seconds(each)) for _, each in stage.pairs])
     return lost, lost / np.array([max(batch.duration, 1e-3) for batch, _ in stage.pairs])
@@ -127,7 +127,7 @@ def _spread(stage: Stage) -> tuple[float, float]:
     )
 
 
-def _skewed(view: View, stage: Repeated, cores: int) -> Finding | None:
+def _skewed(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     if stage.partitions < 2:
         return None
 
@@ -148,8 +148,8 @@ def _skewed(view: View, stage: Repeated, cores: int) -> Finding | None:
         int(each.tasks.index[int(np.argmax(each.tasks.duration))]) for _, each in stage.pairs
     ).most_common(1)[0]
     evidence = (
-        figure("longest task to the others' median", times, "times"),
-        figure("its records to the others' median", records, "times"),
+        figure_evidence("longest task to the others' median", times, "times"),
+        figure_evidence("its records to the others' median", records, "times"),
         *(Evidence(f"task time {name}", value, "s") for name, value in quantiles.items()),
         Evidence("task time max", float(pooled.max()), "s"),
         Evidence(
@@ -162,17 +162,17 @@ def _skewed(view: View, stage: Repeated, cores: int) -> Finding | None:
     )
     changes = (
         view.changes("spread", None, "salt the heavy key")
-        if stage.shuffled
+        if stage.reads_shuffle
         else (view.changes("partitions", stage.partitions, stage.partitions * 2))
     )
     return view.finding("skewed-tasks", words, evidence, _ids(stage, lost), changes, median(lost))
 
 
-def _ids(stage: Repeated, lost: Floats) -> tuple[int, ...]:
+def _ids(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
     return tuple(batch.id for (batch, _), each in zip(stage.pairs, lost, strict=True) if each >= SECONDS)
 
 
-def _waves(view: View, stage: Repeated, cores: int) -> Finding | None:
+def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     """More tasks than cores, but no multiple of them: the last wave leaves cores idle."""
     tasks = stage.partitions
     if not cores < tasks < MANY * cores or tasks % cores == 0:
@@ -180,7 +180,7 @@ def _waves(view: View, stage: Repeated, cores: int) -> Finding | None:
 
     def full(each: Stage) -> float:
         durations = each.tasks.duration[_whole(each)]
-        return scheduled(durations, cores) - float(durations.sum()) / cores
+        return list_schedule_seconds(durations, cores) - float(durations.sum()) / cores
 
     lost, share = _lost(stage, full)
     if not _matters(lost, share):
@@ -193,8 +193,10 @@ def _waves(view: View, stage: Repeated, cores: int) -> Finding | None:
     evidence = (
         Evidence("tasks", tasks),
         Evidence("cores", cores),
-        figure("the last one waits", queued, "s"),
-        figure("task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"),
+        figure_evidence("the last one waits", queued, "s"),
+        figure_evidence(
+            "task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"
+        ),
     )
     words = (
         f"{tasks} tasks of {view.query.name} run on {cores} cores in {waves} waves, and the last wave leaves "
@@ -205,7 +207,7 @@ def _waves(view: View, stage: Repeated, cores: int) -> Finding | None:
     )
 
 
-def _few(view: View, stage: Repeated, cores: int) -> Finding | None:
+def _few(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks >= cores:
         return None
@@ -217,7 +219,9 @@ def _few(view: View, stage: Repeated, cores: int) -> Finding | None:
     evidence = (
         Evidence("tasks", tasks),
         Evidence("cores", cores),
-        figure("task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"),
+        figure_evidence(
+            "task time", median(np.concatenate([each.tasks.duration for _, each in stage.pairs])), "s"
+        ),
     )
     words = f"{tasks} task{'s' * (tasks > 1)} of {view.query.name} carr{'y' if tasks > 1 else 'ies'} the work that {cores} cores could share."
     return view.finding(
@@ -225,7 +229,7 @@ def _few(view: View, stage: Repeated, cores: int) -> Finding | None:
     )
 
 
-def _many(view: View, stage: Repeated, cores: int) -> Finding | None:
+def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     tasks = stage.partitions
     if tasks < MANY * cores:
         return None
@@ -242,9 +246,9 @@ def _many(view: View, stage: Repeated, cores: int) -> Finding | None:
     evidence = (
         Evidence("tasks", tasks),
         Evidence("cores", cores),
-        figure("task time", durations, "s"),
+        figure_evidence("task time", durations, "s"),
         Evidence("task time without records, p10", fixed, "s"),
-        figure(
+        figure_evidence(
             "records of a task", median([float(_records(each).mean()) for _, each in stage.pairs]), "records"
         ),
     )
@@ -267,17 +271,17 @@ def _spent(stage: Stage) -> float:
     return float(stage.tasks.finished.max() - stage.tasks.launched.min())
 
 
-def _of(view: View, stage: Repeated, wanted: int, cores: int) -> tuple[Change, ...]:
+def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple[Change, ...]:
     """Say how a stage gets as many tasks as are wanted."""
     place = view.subject.where
     name = f"query {view.query.name}" + (f" of {place}" if place else "")
-    if stage.shuffled:
+    if stage.reads_shuffle:
         return _after_shuffle(view, stage, wanted, name)
-    sizes = ranges.taken([batch for batch, _ in stage.pairs])
+    sizes = ranges.records_per_partition([batch for batch, _ in stage.pairs])
     if sizes is None:
         return view.changes("partitions", stage.partitions, wanted)
     if wanted > stage.partitions:
-        least = ranges.least_for(sizes, wanted, cores, MANY * cores)
+        least = ranges.smallest_min_partitions(sizes, wanted, cores, MANY * cores)
         if least is None:
             return view.subject.code(name, "after the source", f"repartition({wanted})")
         return view.changes("partitions", stage.partitions, least)
@@ -288,21 +292,21 @@ def _of(view: View, stage: Repeated, wanted: int, cores: int) -> tuple[Change, .
     return split + joined
 
 
-def _after_shuffle(view: View, stage: Repeated, wanted: int, name: str) -> tuple[Change, ...]:
+def _after_shuffle(view: QueryView, stage: RepeatedStage, wanted: int, name: str) -> tuple[Change, ...]:
     """Say how a stage behind a shuffle gets as many tasks: by what decided how many it has."""
     # Without its first part a log has no settings; with them, what is not among them has Spark's default.
     said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
     most = int(said) if said is not None and said.isdecimal() else None
     read = median([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
-    if stage.adaptive and read > 0 and (most is None or wanted <= most):
+    if stage.chosen_adaptively and read > 0 and (most is None or wanted <= most):
         # Spark merges what is left of a shuffle's partitions up to so many bytes; another number it would merge again.
         return view.changes("merged", None, f"{max(1, math.ceil(read / wanted))}b")
-    if not stage.adaptive and not stage.stateful and most not in (None, stage.partitions):
+    if not stage.chosen_adaptively and not stage.stateful and most not in (None, stage.partitions):
         return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", wanted)
     return view.changes("shuffle", stage.partitions, wanted)
 
 
-def _retried(view: View) -> Iterator[Finding]:
+def _retried(view: QueryView) -> Iterator[Finding]:
     """Tasks that failed and were run again."""
     failures: Counter[tuple[str, str]] = Counter()
     batches, wasted, attempts = [], [], 0
@@ -325,7 +329,7 @@ def _retried(view: View) -> Iterator[Finding]:
     evidence = (
         Evidence("failed task attempts", count, f"of {attempts}"),
         Evidence("batches with a failed task", again * 100, "%"),
-        figure("seconds of failed attempts in such a batch", spent, "s"),
+        figure_evidence("seconds of failed attempts in such a batch", spent, "s"),
         *(Evidence(f"{each[0]}: {each[1]}", number, "times") for each, number in failures.most_common(3)),
     )
     words = f"{count} task attempts of {view.query.name} failed and were run again, {most} of them with {error}: {message or 'no message'}"

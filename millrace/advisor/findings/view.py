@@ -10,8 +10,8 @@ import numpy as np
 
 from millrace.advisor.application import Batch, Floats, History, Query, Stage
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
-from millrace.advisor.job_context import Setting, Subject
-from millrace.advisor.statistics import Estimate, median, settled, union_seconds
+from millrace.advisor.job_context import AdvisedJob, Setting
+from millrace.advisor.statistics import Estimate, median, startup_batches, union_seconds
 
 LEAST = 8
 """Settled batches below which nothing is said of a query's times: an interval of fewer is too wide to act on."""
@@ -27,7 +27,7 @@ _PRICED = {"batch duration", "machine time"}
 
 
 @dataclass(frozen=True)
-class View:
+class QueryView:
     """A query and what surrounds it.
 
     Attributes
@@ -38,12 +38,12 @@ class View:
 
     history: History
     query: Query
-    subject: Subject
+    subject: AdvisedJob
 
     @cached_property
     def start_up(self) -> int:
         """Batches at the begin that are start-up."""
-        return settled([each.duration for each in self.query.batches])
+        return startup_batches([each.duration for each in self.query.batches])
 
     @cached_property
     def batches(self) -> tuple[Batch, ...]:
@@ -77,7 +77,7 @@ class View:
         return float(np.median(self.gaps)) if len(self.gaps) else self.duration.value
 
     @cached_property
-    def busy(self) -> float:
+    def busy_share(self) -> float:
         """Share of the time in which a batch ran, in the median."""
         if not len(self.gaps):
             return 0.0
@@ -87,7 +87,7 @@ class View:
     @property
     def back_to_back(self) -> bool:
         """Whether the query has no rest between its batches."""
-        return self.busy >= BACK_TO_BACK
+        return self.busy_share >= BACK_TO_BACK
 
     @cached_property
     def work(self) -> Floats:
@@ -105,11 +105,11 @@ class View:
         return median(self.overhead / self.durations)
 
     @property
-    def enough(self) -> bool:
+    def has_enough_batches(self) -> bool:
         """Whether there are batches enough to say anything of times."""
         return len(self.batches) >= LEAST
 
-    def part(self, *names: str) -> Floats:
+    def part_seconds(self, *names: str) -> Floats:
         """Seconds of some parts of each settled batch."""
         return np.array([sum(each.parts.get(name, 0.0) for name in names) for each in self.batches])
 
@@ -153,7 +153,7 @@ def _working(batch: Batch) -> float:
     return union_seconds(np.maximum(begins, batch.begun), np.minimum(ends, batch.ended + 1))
 
 
-def figure(name: str, value: Estimate | float, unit: str = "") -> Evidence:
+def figure_evidence(name: str, value: Estimate | float, unit: str = "") -> Evidence:
     """Write an estimate, or a plain figure, as evidence."""
     if isinstance(value, Estimate):
         return Evidence(name, value.value, unit, value.low, value.high)

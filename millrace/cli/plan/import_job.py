@@ -103,7 +103,7 @@ def import_command(
 
       millrace import emr:00f1abcd/00f2abcd --name orders --schema pipelines/orders/schemas/order.ddl --logs s3://our-logs/emr
     """
-    from millrace.advisor.cutover import cut_over, heading
+    from millrace.advisor.cutover import cut_over, job_comment
     from millrace.advisor.job_import import environment
 
     root = find_root()
@@ -136,7 +136,7 @@ def import_command(
     if earlier is not None:
         _begin_again(target, earlier, made, shown, root, steps, as_json=as_json)
         return
-    text = f"{heading(source)}\n" + "".join(f"# {each}\n" for each in found.notes) + _yaml(made)
+    text = f"{job_comment(source)}\n" + "".join(f"# {each}\n" for each in found.notes) + _yaml(made)
     plans = _checked(name, text, root)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text, encoding="utf-8")
@@ -171,7 +171,7 @@ def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
     ConfigurationError
         The file is another one.
     """
-    from millrace.advisor.cutover import is_of
+    from millrace.advisor.cutover import describes_job
 
     try:
         text = target.read_bytes().decode()
@@ -179,7 +179,7 @@ def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
         return None
     except UnicodeDecodeError:
         text = ""
-    if not is_of(text, source):
+    if not describes_job(text, source):
         shown = target.relative_to(root)
         raise wrong_option(
             "--name", name, f"an unused name: {shown} exists and was not imported from {source}"
@@ -198,10 +198,10 @@ def _begin_again(
     as_json: bool,
 ) -> None:
     """Write into the file of an earlier import where the job begins now."""
-    from millrace.advisor.cutover import TakeoverError, begin_at
+    from millrace.advisor.cutover import TakeoverError, set_start_position
 
     try:
-        text, begins = begin_at(text, made)
+        text, begins = set_start_position(text, made)
     except TakeoverError as error:
         raise wrong_option("--name", target.stem, f"{error} ({shown})") from None
     _planned(target.stem, text, root)

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.shared.options import wrong_option
-from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.output_files import report_write_errors
 from millrace.config.base import SLUG, SLUG_SAID
 
 _SUFFIX = ".template"
@@ -41,7 +41,7 @@ def init(
             "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
         )
     made = files(project)
-    with writing("FOLDER", folder):
+    with report_write_errors("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
             raise wrong_option("FOLDER", str(folder), "a new folder or an empty one")
         if folder.is_dir() and any(folder.iterdir()):

@@ -15,7 +15,7 @@ from rich.markup import escape
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.plan_tables import render
 from millrace.cli.plan.report.plan_page import plan_page
-from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
+from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import show, width
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.pages import write_page
@@ -85,7 +85,7 @@ def plan_command(
     sized = plan(environment)
     verdict = None
     if html is not None or (diff is None and key is None):
-        doubted = doubt(environment, sized)
+        doubted = check_plan(environment, sized)
         sized, verdict = doubted.plan, plan_verdict(doubted, env)
         if html is not None:
             write_page(html, plan_page(doubted, verdict))
@@ -111,7 +111,7 @@ def plan_command(
         typer.echo(f"wrote {html}")
 
 
-def doubt(environment: Environment, sized: Plan) -> Doubted:
+def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
     """Return a plan with what its own simulator and the age of its prices say against it."""
     from millrace.sizing.simulation.expected import with_expected
     from millrace.sizing.simulation.self_check import self_check
@@ -121,7 +121,7 @@ def doubt(environment: Environment, sized: Plan) -> Doubted:
     more = [line for each in played for line in each.contradictions()]
     if (note := old_prices(environment)) is not None:
         more.append(note)
-    return Doubted(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
+    return CheckedPlan(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
 
 
 def old_prices(environment: Environment, today: date | None = None) -> str | None:
@@ -176,7 +176,7 @@ def _differs(
     from millrace.sizing.export import to_json
 
     root = environment.places.root or find_root()
-    before = plan_diff.earlier(reference, env, root)
+    before = plan_diff.plan_to_compare(reference, env, root)
     found = differences(before, json.loads(json.dumps(to_json(sized))))
     if as_json:
         typer.echo(json.dumps(plan_diff.as_json(found), indent=2, ensure_ascii=False))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _ALLOWED = "a commit, branch or tag of the project's repository, or a file that `millrace plan --json` wrote"
 
 
-def earlier(reference: str, env: str, root: Path) -> Mapping[str, Any]:
+def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
     """Return the plan to compare with, as ``millrace plan --json`` prints it.
 
     Parameters
@@ -82,7 +82,13 @@ def _unpack(reference: str, root: Path, folder: Path) -> None:
 def as_json(found: Sequence[Difference]) -> dict[str, Any]:
     """Return ``version`` (1) and ``differences``: objects of ``key``, ``unit``, ``before``, ``after`` and ``more``."""
     rows = [
-        {"key": each.key, "unit": each.unit, "before": each.before, "after": each.after, "more": each.more}
+        {
+            "key": each.key,
+            "unit": each.unit,
+            "before": each.before,
+            "after": each.after,
+            "more": each.increase,
+        }
         for each in found
     ]
     return {"version": 1, "differences": rows}
@@ -106,7 +112,7 @@ def cells(each: Difference) -> tuple[str, str, str, str]:
         unit = each.unit.removesuffix("s") if value == 1 and len(each.unit) > 1 else each.unit
         return f"{plus}{number}" if sign else f"{plus}{number} {unit}".rstrip()
 
-    more = each.more
+    more = each.increase
     whole = isinstance(each.before, int) and isinstance(each.after, int)
     return (
         each.key,

@@ -44,14 +44,16 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
         yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
     yield from _section("Jobs", _jobs(environment, plan.jobs.values(), terminal), terminal)
     yield from _section("Dollars a month", cost_table(plan, terminal=terminal), terminal)
-    yield Text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {not_in_it(plan)}. {_WORKERS}", "dim")
+    yield Text(
+        f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out(plan)}. {_WORKERS}", "dim"
+    )
     for line in plan.advice:
         yield Text(f"Advice: {line}")
     for warning in plan.warnings:
         yield Text(f"Note: {warning}", "yellow")
 
 
-def not_in_it(plan: Plan) -> str:
+def costs_left_out(plan: Plan) -> str:
     """Return in one sentence what the bill leaves out."""
     return f"Not in it: {'; '.join(plan.left_out)}"
 

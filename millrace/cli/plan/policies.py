@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.output_files import report_write_errors
 
 if TYPE_CHECKING:
     from millrace.config import Environment
@@ -47,7 +47,7 @@ def policies(
     if out is None:
         typer.echo(json.dumps(found, indent=2))
         return
-    with writing("--out", out):
+    with report_write_errors("--out", out):
         out.mkdir(parents=True, exist_ok=True)
         # A policy that was two files and is one now leaves none behind that somebody attaches.
         for left in out.iterdir():
@@ -55,7 +55,7 @@ def policies(
                 left.unlink()
     for name, document in found.items():
         file = out / name
-        with writing("--out", file):
+        with report_write_errors("--out", file):
             file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         typer.echo(f"wrote {file}")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.options import AsJson, wrong_option
-from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import ConfigurationError, find_root
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def update(
 
       millrace prices update --region eu-west-1
     """
-    from millrace.lifecycle.problems import told
+    from millrace.lifecycle.problems import translate_aws_errors
     from millrace.sizing.pricelist import renew, to_yaml
     from millrace.sizing.prices_and_limits import PRICES, known
 
@@ -62,11 +62,11 @@ def update(
         before = known(region, root)
     except ValueError as error:
         raise _wrong(region, f"a region whose price table can be read: {error}") from error
-    with told("asking the AWS Price List API"):
+    with translate_aws_errors("asking the AWS Price List API"):
         found = renew(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
     if found.renewed:
-        with writing("--region", file):
+        with report_write_errors("--region", file):
             _replace(file, to_yaml(found.table))
     _tell(found, f"{PRICES}/{region}.yaml" if found.renewed else None, as_json=as_json)
     if found.stayed:

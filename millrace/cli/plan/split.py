@@ -46,7 +46,7 @@ def split(
     from millrace.config.model import KafkaTopic
     from millrace.config.names import Names
     from millrace.lifecycle.audit_kafka import Topic
-    from millrace.lifecycle.split import Split, balance, measure
+    from millrace.lifecycle.split import Split, balance_partitions, records_by_partition
 
     environment = load(env)
     check_job(environment, job)
@@ -56,11 +56,11 @@ def split(
     end = datetime.now(UTC)
     begin = end - timedelta(minutes=minutes)
     topic = Names(environment, environment.account or "").stream(stream)
-    records = measure(Topic(topic, _reached(environment, settings.cluster)), begin, end)
+    records = records_by_partition(Topic(topic, _reached(environment, settings.cluster)), begin, end)
     if jobs > len(records):
         allowed = f"2 to {len(records)}: topic {topic} has {len(records)} partitions"
         raise environment.places.error([Finding(("jobs", job), value=f"--jobs {jobs}", allowed=allowed)])
-    found = Split(job, name, stream, topic, begin, end, records, balance(records, jobs))
+    found = Split(job, name, stream, topic, begin, end, records, balance_partitions(records, jobs))
     if as_json:
         document = dataclasses.asdict(found) | {"jobs": dict(zip(found.names, found.lists, strict=True))}
         typer.echo(json.dumps(document, default=lambda at: at.isoformat().replace("+00:00", "Z")))
@@ -78,7 +78,7 @@ def _reached(environment: Environment, cluster: str) -> Settings:
     from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
-    place = kept.place(environment)
+    place = kept.running_place(environment)
     if place is not None:
         return place.kafka(cluster)
     names = Names(environment, environment.account or "")
@@ -150,7 +150,7 @@ def _print(environment: Environment, found: Split) -> None:
         "# Records that they read again are not landed twice, because they write the same table. To read less again, set start:\n"
         "# to a time before the drain.\n"
     )
-    pinned = environment.streams[found.stream].pinned
+    pinned = environment.streams[found.stream].given_partitions
     if pinned != len(found.records):
         yaml.dump({"streams": {found.stream: {"partitions": len(found.records)}}}, sys.stdout)
     yaml.dump({"jobs": found.entries(raw)}, sys.stdout)

@@ -70,7 +70,7 @@ def audit(
         )
     end = datetime.now(UTC)
     found: list[Audit | Unaudited] = []
-    place = kept.place(environment) or on_aws(connect(Names(environment, environment.account or "")))
+    place = kept.running_place(environment) or on_aws(connect(Names(environment, environment.account or "")))
     with Console(stderr=True).status(f"audit {job}") as spinner:
         for name in query or known:
             spinner.update(f"{name}: comparing source and table")
@@ -94,7 +94,7 @@ def _json(found: Audit | Unaudited) -> dict[str, Any]:
     document = dataclasses.asdict(found)
     if isinstance(found, Unaudited):
         return document
-    document |= {"missing": found.missing, "untold": found.untold}
+    document |= {"missing": found.missing, "untold": found.forgotten_records}
     for part in (*document["hours"], *document["holes"], *document["behind"]):
         for key, value in part.items():
             if isinstance(value, datetime):
@@ -165,5 +165,7 @@ def _sentence(found: Audit) -> str:
     more = f", {waiting:,} wait to be read" if waiting else ""
     left_out = sum(hour.left_out for hour in found.hours)
     more += f", {left_out:,} are in no table; the transform may filter them" if left_out else ""
-    untold = f", {found.untold:,} offsets cannot be checked any more" if found.untold else ""
+    untold = (
+        f", {found.forgotten_records:,} offsets cannot be checked any more" if found.forgotten_records else ""
+    )
     return f"[green]{found.query}: none of {came:,} records is missing[/green]{more}{untold}"

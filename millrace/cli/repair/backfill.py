@@ -169,7 +169,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
     from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
-    place = kept.place(environment)
+    place = kept.running_place(environment)
     if place is not None:
         return place, None
     aws = connect(Names(environment, environment.account or ""))
@@ -184,11 +184,11 @@ def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str
 
     if aws is None:
         arguments = [part for pair in asked.items() for part in pair if part]
-        spark = kept.kept_spark(environment)
+        spark = kept.running_spark(environment)
         return kept.run_once(spark, environment, job, "backfill", arguments, "backfilled")
     begun = datetime.now(UTC)
     ended = run_once(aws, job, list(asked.items()), progress=lambda line: typer.echo(line, err=True))
-    if not ended.well:
+    if not ended.succeeded:
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}. Its finished steps "
             "are kept; run the same command again for the rest"

@@ -16,7 +16,7 @@ from millrace.config.problems import ConfigurationError, Problem
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.checkpoints import Checkpoints, Kept
+    from millrace.lifecycle.checkpoints import CheckpointContents, Checkpoints
 
 checkpoint_app = typer.Typer(
     no_args_is_help=True,
@@ -54,7 +54,7 @@ def show(
 
       millrace checkpoint show flights land-flights --env prod --json
     """
-    from millrace.lifecycle.problems import told
+    from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load(env)
     check_job(environment, job)
@@ -62,9 +62,9 @@ def show(
     if query is not None:
         _check_query(environment, job, query)
         names = [query]
-    with told("reading the checkpoints"):
+    with translate_aws_errors("reading the checkpoints"):
         found = _checkpoints(environment, job)
-        kept, holder = [found.kept(name) for name in names], found.holder()
+        kept, holder = [found.read_contents(name) for name in names], found.holder()
     if as_json:
         typer.echo(json.dumps({"held_by": holder, "queries": [_document(each) for each in kept]}, indent=2))
         return
@@ -111,8 +111,8 @@ def reset(
 
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
-    from millrace.lifecycle.problems import told
-    from millrace.lifecycle.reset_effects import beginning, objection
+    from millrace.lifecycle.problems import translate_aws_errors
+    from millrace.lifecycle.reset_effects import beginning, reset_objection
 
     environment = load(env)
     check_job(environment, job)
@@ -122,20 +122,20 @@ def reset(
     now = datetime.now(UTC)
     if moment is not None and moment > now:
         raise _problem(environment, "--at", str(at), "a time in the past")
-    reason = objection(environment, job, query, moment)
+    reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
     start = None if moment is None else beginning(moment, span)
     typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
-    with told("reading the checkpoints"):
+    with translate_aws_errors("reading the checkpoints"):
         found = _checkpoints(environment, job)
         if not found.begun(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
             return
         confirm("Continue?", yes=yes)
-        with found.held("millrace checkpoint reset"):
-            kept = found.put_aside(query, start=start, moment=now)
+        with found.holding_lease("millrace checkpoint reset"):
+            kept = found.archive(query, start=start, moment=now)
     typer.echo(f"{job}/{query} gets a new checkpoint at the next start; the old one is in {kept}")
 
 
@@ -163,7 +163,7 @@ def move(env: EnvironmentName, job: JobName, query: QueryName, to: To, dry_run: 
 
 def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: bool) -> None:
     from millrace.lifecycle.checkpoints import CheckpointError
-    from millrace.lifecycle.problems import told
+    from millrace.lifecycle.problems import translate_aws_errors
 
     environment = load(env)
     other, _, name = to.rpartition("/")
@@ -174,7 +174,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
             raise _problem(environment, key, part, f"the name of a {key.lower()}")
     verb = "move" if moves else "fork"
-    with told("reading the checkpoints"):
+    with translate_aws_errors("reading the checkpoints"):
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
         if not source.begun(query):
@@ -185,34 +185,34 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
         typer.echo(f"{verb}: {job}/{query} → {other}/{name}", err=True)
         if dry_run:
             return
-        with source.held(f"millrace checkpoint {verb}"):
+        with source.holding_lease(f"millrace checkpoint {verb}"):
             if target is source:
                 source.copy(query, source, name, same_sink=moves)
             else:
-                with target.held(f"millrace checkpoint {verb}"):
+                with target.holding_lease(f"millrace checkpoint {verb}"):
                     source.copy(query, target, name, same_sink=moves)
             if moves:
-                kept = source.put_aside(query, start=None, moment=datetime.now(UTC))
+                kept = source.archive(query, start=None, moment=datetime.now(UTC))
                 typer.echo(f"the old checkpoint of {job}/{query} is kept in {kept}", err=True)
     typer.echo(f"{other}/{name} continues from the position of {job}/{query}")
 
 
 def _refused_there(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
     """Why the engine and the Spark of another job would not continue from a checkpoint; empty where they would."""
-    from millrace.cli.run.checkpoint_compatibility import refused_elsewhere
+    from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
     from millrace.config.engines import SPARK
     from millrace.config.engines.versions import line_of
-    from millrace.sandbox.kept import place
+    from millrace.sandbox.kept import running_place
 
     text = source.manifest(query)
     there = environment.jobs[other]
     engine, spark = there.engine, SPARK[there.version]
-    if place(environment) is not None:
+    if running_place(environment) is not None:
         engine, spark = "sandbox", line_of(spark).spark
     return (
         ""
         if text is None
-        else refused_elsewhere(text, environment.name, source.job, query, engine=engine, spark=spark)
+        else refused_on_other_job(text, environment.name, source.job, query, engine=engine, spark=spark)
     )
 
 
@@ -220,9 +220,9 @@ def _checkpoints(environment: Environment, job: str) -> Checkpoints:
     from millrace.config.names import Names
     from millrace.lifecycle.checkpoints import Checkpoints
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox.kept import place
+    from millrace.sandbox.kept import running_place
 
-    sandbox = place(environment)
+    sandbox = running_place(environment)
     if sandbox is not None:
         return Checkpoints(sandbox.client("s3"), sandbox.names, job)
     aws = connect(Names(environment, environment.account or ""))
@@ -262,7 +262,7 @@ def _again(environment: Environment, job: str, query: str, start: str | None, no
         )
 
 
-def _document(kept: Kept) -> dict[str, Any]:
+def _document(kept: CheckpointContents) -> dict[str, Any]:
     at = None if kept.committed_at is None else kept.committed_at.isoformat()
     return {
         "query": kept.query,
@@ -276,13 +276,13 @@ def _document(kept: Kept) -> dict[str, Any]:
     }
 
 
-def _lines(kept: Kept) -> Iterator[str]:
+def _lines(kept: CheckpointContents) -> Iterator[str]:
     yield from _where(kept)
     for file in kept.damaged:
         yield f"  DAMAGED: {file}"
 
 
-def _where(kept: Kept) -> Iterator[str]:
+def _where(kept: CheckpointContents) -> Iterator[str]:
     if kept.planned is None:
         where = "" if kept.start is None else f", will start at {kept.start}"
         yield f"{kept.query}: not started{where}"

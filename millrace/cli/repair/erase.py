@@ -83,7 +83,7 @@ def erase(
     from millrace.sandbox import kept
 
     environment = load(env)
-    sandbox = kept.place(environment)
+    sandbox = kept.running_place(environment)
     place = sandbox or on_aws(connect(Names(environment, environment.account or "")))
     desk = Erasures(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
@@ -107,7 +107,7 @@ def erase(
             _check_share(preview, large=large)
             confirm("Erase these records?", yes=yes)
             request = replace(request, apply=True)
-            desk.ask(request)
+            desk.write_requests(request)
         done = _followed(desk, request, console)
     typer.echo(json.dumps(_document(request, done)) if as_json else _sentence(request, done))
 
@@ -180,7 +180,7 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
     """
     from millrace.config.problems import ConfigurationError, Problem
 
-    desk.ask(request)
+    desk.write_requests(request)
     try:
         with console.status("asking the running jobs what matches"):
             found = desk.wait(request.id, ("previewed", "refused"), lambda _: None)

@@ -63,13 +63,13 @@ def replay(
     environment = load(env)
     check_job(environment, job)
     name = _query(environment, job, query)
-    if kept.place(environment) is None:
+    if kept.running_place(environment) is None:
         outcome = _on_aws(environment, job, name, identity or (), corrected, yes=yes)
     else:
         arguments = [part for each in identity or () for part in ("--id", each)]
         if corrected is not None:
             arguments += ["--corrected", corrected.resolve().as_uri()]
-        outcome = kept.replay(kept.kept_spark(environment), environment, job, name, arguments)
+        outcome = kept.replay(kept.running_spark(environment), environment, job, name, arguments)
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
     raise typer.Exit(1 if outcome.get("unknown_ids") else 0)
 
@@ -102,7 +102,7 @@ def _on_aws(
         ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
     said = outcome(aws, job, begun, "replayed", query)
     # With an identity that is no dead letter's the run ends as failed, and the others are replayed.
-    if not ended.well and not (said or {}).get("unknown_ids"):
+    if not ended.succeeded and not (said or {}).get("unknown_ids"):
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or f'`millrace logs {job} --errors` shows the reason'}. "
             "The records replayed so far are kept; run the same command again for the rest"
@@ -115,12 +115,12 @@ def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[
     """Hold corrected payloads where a run can read them, as long as it may: they are people's data."""
     from millrace.lifecycle.checkpoints import FOLDER
     from millrace.lifecycle.deployed import split_url
-    from millrace.lifecycle.problems import AwsError, told
+    from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
     url = f"{aws.names.checkpoints(job)}/{FOLDER}/replays/{begun:%Y%m%dT%H%M%S%fZ}/corrected.jsonl"
     bucket, key = split_url(url)
     s3 = aws.client("s3")
-    with told(f"writing the corrected payloads to {url}"):
+    with translate_aws_errors(f"writing the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
     # In a bucket that keeps versions, which one that exists already may, a deletion without it hides the object only.
     version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
@@ -128,7 +128,7 @@ def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[
         yield url
     finally:
         try:
-            with told(f"deleting {url}"):
+            with translate_aws_errors(f"deleting {url}"):
                 s3.delete_object(Bucket=bucket, Key=key, **version)
         except AwsError as error:
             typer.echo(f"millrace replay: {error}; the corrected payloads were not deleted", err=True)

@@ -18,7 +18,7 @@ _AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
 """The questions were asked and answered; CDK would ask again for every stack with a permission."""
 
 
-def assembled(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
+def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
     """Synthesise an environment and compare it with what is deployed.
 
     Parameters
@@ -35,11 +35,11 @@ def assembled(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
     from millrace.lifecycle.deploy import changes
     from millrace.lifecycle.problems import check_bootstrapped
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox.toolchain import state
+    from millrace.sandbox.toolchain import state_folder
     from millrace.sizing import plan
 
     plan(environment)
-    assembly = _own_folder(state() / "deploy" / environment.name)
+    assembly = _own_folder(state_folder() / "deploy" / environment.name)
     aws = connect(Names(environment, environment.account or ""))
     check_bootstrapped(
         aws.client("ssm"),

@@ -32,7 +32,7 @@ def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
     ]
 
 
-def one_way(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
+def irreversible_upgrades(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
     """Say which checkpoints will not be continued by the version that runs now, once those of an assembly ran, a line each.
 
     Parameters
@@ -43,21 +43,23 @@ def one_way(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
     from millrace.lifecycle.deploy import document_of
 
     return [
-        line for job in jobs for line in checkpoints_one_way(aws, job, document_of(aws.names, assembly, job))
+        line
+        for job in jobs
+        for line in irreversible_checkpoints(aws, job, document_of(aws.names, assembly, job))
     ]
 
 
-def checkpoints_one_way(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
+def irreversible_checkpoints(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
     """Say which of a job's checkpoints will not be continued by who wrote them last, once a launch document ran."""
-    from millrace.etl.checkpoints.manifest import Manifest, changes, refused
+    from millrace.etl.checkpoints.manifest import Manifest, changes, incompatible_changes
 
     return [
         f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, found))}"
         for query, _, old, new in _manifests(aws, job, document)
         # What is refused on the way there is told as that.
         if isinstance(old, Manifest)
-        and not refused(changes(old, new))
-        and (found := refused(changes(new, old)))
+        and not incompatible_changes(changes(old, new))
+        and (found := incompatible_changes(changes(new, old)))
     ]
 
 
@@ -83,9 +85,9 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
         if isinstance(old, manifest.ManifestError):
             found.append(f"job {job}, query {query}: the manifest of the checkpoint {where}: {old}")
             continue
-        wrong = manifest.refused(manifest.changes(old, new))
+        wrong = manifest.incompatible_changes(manifest.changes(old, new))
         if wrong:
-            out = manifest.way_out(aws.names.environment.name, job, query, wrong)
+            out = manifest.remedy(aws.names.environment.name, job, query, wrong)
             found.append(
                 f"job {job}, query {query}: it cannot continue from the checkpoint {where}: "
                 f"{'; '.join(map(str, wrong))}; {out}"
@@ -105,7 +107,7 @@ def _manifests(
     from millrace.etl.launch import engine_kinds, settings
     from millrace.etl.launch.typed_json import SettingsError
     from millrace.lifecycle.checkpoints import Checkpoints
-    from millrace.lifecycle.problems import told
+    from millrace.lifecycle.problems import translate_aws_errors
 
     def schema_text(path: str) -> bytes | None:
         file = find_root() / path
@@ -121,7 +123,7 @@ def _manifests(
         ) from error
     kept = Checkpoints(aws.client("s3"), aws.names, job)
     for query in parsed.queries:
-        with told(f"reading the checkpoint of {job}/{query.name}"):
+        with translate_aws_errors(f"reading the checkpoint of {job}/{query.name}"):
             text = kept.manifest(query.name)
         if text is None:
             continue
@@ -138,7 +140,7 @@ def _manifests(
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
 
 
-def refused_elsewhere(
+def refused_on_other_job(
     manifest_text: str, environment: str, job: str, query: str, *, engine: str, spark: str
 ) -> str:
     """Say why the query of a checkpoint cannot continue on another job's engine and Spark; empty where it can.
@@ -169,7 +171,5 @@ def refused_elsewhere(
         for leg in old.legs
     ]
     there = dataclasses.replace(old, engine=engine, spark=spark, legs=tuple(legs))
-    wrong = manifest.refused(manifest.changes(old, there))
-    return (
-        f"{'; '.join(map(str, wrong))}; {manifest.way_out(environment, job, query, wrong)}" if wrong else ""
-    )
+    wrong = manifest.incompatible_changes(manifest.changes(old, there))
+    return f"{'; '.join(map(str, wrong))}; {manifest.remedy(environment, job, query, wrong)}" if wrong else ""

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.assembly import assembled, cdk_deploy_all
+from millrace.cli.run.assembly import cdk_deploy_all, synthesize_and_compare
 from millrace.cli.run.changes import as_document, describe, tables_of
-from millrace.cli.run.checkpoint_compatibility import one_way, refusals
+from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
 from millrace.cli.shared.failures import REFUSED, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName
-from millrace.cli.shared.table_changes import altered, refused
+from millrace.cli.shared.table_changes import altered_tables, refused_queries
 from millrace.config import load
 
 
@@ -41,10 +41,10 @@ def deploy(
       millrace deploy --env orders --stopped
     """
     from millrace.lifecycle.deploy import apply, changes, unstarted
-    from millrace.lifecycle.upgrade import keep
+    from millrace.lifecycle.upgrade import deployed_version
 
     environment = load(env)
-    aws, assembly, found = assembled(environment, env)
+    aws, assembly, found = synthesize_and_compare(environment, env)
     if stopped:
         found = unstarted(found)
     if not as_json:
@@ -54,19 +54,21 @@ def deploy(
         document = as_document(found) | {"tables": dict(tables.altered)}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
+        typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
     begun = [change.job for change in found.jobs if change.after == "restart"]
-    wrong = [*found.order.refused, *refused(tables), *refusals(aws, assembly, begun)]
+    wrong = [*found.order.refused, *refused_queries(tables), *refusals(aws, assembly, begun)]
     if wrong:
         typer.echo("millrace deploy: nothing was drained or deployed", err=True)
         typer.echo("\n".join(wrong), err=True)
         raise typer.Exit(REFUSED)
-    typer.echo("".join(f"{line}\n" for line in one_way(aws, assembly, begun)), nl=False, err=True)
+    typer.echo(
+        "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, begun)), nl=False, err=True
+    )
     if only_show or not found:
         return
     confirm("Deploy this?", yes=yes)
     for job in begun:
-        keep(aws, job)
+        deployed_version(aws, job)
     started = apply(
         aws,
         found,

@@ -30,7 +30,7 @@ def history_image(env: EnvironmentName) -> None:
     from millrace.config.names import Names
     from millrace.lifecycle import history_image as image
     from millrace.lifecycle.deployed import outputs
-    from millrace.lifecycle.problems import told
+    from millrace.lifecycle.problems import translate_aws_errors
     from millrace.lifecycle.state_machine import connect
     from millrace.sizing import plan
     from millrace.sizing.network import needs_private_image
@@ -43,7 +43,7 @@ def history_image(env: EnvironmentName) -> None:
     aws = connect(Names(environment, environment.account or ""))
     stack = aws.names.stack("history-image")
     _deploy(env, aws.names.account, stack)
-    with told(f"reading stack {stack}"):
+    with translate_aws_errors(f"reading stack {stack}"):
         uri = outputs(aws.client("cloudformation"), stack)["ImageUri"]
     host, _, path = uri.partition("/")
     repository, _, tag = path.rpartition(":")

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.shared.options import EnvironmentName, JobName, check_job
-from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import Environment, find_root, load
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
@@ -44,7 +44,7 @@ import boto3
 # Read where the notebook runs: no cell holds it.
 SECRET = {secret!r}
 held = boto3.client("secretsmanager", region_name=SECRET.split(":")[3]).get_secret_value(SecretId=SECRET)
-OPTIONS.update(spelled_out({kind!r}, json.loads(held["SecretString"])))
+OPTIONS.update(options_with_secret({kind!r}, json.loads(held["SecretString"])))
 """
 
 
@@ -77,7 +77,7 @@ def notebook(
     check_job(environment, job)
     document = build(environment, job, _binds(bind or []))
     target = output or Path(f"{job}-{environment.name}.ipynb")
-    with writing("--output", target):
+    with report_write_errors("--output", target):
         target.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     typer.echo(f"wrote {target}")
 
@@ -230,7 +230,9 @@ def _land_cells(
         if isinstance(login, SecretLogin):
             connection = dataclasses.replace(connection, authentication="none")
             signed_in = _SIGN_IN.format(
-                function=inspect.getsource(kafka_login.spelled_out), kind=login.kind, secret=login.secret
+                function=inspect.getsource(kafka_login.options_with_secret),
+                kind=login.kind,
+                secret=login.secret,
             )
         options = topics.options(
             topic,
@@ -240,7 +242,7 @@ def _land_cells(
         format_, payload = "kafka", "value"
         if known is None:
             prelude = _MSK_LOOKUP.format(region=environment.region).lstrip() + "\n\n"
-            prelude += f"SERVERS = brokers({connection.cluster!r}, {kafka.BROKERS[kafka.kind(bound)]!r})\n"
+            prelude += f"SERVERS = brokers({connection.cluster!r}, {kafka.BROKERS[kafka.authentication_kind(bound)]!r})\n"
     lines = prelude + f"OPTIONS = {pprint.pformat(options, sort_dicts=True)}\n"
     if prelude:
         lines += 'OPTIONS["kafka.bootstrap.servers"] = SERVERS\n'

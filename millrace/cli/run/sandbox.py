@@ -52,7 +52,7 @@ def demo(
     """
     from millrace.config import Finding, load
     from millrace.config.engines.versions import LINES
-    from millrace.sandbox.demo import JOBS, on_line, run
+    from millrace.sandbox.demo import JOBS, environment_for_line, run
 
     def terminated(number: int, _: Any) -> None:
         raise SystemExit(128 + number)
@@ -60,7 +60,7 @@ def demo(
     if spark is not None:
         if spark not in LINES:
             raise typer.BadParameter(f"{spark}: one of {', '.join(LINES)}", param_hint="--spark")
-        environment = str(on_line(environment, LINES[spark]))
+        environment = str(environment_for_line(environment, LINES[spark]))
     loaded = load(environment)
     missing = [job for job in JOBS if job not in loaded.jobs]
     if missing:

@@ -33,4 +33,4 @@ def setup(
 
     if in_clone():
         raise RefusedError("this is a clone of Millrace; run `make setup` instead")
-    (installing.deploying if what == "deploy" else installing.everything)(typer.echo)
+    (installing.deploying if what == "deploy" else installing.install_all)(typer.echo)

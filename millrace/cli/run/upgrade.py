@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.assembly import assembled, cdk_deploy_stack
+from millrace.cli.run.assembly import cdk_deploy_stack, synthesize_and_compare
 from millrace.cli.run.changes import as_document, describe, tables_of
 from millrace.cli.run.checkpoint_compatibility import (
     AnotherReleaseError,
     checkpoint_refusals,
-    one_way,
+    irreversible_upgrades,
     refusals,
 )
 from millrace.cli.shared.failures import REFUSED, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
-from millrace.cli.shared.table_changes import altered, refused
+from millrace.cli.shared.table_changes import altered_tables, refused_queries
 from millrace.config import load
 
 Patience = Annotated[
@@ -57,7 +57,7 @@ def upgrade(
 
     environment = load(env)
     check_job(environment, job)
-    aws, assembly, found = assembled(environment, env)
+    aws, assembly, found = synthesize_and_compare(environment, env)
     change = steps.of_job(found, job)
     stack = aws.names.stack(f"job-{job}")
     own = Changes(
@@ -69,24 +69,26 @@ def upgrade(
         typer.echo("\n".join(describe(own)))
     if change.after == "start":
         raise steps.UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
-    others = steps.shared(found, aws.names.prefix)
+    others = steps.shared_stacks(found, aws.names.prefix)
     if others:
         raise steps.UpgradeError(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
     tables = tables_of(aws, assembly, own)
-    told = [*refused(tables), *refusals(aws, assembly, [job])]
+    told = [*refused_queries(tables), *refusals(aws, assembly, [job])]
     if as_json:
         document = as_document(own) | {"tables": dict(tables.altered)}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(altered(tables)), nl=bool(tables.altered))
+        typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
     if told:
         typer.echo("millrace upgrade: nothing was drained or deployed", err=True)
         typer.echo("\n".join(told), err=True)
         raise typer.Exit(REFUSED)
-    typer.echo("".join(f"{line}\n" for line in one_way(aws, assembly, [job])), nl=False, err=True)
+    typer.echo(
+        "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, [job])), nl=False, err=True
+    )
     if only_show or change.after == "leave":
         return
     confirm("Upgrade this?", yes=yes)
@@ -116,7 +118,7 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
 
     environment = load(env)
     check_job(environment, job)
-    aws, assembly, _ = assembled(environment, env)
+    aws, assembly, _ = synthesize_and_compare(environment, env)
     version = steps.previous(aws, job)
     typer.echo(
         f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True

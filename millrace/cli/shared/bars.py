@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millrace.cli.shared.pages import escape, mark
+from millrace.cli.shared.pages import badge, escape
 from millrace.sizing.plurals import count, dollars, percent
 from millrace.sizing.risks import FULL
 
@@ -47,7 +47,7 @@ def bars_in_words(of: Sequence[Bar]) -> str:
 
 def _bar(bar: Bar) -> str:
     severity = "breach" if bar.share > 1 else "warning" if bar.share > FULL else ""
-    told = f"{mark(severity)} " if severity else ""
+    told = f"{badge(severity)} " if severity else ""
     return (
         f'<li class="{severity}"><span class="name">{escape(bar.name)}</span>'
         f'<span class="track" aria-hidden="true"><i style="width:{min(1.0, bar.share):.1%}"></i></span>'

@@ -14,7 +14,7 @@ POINTS = 600
 Points = Sequence[tuple[float, float]]
 
 
-def thin(times: Any, values: Any, *, per: float = 3600.0) -> list[tuple[float, float]]:
+def keep_peaks(times: Any, values: Any, *, per: float = 3600.0) -> list[tuple[float, float]]:
     """Keep the largest of each group of neighbours, so that no peak is lost; times are divided by ``per``."""
     import numpy as np
 
@@ -26,7 +26,7 @@ def thin(times: Any, values: Any, *, per: float = 3600.0) -> list[tuple[float, f
     return found
 
 
-def lines(
+def line_chart(
     title: str,
     curves: Mapping[str, Points],
     *,
@@ -108,7 +108,7 @@ def bars(title: str, parts: Mapping[str, Points], *, x: str) -> Any:
     )
 
 
-def band(title: str, points: Sequence[tuple[str, float, float, float, str]], *, x: str) -> Any:
+def interval_chart(title: str, points: Sequence[tuple[str, float, float, float, str]], *, x: str) -> Any:
     """Return estimates with their intervals, side by side.
 
     Parameters

@@ -50,7 +50,7 @@ class RefusedError(Exception):
     """A mistake of the caller's that shows while a command runs; the message says what to do."""
 
 
-def reported(name: str, command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def report_failures(name: str, command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Wrap a command so that each failure of ``STATUS`` is one message and its exit status.
 
     Parameters
@@ -92,11 +92,11 @@ def _explained(error: Exception) -> Exception:
         return error
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from millrace.lifecycle.problems import CredentialsError, PassingError, explain
+    from millrace.lifecycle.problems import CredentialsError, TransientError, explain
 
     assert isinstance(cause, BotoCoreError | ClientError)
     found = explain(cause, "asking AWS")
-    return error if refused and not isinstance(found, CredentialsError | PassingError) else found
+    return error if refused and not isinstance(found, CredentialsError | TransientError) else found
 
 
 def _of_boto3(error: BaseException | None) -> bool:

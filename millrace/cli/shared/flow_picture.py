@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millrace.cli.shared.pages import escape, mark
+from millrace.cli.shared.pages import badge, escape
 from millrace.cli.shared.verdict import SEVERITIES, Severity
 from millrace.sizing.plurals import count
 
@@ -196,7 +196,7 @@ def _title(boxes: Sequence[Box]) -> str:
 
 
 def _box(box: Box, spot: _Spot) -> str:
-    trouble = f"<span>{mark(box.severity)} {escape(box.trouble)}</span>" if box.severity else ""
+    trouble = f"<span>{badge(box.severity)} {escape(box.trouble)}</span>" if box.severity else ""
     lines = "".join(f"<span>{escape(line)}</span>" for line in box.lines)
     name = escape(box.name)
     title = f'<a href="#{escape(box.link)}">{name}</a>' if box.link else name

@@ -11,7 +11,7 @@ from millrace.config.problems import Problem
 
 
 @contextmanager
-def writing(option: str, file: Path) -> Iterator[None]:
+def report_write_errors(option: str, file: Path) -> Iterator[None]:
     """Tell of a file that cannot be written as of any other value that is not allowed.
 
     Parameters

@@ -14,15 +14,15 @@ from html import escape as _escape
 from pathlib import Path
 from typing import Any
 
-from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.output_files import report_write_errors
 from millrace.cli.shared.style import CONFIG, STYLE
 from millrace.cli.shared.verdict import LARGEST, MARKS, Verdict
-from millrace.config.visible import visible
+from millrace.config.visible import escape_invisible
 
 
 def escape(text: str) -> str:
     """Write a text for HTML; marks of direction and control characters, which a browser obeys, are written out."""
-    return _escape(visible(text))
+    return _escape(escape_invisible(text))
 
 
 _TABLE_ROWS = 24
@@ -54,13 +54,13 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Marked:
+class Badge:
     """A severity or a state, as a shape and a word in its colour."""
 
     name: str
 
 
-Cell = str | Marked | Link | Sequence[Link]
+Cell = str | Badge | Link | Sequence[Link]
 
 
 class Page:
@@ -74,13 +74,11 @@ class Page:
     def verdict(self, verdict: Verdict) -> None:
         """Open with a verdict."""
         more = ""
-        if verdict.more:
+        if verdict.count_of_others:
             rest = "".join(
                 f"<li>{_marked(each.severity, each.words)}</li>" for each in verdict.risks[LARGEST:]
             )
-            more = (
-                f'<details><summary>{verdict.more}</summary><ol start="{LARGEST + 1}">{rest}</ol></details>'
-            )
+            more = f'<details><summary>{verdict.count_of_others}</summary><ol start="{LARGEST + 1}">{rest}</ol></details>'
         largest = "".join(f"<li>{_marked(each.severity, each.words)}</li>" for each in verdict.largest)
         risks = f"<ol>{largest}</ol>{more}" if largest else "none that was looked for"
         rows = {
@@ -90,7 +88,7 @@ class Page:
             "Next": f"<code>{escape(verdict.command)}</code> {_prose(verdict.why)}",
         }
         self._parts.append(
-            f'<section class="verdict {_class(verdict.tone)}" aria-labelledby="verdict"><h2 id="verdict">Verdict</h2>'
+            f'<section class="verdict {_class(verdict.worst_state)}" aria-labelledby="verdict"><h2 id="verdict">Verdict</h2>'
             f"<p>{escape(verdict.subject)}</p>"
             f"<dl>{''.join(f'<dt>{name}</dt><dd>{told}</dd>' for name, told in rows.items())}</dl></section>"
         )
@@ -114,16 +112,16 @@ class Page:
             f"<figcaption><h2>{escape(question)}</h2></figcaption>{drawn}</figure>"
         )
 
-    def fold(self, summary: str, anchor: str | None = None) -> None:
-        """Put what is added from here on behind a summary, until :meth:`unfold`."""
+    def begin_fold(self, summary: str, anchor: str | None = None) -> None:
+        """Put what is added from here on behind a summary, until :meth:`end_fold`."""
         place = f' id="{escape(anchor)}"' if anchor else ""
         self._parts.append(f"<details{place}><summary>{escape(summary)}</summary>")
 
-    def unfold(self) -> None:
-        """End what :meth:`fold` began."""
+    def end_fold(self) -> None:
+        """End what :meth:`begin_fold` began."""
         self._parts.append("</details>")
 
-    def heading(self, text: str, *, below: bool = False, anchor: str | None = None) -> None:
+    def add_heading(self, text: str, *, below: bool = False, anchor: str | None = None) -> None:
         """Begin a section, or with ``below`` one within it."""
         level = 3 if below else 2
         place = f' id="{escape(anchor)}"' if anchor else ""
@@ -208,9 +206,9 @@ class Page:
 def _visible(spec: Any) -> Any:
     """A chart's data with every text visible: Vega draws them as they are."""
     if isinstance(spec, str):
-        return visible(spec)
+        return escape_invisible(spec)
     if isinstance(spec, Mapping):
-        return {visible(key): _visible(each) for key, each in spec.items()}
+        return {escape_invisible(key): _visible(each) for key, each in spec.items()}
     return [_visible(each) for each in spec] if isinstance(spec, list) else spec
 
 
@@ -222,7 +220,7 @@ def check_page(file: Path) -> None:
     ConfigurationError
         It cannot be written there.
     """
-    with writing("--html", file), file.open("a", encoding="utf-8"):
+    with report_write_errors("--html", file), file.open("a", encoding="utf-8"):
         pass
 
 
@@ -235,18 +233,18 @@ def write_page(file: Path, page: Page) -> None:
         It cannot be written there.
     """
     check_page(file)
-    with writing("--html", file):
+    with report_write_errors("--html", file):
         file.write_text(page.html(), encoding="utf-8")
 
 
-def number(value: Any) -> str:
+def format_number(value: Any) -> str:
     """Write a figure with three digits that count, and all of a large one."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def mark(name: str) -> str:
+def badge(name: str) -> str:
     """Write a severity or a state as a shape and a word in its colour."""
     return f'<span class="mark {_class(name)}"><span aria-hidden="true">{MARKS[name]}</span> {name}</span>'
 
@@ -257,7 +255,7 @@ def _class(name: str) -> str:
 
 
 def _marked(name: str, words: str) -> str:
-    return f"{mark(name)} {_prose(words)}"
+    return f"{badge(name)} {_prose(words)}"
 
 
 def _prose(text: str) -> str:
@@ -268,8 +266,8 @@ def _prose(text: str) -> str:
 def _cell(cell: Cell) -> str:
     if isinstance(cell, str):
         return escape(cell)
-    if isinstance(cell, Marked):
-        return mark(cell.name)
+    if isinstance(cell, Badge):
+        return badge(cell.name)
     links = [cell] if isinstance(cell, Link) else cell
     return " ".join(f'<a href="#{escape(each.to)}">{escape(each.text)}</a>' for each in links)
 
@@ -328,7 +326,7 @@ class _View:
         for name, rows in self.groups().items():
             values = [row[self.y] for row in rows if isinstance(row[self.y], int | float)]
             if values:
-                low, high = number(min(values)), number(max(values))
+                low, high = format_number(min(values)), format_number(max(values))
                 spread = low if low == high else f"{low} to {high}"
                 said.append(f"{name} {spread}".strip())
         return ", ".join(said[:8]) + (f" and {len(said) - 8} more" if len(said) > 8 else "")
@@ -340,7 +338,7 @@ class _View:
         kept = [row for rows in groups.values() for row in rows[:: -(-len(rows) // most)]]
         what = f", {self.titles[self.y]}" if self.y is not None else ""
         of = "" if len(kept) == len(self.rows) else f", {len(kept)} of {len(self.rows):,} points"
-        cells = [[number(row.get(field, "")) for field in self.titles] for row in kept]
+        cells = [[format_number(row.get(field, "")) for field in self.titles] for row in kept]
         return _table(list(self.titles.values()), cells, f"{name}{what}{of}")
 
 

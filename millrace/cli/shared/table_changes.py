@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     from millrace.sandbox.rehearsal import Rehearsal
 
 
-def altered(found: Rehearsal) -> list[str]:
+def altered_tables(found: Rehearsal) -> list[str]:
     """Say which tables the next start alters, a line for each change."""
     return [f"table {table}: {change}" for table, changes in found.altered.items() for change in changes]
 
 
-def refused(found: Rehearsal) -> list[str]:
+def refused_queries(found: Rehearsal) -> list[str]:
     """Say which queries would not start, a line for each."""
     return [f"job {each.job}, query {each.query}: {each.why}" for each in found.refused]

@@ -72,7 +72,7 @@ def ranked(risks: Iterable[Risk]) -> tuple[Risk, ...]:
     return tuple(sorted(risks, key=lambda each: (SEVERITIES.index(each.severity), -(each.usd_month or 0.0))))
 
 
-def concerning(several: Sequence[str]) -> str:
+def also_concerned(several: Sequence[str]) -> str:
     """Name what a risk concerns beside the one that its words are about; nothing where that is all."""
     return f"; concerns {names(several)}" if len(set(several)) > 1 else ""
 
@@ -132,12 +132,12 @@ class Verdict:
         return self.risks[:LARGEST]
 
     @property
-    def tone(self) -> State:
+    def worst_state(self) -> State:
         """The state whose colour all of it has: a breach is as bad as a missed SLA."""
         return "missed" if any(each.severity == "breach" for each in self.risks) else self.sla.state
 
     @property
-    def more(self) -> str:
+    def count_of_others(self) -> str:
         """How many are not."""
         left = len(self.risks) - LARGEST
         return "" if left <= 0 else f"and {count(left, 'smaller risk')}: --json has all"
@@ -183,8 +183,8 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     for place, risk in enumerate(verdict.largest):
         name = "risks" if place == 0 else ""
         rows.append((name, _marked(risk.severity, risk.words, terminal)))
-    if verdict.more:
-        rows.append(("", Text(verdict.more, "dim")))
+    if verdict.count_of_others:
+        rows.append(("", Text(verdict.count_of_others, "dim")))
     if not verdict.risks:
         rows.append(("risks", Text("none that was looked for")))
     if not terminal:
@@ -198,7 +198,7 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     grid.add_column(overflow="fold")
     for name, told in (*rows, ("next", Text(verdict.why))):
         grid.add_row(name, told)
-    colour = _COLOURS[MARKS[verdict.tone]]
+    colour = _COLOURS[MARKS[verdict.worst_state]]
     title = Text("VERDICT", f"bold {colour}")
     inside = Group(Text(verdict.subject, "bold"), grid, Text(verdict.command, "bold"))
     yield Panel(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millrace.advisor.application import History
     from millrace.advisor.event_logs import EventLog
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
-    from millrace.advisor.job_context import Subject
+    from millrace.advisor.job_context import AdvisedJob
 
 _BATCHES = 6
 """Batch numbers shown of a finding; the rest are counted."""
@@ -157,8 +157,8 @@ def advise_command(
 
 def _subject_and_place(
     path: str | None, glue_job: str | None, emr_app: str | None, run: str | None
-) -> tuple[Subject, str, str]:
-    from millrace.advisor.job_context import Subject
+) -> tuple[AdvisedJob, str, str]:
+    from millrace.advisor.job_context import AdvisedJob
 
     given = {"PATH": path, "--glue-job": glue_job, "--emr-app": emr_app}
     named = {key: value for key, value in given.items() if value is not None}
@@ -167,7 +167,7 @@ def _subject_and_place(
     if path is not None:
         if run is not None:
             raise wrong_option("--run", run, "only with --glue-job or --emr-app")
-        return Subject(), path, ""
+        return AdvisedJob(), path, ""
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -226,8 +226,8 @@ def _check_readable(history: History, log: EventLog) -> None:
     )
 
 
-def _ours(environment: Environment, job: str | None, queries: list[str]) -> Subject:
-    from millrace.advisor.job_context import ours
+def _ours(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
+    from millrace.advisor.job_context import environment_job
     from millrace.sizing import plan
 
     if job is None:
@@ -239,7 +239,7 @@ def _ours(environment: Environment, job: str | None, queries: list[str]) -> Subj
             raise wrong_option("--job", "(missing)", allowed)
         job = same[0]
     check_job(environment, job)
-    return ours(environment, plan(environment), job)
+    return environment_job(environment, plan(environment), job)
 
 
 def to_json(advice: Advice) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from millrace.cli.shared.options import wrong_option
 if TYPE_CHECKING:
     from millrace.advisor.application import History
     from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.forecast import Forecast, QueryForecast, Scored
-    from millrace.advisor.job_context import Subject
-    from millrace.advisor.what_if import Twin
+    from millrace.advisor.forecast import Forecast, QueryForecast, ScoredForecast
+    from millrace.advisor.job_context import AdvisedJob
+    from millrace.advisor.what_if import ApplicationTwin
 
 WhatIfs = Annotated[
     list[str] | None,
@@ -69,14 +69,14 @@ class Foreseen:
         Of an earlier log's forecasts.
     """
 
-    twin: Twin
+    twin: ApplicationTwin
     forecasts: tuple[Forecast, ...]
     missed: dict[str, float]
-    scored: tuple[Scored, ...]
+    scored: tuple[ScoredForecast, ...]
 
 
 def foresee(
-    advice: Advice, subject: Subject, asked: Sequence[str], score_file: Path | None, *, findings: bool
+    advice: Advice, subject: AdvisedJob, asked: Sequence[str], score_file: Path | None, *, findings: bool
 ) -> Foreseen:
     """Fit the twin and play what is asked for.
 
@@ -89,7 +89,7 @@ def foresee(
     findings
         Whether changes of findings are played too.
     """
-    from millrace.advisor.forecast import forecast, playable, read, score
+    from millrace.advisor.forecast import forecast, playable_changes, read, score
     from millrace.advisor.what_if import parse, twin_of_application
 
     earlier = read(score_file) if score_file is not None else ()
@@ -103,20 +103,23 @@ def foresee(
             )
         return Foreseen(twin, (), {}, score(earlier, twin))
     if findings:
-        changes += [each for each in playable(advice.findings, names) if each not in changes]
-    before = twin.as_it_ran()
+        changes += [each for each in playable_changes(advice.findings, names) if each not in changes]
+    before = twin.replay()
     played = [before, *(twin.what_if(each) for each in changes)]
     return Foreseen(
-        twin, tuple(forecast(twin, each) for each in played), twin.missed(before), score(earlier, twin)
+        twin,
+        tuple(forecast(twin, each) for each in played),
+        twin.relative_errors(before),
+        score(earlier, twin),
     )
 
 
-def _price(history: History, subject: Subject) -> float | None:
+def _price(history: History, subject: AdvisedJob) -> float | None:
     """USD of one machine in an hour."""
-    from millrace.advisor.job_context import Ours
+    from millrace.advisor.job_context import EnvironmentJob
     from millrace.sizing.cost import HOURS
 
-    if isinstance(subject, Ours) and subject.plan is not None:
+    if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour
     if subject.dollars_month is None:
         return None
@@ -133,7 +136,7 @@ def to_json(found: Foreseen) -> dict[str, Any]:
                 "forecast": str(each.forecast),
                 "why_not": each.why_not,
                 "left_out": list(each.left_out),
-                "figures": [{**one.model_dump(), "missed": one.missed} for one in each.scores],
+                "figures": [{**one.model_dump(), "missed": one.relative_error} for one in each.scores],
             }
             for each in found.scored
         ],
@@ -178,7 +181,7 @@ def show_foreseen(found: Foreseen) -> None:
         for one in scored.scores:
             told = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
             inside = "yes" if one.inside else "no"
-            row = (one.query, one.figure, told, f"{one.happened:,.2f}", f"{one.missed:.1%}", inside)
+            row = (one.query, one.figure, told, f"{one.happened:,.2f}", f"{one.relative_error:.1%}", inside)
             table.add_row(*map(Text, row))
         show("", Text(f"scored: {scored.forecast}"), table)
 
@@ -213,7 +216,7 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
         No environment; nothing that its file could say; a value that is no longer the one of the advice; an environment
         that would not be valid. Nothing is written then.
     """
-    from millrace.advisor.apply import edits
+    from millrace.advisor.apply import try_changes
     from millrace.config import load
     from millrace.sizing import total
 
@@ -223,7 +226,7 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
     places = environment.places
     assert places.tree is not None
     changes = _changes(advice.findings, numbers)
-    found = edits(places.tree.file, changes, places.root)
+    found = try_changes(places.tree.file, changes, places.root)
     found.write()
     diffs = "".join(each.diff() for each in found.files)
     before, after = total(found.before).value, total(found.after).value

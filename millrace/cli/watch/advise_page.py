@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from millrace.cli.shared.charts import POINTS, band, bars, lines, thin
-from millrace.cli.shared.pages import Cell, Link, Marked, Page, number
+from millrace.cli.shared.charts import POINTS, bars, interval_chart, keep_peaks, line_chart
+from millrace.cli.shared.pages import Badge, Cell, Link, Page, format_number
 from millrace.cli.watch.advise_options import backlog_of, cells_of
 from millrace.cli.watch.advise_verdict import severity
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millrace.advisor.application import Batch, History, Query
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast
-    from millrace.advisor.what_if import Changed, Key, Twin
+    from millrace.advisor.what_if import ApplicationTwin, Key, WhatIfChange
     from millrace.cli.shared.verdict import Verdict
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
@@ -63,7 +63,7 @@ class _Run:
 
 
 def advice_page(
-    advice: Advice, verdict: Verdict, twin: Twin | None = None, forecasts: Sequence[Forecast] = ()
+    advice: Advice, verdict: Verdict, twin: ApplicationTwin | None = None, forecasts: Sequence[Forecast] = ()
 ) -> Page:
     """Return the page of advice.
 
@@ -117,17 +117,17 @@ def _shown(query: Query, findings: Sequence[Finding]) -> list[Batch]:
 
 
 def _findings(page: Page, advice: Advice, runs: Mapping[str, _Run]) -> None:
-    page.heading("Findings")
+    page.add_heading("Findings")
     if not advice.findings:
         page.text("No change is recommended.")
         return
     rows: list[list[Cell]] = [
         [
             Link(f"{place}. {each.kind}", f"finding-{place}"),
-            Marked(severity(each)),
+            Badge(severity(each)),
             "all" if each.run is None else runs[each.run].title,
-            f"{number(each.effect.likely)} {each.effect.unit}",
-            f"{number(each.effect.low)} to {number(each.effect.high)} {each.effect.unit}",
+            f"{format_number(each.effect.likely)} {each.effect.unit}",
+            f"{format_number(each.effect.low)} to {format_number(each.effect.high)} {each.effect.unit}",
             each.effect.what,
             "-" if each.dollars_a_month is None else f"${each.dollars_a_month:,.2f}",
         ]
@@ -136,10 +136,11 @@ def _findings(page: Page, advice: Advice, runs: Mapping[str, _Run]) -> None:
     head = ["finding", "", "query", "gain", "95 % interval", "of", "a month"]
     page.table(head, rows, "Recommended changes, largest savings first")
     for place, each in enumerate(advice.findings, 1):
-        page.heading(f"{place}. {each.kind}", below=True, anchor=f"finding-{place}")
+        page.add_heading(f"{place}. {each.kind}", below=True, anchor=f"finding-{place}")
         page.text(each.words)
         figures = [
-            [e.name, f"{number(e.value)} {e.unit}".strip(), _between(e.low, e.high)] for e in each.evidence
+            [e.name, f"{format_number(e.value)} {e.unit}".strip(), _between(e.low, e.high)]
+            for e in each.evidence
         ]
         page.table(["evidence", "value", "95 % interval"], figures, f"Evidence of {place}. {each.kind}")
         if each.changes:
@@ -169,13 +170,17 @@ def _change(change: Change) -> list[str]:
 
 
 def _between(low: float | None, high: float | None) -> str:
-    return "-" if low is None or high is None or low == high else f"{number(low)} to {number(high)}"
+    return (
+        "-"
+        if low is None or high is None or low == high
+        else f"{format_number(low)} to {format_number(high)}"
+    )
 
 
 def _forecasts(page: Page, forecasts: Sequence[Forecast]) -> None:
     from millrace.advisor.forecast import FIGURES
 
-    page.heading("What if")
+    page.add_heading("What if")
     rows = []
     for each in forecasts:
         dollars = "-" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
@@ -192,8 +197,8 @@ def _forecasts(page: Page, forecasts: Sequence[Forecast]) -> None:
     page.table(columns, rows, "Predicted values with 95 % intervals")
 
 
-def _curves(page: Page, twin: Twin) -> None:
-    page.heading("Effect of one change")
+def _curves(page: Page, twin: ApplicationTwin) -> None:
+    page.add_heading("Effect of one change")
     page.text(
         "The same traffic under other conditions, simulated with the costs measured in this log; the "
         "bands contain 90 % of simulations fitted to resampled batches."
@@ -206,11 +211,13 @@ def _curves(page: Page, twin: Twin) -> None:
             for name, outcome in played.queries.items():
                 points.append((at, outcome.duration.value, outcome.duration.low, outcome.duration.high, name))
                 waits.append((at, outcome.oldest.value, outcome.oldest.low, outcome.oldest.high, name))
-        page.chart(band("seconds", points, x=words), f"How long does a batch last by {words}? The median")
-        page.chart(band("seconds", waits, x=words), f"How old do records get by {words}? p95")
+        page.chart(
+            interval_chart("seconds", points, x=words), f"How long does a batch last by {words}? The median"
+        )
+        page.chart(interval_chart("seconds", waits, x=words), f"How old do records get by {words}? p95")
 
 
-def _asked(twin: Twin) -> list[tuple[Key, str, list[float]]]:
+def _asked(twin: ApplicationTwin) -> list[tuple[Key, str, list[float]]]:
     cores = sorted({max(1, round(twin.cores * factor)) for factor in (0.5, 1, 2, 4)})
     found: list[tuple[Key, str, list[float]]] = [
         ("cores", "cores", [float(each) for each in cores]),
@@ -225,14 +232,14 @@ def _asked(twin: Twin) -> list[tuple[Key, str, list[float]]]:
     return found
 
 
-def _changes(key: Key, value: float) -> tuple[Changed, ...]:
-    from millrace.advisor.what_if import Changed
+def _changes(key: Key, value: float) -> tuple[WhatIfChange, ...]:
+    from millrace.advisor.what_if import WhatIfChange
 
-    return (Changed(key, value),)
+    return (WhatIfChange(key, value),)
 
 
-def _value(key: Key, value: float, twin: Twin) -> str:
-    text = number(value)
+def _value(key: Key, value: float, twin: ApplicationTwin) -> str:
+    text = format_number(value)
     return (
         f"{text} (now)"
         if key == "cores" and value == twin.cores
@@ -242,11 +249,11 @@ def _value(key: Key, value: float, twin: Twin) -> str:
     )
 
 
-def _query(page: Page, run: _Run, twin: Twin | None) -> None:
+def _query(page: Page, run: _Run, twin: ApplicationTwin | None) -> None:
     import numpy as np
 
     query = run.query
-    page.heading(f"Query {run.title}")
+    page.add_heading(f"Query {run.title}")
     begin = query.batches[0].begun
     at = np.array([each.begun - begin for each in query.batches])
     lasted = np.array([each.duration for each in query.batches])
@@ -254,17 +261,21 @@ def _query(page: Page, run: _Run, twin: Twin | None) -> None:
     gaps = np.diff(at, prepend=at[0] - lasted[0])
 
     def over(values: Any, times: Any = at) -> list[tuple[float, float]]:
-        return thin(times, np.asarray(values, float), per=_MINUTE)
+        return keep_peaks(times, np.asarray(values, float), per=_MINUTE)
 
     name, x = run.title, "minutes"
     rates = {
         "input rate": over(rows / np.maximum(gaps, 1e-3)),
         "process rate": over(rows / np.maximum(lasted, 1e-3)),
     }
-    page.chart(lines("rows per second", rates, x=x), f"{name}: does it keep up? Input rate and process rate")
-    page.chart(lines("rows", {"input rows": over(rows)}, x=x), f"{name}: how many input rows has a batch?")
     page.chart(
-        lines("seconds", {"batch duration": over(lasted)}, x=x),
+        line_chart("rows per second", rates, x=x), f"{name}: does it keep up? Input rate and process rate"
+    )
+    page.chart(
+        line_chart("rows", {"input rows": over(rows)}, x=x), f"{name}: how many input rows has a batch?"
+    )
+    page.chart(
+        line_chart("seconds", {"batch duration": over(lasted)}, x=x),
         f"{name}: how long do batches last? Batch duration",
     )
     step = max(1, -(-len(at) // (POINTS // len(PARTS))))
@@ -282,10 +293,12 @@ def _query(page: Page, run: _Run, twin: Twin | None) -> None:
     _tasks(page, run, over)
     if any(each.state for each in query.batches):
         kept = np.array([sum(one.rows for one in each.state) for each in query.batches], float)
-        page.chart(lines("rows", {"rows in state": over(kept)}, x=x), f"{name}: does state grow? Rows kept")
+        page.chart(
+            line_chart("rows", {"rows in state": over(kept)}, x=x), f"{name}: does state grow? Rows kept"
+        )
 
 
-def _latency(page: Page, run: _Run, twin: Twin | None, begin: float) -> None:
+def _latency(page: Page, run: _Run, twin: ApplicationTwin | None, begin: float) -> None:
     """Age of the oldest record at its commit, and what waited."""
     import numpy as np
 
@@ -298,19 +311,19 @@ def _latency(page: Page, run: _Run, twin: Twin | None, begin: float) -> None:
             ended - fitted.arrivals.moment(done + 1)
             for ended, done in zip(fitted.ended.tolist(), taken.tolist(), strict=True)
         ]
-        points = thin(fitted.ended + (first - begin), np.array(ages), per=_MINUTE)
+        points = keep_peaks(fitted.ended + (first - begin), np.array(ages), per=_MINUTE)
         title = f"{run.title}: how late are records? Latency, age of a batch's oldest at its commit"
-        page.chart(lines("seconds", {"oldest record": points}, x="minutes"), title)
+        page.chart(line_chart("seconds", {"oldest record": points}, x="minutes"), title)
     behind = [
-        (each.begun - begin, float(sum(source.behind or 0 for source in each.sources)))
+        (each.begun - begin, float(sum(source.records_behind or 0 for source in each.sources)))
         for each in query.batches
-        if each.sources and all(source.behind is not None for source in each.sources)
+        if each.sources and all(source.records_behind is not None for source in each.sources)
     ]
     if behind:
         times, left = np.array(behind).T
-        points = thin(times, left, per=_MINUTE)
+        points = keep_peaks(times, left, per=_MINUTE)
         page.chart(
-            lines("records", {"left behind": points}, x="minutes"),
+            line_chart("records", {"left behind": points}, x="minutes"),
             f"{run.title}: does a backlog grow? Records that a batch left",
         )
 
@@ -333,12 +346,12 @@ def _tasks(page: Page, run: _Run, over: Callable[..., list[tuple[float, float]]]
     times, table = np.array(at), np.array(found, float)
     curves = {label: over(table[:, place], times) for place, label in enumerate(("p50", "p95", "max"))}
     page.chart(
-        lines("seconds", curves, x="minutes"),
+        line_chart("seconds", curves, x="minutes"),
         f"{run.title}: how long do tasks take? Those of the longest stage",
     )
     skew = table[:, 2] / np.maximum(table[:, 0], 1e-3)
     page.chart(
-        lines("times", {"largest over median": over(skew, times)}, x="minutes"),
+        line_chart("times", {"largest over median": over(skew, times)}, x="minutes"),
         f"{run.title}: is work spread evenly? The longest task over the median one",
     )
 

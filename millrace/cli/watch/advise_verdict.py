@@ -12,7 +12,7 @@ from millrace.sizing.plurals import count, dollars, length, names
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
     from millrace.advisor.forecast import Forecast
-    from millrace.advisor.job_context import Subject
+    from millrace.advisor.job_context import AdvisedJob
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
 """Records wait without an end, or nobody takes them any more."""
@@ -25,7 +25,7 @@ _WARNINGS: frozenset[Kind] = frozenset(
 
 def advice_verdict(
     advice: Advice,
-    subject: Subject | None = None,
+    subject: AdvisedJob | None = None,
     as_it_ran: Forecast | None = None,
     *,
     source: str = "LOG",
@@ -79,13 +79,13 @@ def _costly(advice: Advice) -> str:
     return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
 
 
-def _sla(advice: Advice, subject: Subject | None, as_it_ran: Forecast | None) -> Sla:
+def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> Sla:
     """Compare the 95th percentile of records' age, as the simulation of the log has it, with what a query may take."""
     if subject is None or as_it_ran is None:
         return Sla("unknown", "no SLA is known: --env NAME tells it")
     judged = []
     for query in advice.history.queries:
-        allowed, ran = subject.latency(query), as_it_ran.queries.get(query.name)
+        allowed, ran = subject.latency_seconds(query), as_it_ran.queries.get(query.name)
         if allowed is not None and ran is not None:
             judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
     if not judged:
@@ -120,7 +120,7 @@ def _risks(advice: Advice) -> Iterator[Risk]:
 
 def _next(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
     """Write the change of the largest risk that has one, else play it, else look at the page."""
-    from millrace.advisor.forecast import playable
+    from millrace.advisor.forecast import playable_changes
 
     command = f"millrace advise {source}"
     numbers: Mapping[str, list[tuple[int, Finding]]] = {
@@ -135,7 +135,7 @@ def _next(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -
                 f"{command} --apply --finding {number}",
                 f"sets {change.key} to {change.new} and shows the new plan",
             )
-        if played := playable([finding], queries):
+        if played := playable_changes([finding], queries):
             asked = ",".join(str(each) for each in played[0])
             return f"{command} --what-if {shlex.quote(asked)}", "predicts what this change brings"
     return f"{command} --html advice.html", "draws what ran, batch by batch"

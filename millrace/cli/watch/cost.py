@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.plan.plan import old_prices
-from millrace.cli.plan.plan_tables import cost_table, not_in_it
+from millrace.cli.plan.plan_tables import cost_table, costs_left_out
 from millrace.cli.shared.console import is_terminal, show
 from millrace.cli.shared.options import AsJson, EnvironmentName, wrong_option
 from millrace.config import load
@@ -171,7 +171,7 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
 
     show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
     typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
-    typer.echo(not_in_it(sized))
+    typer.echo(costs_left_out(sized))
     _tell(note)
 
 

@@ -72,7 +72,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
     AwsError
         AWS refused a call.
     """
-    from millrace.lifecycle.problems import told
+    from millrace.lifecycle.problems import translate_aws_errors
     from millrace.sandbox.history_server import EventLogBucket, bucket_history_server, start
     from millrace.sandbox.process import RUN
 
@@ -90,7 +90,7 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
             )
         )
     folder = RUN / "history" / names.prefix
-    with told(f"reading bucket {bucket}"):
+    with translate_aws_errors(f"reading bucket {bucket}"):
         for job, section in names.environment.jobs.items():
             copy_logs(aws.client("s3"), bucket, f"{section.engine}/{job}/", folder, runs=runs)
     return start({"spark.history.fs.logDirectory": folder.as_uri()}, {})

@@ -102,7 +102,7 @@ _Known = set[tuple[str, str, str]]
 
 def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
     """Show what comes, until Ctrl-C."""
-    from millrace.lifecycle.problems import PassingError
+    from millrace.lifecycle.problems import TransientError
 
     try:
         while True:
@@ -110,7 +110,7 @@ def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
             now = datetime.now(UTC)
             try:
                 found = written.whole(now - 2 * _LATE)
-            except PassingError:
+            except TransientError:
                 continue
             fresh = [each for each in found if _key(each) not in known]
             if written.late is not None:
@@ -137,11 +137,11 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
     from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import kept
 
-    if kept.place(environment) is not None:
+    if kept.running_place(environment) is not None:
 
         def in_files(since: datetime | None) -> Sequence[Line | Failure]:
-            lines = kept.lines(job, since)
-            return deployed.told_in(lines) if errors else lines
+            lines = kept.log_lines(job, since)
+            return deployed.find_failures(lines) if errors else lines
 
         return _Written(lambda most: in_files(begin)[-most:], in_files, late=None)
     aws = connect(Names(environment, environment.account or ""))

@@ -84,13 +84,13 @@ def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
     """Ask for each job; one that is not deployed, or that AWS does not answer for now, hides no other."""
     from millrace.lifecycle import state_machine
     from millrace.lifecycle.deployed import NotDeployedError
-    from millrace.lifecycle.problems import PassingError
+    from millrace.lifecycle.problems import TransientError
 
     for job in jobs:
         try:
             done = state_machine.execute(aws, job, "status", progress=lambda _: None)
             yield _Seen(job, done.ok, f"{done.outcome}: {done.message}", done.answer)
-        except (NotDeployedError, PassingError) as error:
+        except (NotDeployedError, TransientError) as error:
             outcome = "not-deployed" if isinstance(error, NotDeployedError) else "not-answered"
             yield _Seen(job, False, str(error), {"outcome": outcome, "message": str(error)})
 

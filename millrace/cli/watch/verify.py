@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millrace.config.model import Environment
     from millrace.lifecycle.state_machine import Aws
     from millrace.sizing.model import Plan
-    from millrace.verify.environment import Copy, Wanted
+    from millrace.verify.environment import VerificationCopy, VerificationSettings
     from millrace.verify.outcome import Outcome
     from millrace.verify.removal import Removed
     from millrace.verify.scope import Scope
@@ -114,7 +114,7 @@ def verify(
       millrace verify --env local --sandbox --yes
     """
     from millrace.config import load
-    from millrace.verify.environment import Wanted
+    from millrace.verify.environment import VerificationSettings
 
     environment = load(env)
     if clean and (in_sandbox or keep or show):
@@ -125,7 +125,7 @@ def verify(
         raise typer.BadParameter("--report does not go with --sandbox, which proves nothing about AWS")
     if keep and in_sandbox:
         raise typer.BadParameter("--keep does not go with --sandbox, whose servers end with the command")
-    wanted = Wanted(records, rate, kills, reshards, dirty, seed)
+    wanted = VerificationSettings(records, rate, kills, reshards, dirty, seed)
     try:
         with _interruptible():
             if clean:
@@ -157,7 +157,7 @@ def _way(environment: Environment) -> str:
 
 def _verify(
     environment: Environment,
-    wanted: Wanted,
+    wanted: VerificationSettings,
     *,
     in_sandbox: bool,
     without_kafka: bool,
@@ -168,14 +168,14 @@ def _verify(
     as_json: bool,
 ) -> int:
     from millrace.config.load import find_root
-    from millrace.sandbox.toolchain import state
+    from millrace.sandbox.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.bill import bill
+    from millrace.verify.bill import cost_items
     from millrace.verify.environment import derive, new_name
     from millrace.verify.run import Verification, expected
 
     kind = _kind(environment, in_sandbox=in_sandbox)
-    folder = state() / "verify"
+    folder = state_folder() / "verify"
     copy = derive(
         environment,
         new_name(),
@@ -190,8 +190,8 @@ def _verify(
         sized = plan(copy.environment)
         left_out = _left_out(environment, copy, in_sandbox=in_sandbox)
         seconds, usage = expected(kind.expected, copy, sized, wanted)
-        items = bill(copy.environment, sized, usage, expected=True)
-        verify_report.before(
+        items = cost_items(copy.environment, sized, usage, expected=True)
+        verify_report.print_announcement(
             kind.where,
             copy,
             sized,
@@ -233,7 +233,7 @@ class _Kind:
     where: str
     expected: Expected
     clusters: Mapping[str, Mapping[str, Any]]
-    opened: Callable[[Copy, Plan], AbstractContextManager[Place]]
+    opened: Callable[[VerificationCopy, Plan], AbstractContextManager[Place]]
 
 
 def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
@@ -249,7 +249,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
     aws = connect(Names(environment, environment.account or ""))
 
-    def opened(copy: Copy, plan: Plan) -> AbstractContextManager[Place]:
+    def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[Place]:
         del copy
         return nullcontext(on_aws.Account(aws, plan, on_aws.program()))
 
@@ -257,7 +257,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
     return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.clusters(environment), opened)
 
 
-def _left_out(environment: Environment, copy: Copy, *, in_sandbox: bool) -> tuple[str, ...]:
+def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
     from millrace.config.model import KafkaTopic
 
     found = []
@@ -273,7 +273,7 @@ def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(outcome.document(), indent=2))
     else:
-        verify_report.after(outcome)
+        verify_report.print_outcome(outcome)
     for trouble in outcome.trouble:
         typer.echo(f"millrace verify: {trouble}", err=True)
     if way is not None:
@@ -282,12 +282,12 @@ def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
 
 def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
     """Say how what is left goes: by the command while a stack is there by which it is found, else by hand."""
-    from millrace.verify.manual_removal import by_hand, cleans
+    from millrace.verify.manual_removal import can_clean, removal_steps
 
-    if found or cleans(remains):
+    if found or can_clean(remains):
         typer.echo(f"millrace verify: to remove what is left, run: {way}", err=True)
         return
-    for each in by_hand(remains):
+    for each in removal_steps(remains):
         typer.echo(f"millrace verify: delete by hand: {each}", err=True)
 
 

@@ -15,13 +15,13 @@ from rich.text import Text
 from millrace.cli.plan import prices
 from millrace.cli.plan.policies import documents
 from millrace.cli.shared.console import progress, show
-from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.output_files import report_write_errors
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
     from millrace.lifecycle.state_machine import Aws
-    from millrace.verify.claim_checks import Told
-    from millrace.verify.environment import Copy
+    from millrace.verify.claim_checks import ClaimAnswer
+    from millrace.verify.environment import VerificationCopy
     from millrace.verify.question import Question
 
 REFUTED = 1
@@ -37,11 +37,11 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     """
     from millrace.config.names import Names
     from millrace.lifecycle.state_machine import connect
-    from millrace.verify.claim_checks import ask, counted, document
+    from millrace.verify.claim_checks import ask_claims, document, summary
 
     aws = connect(Names(environment, environment.account or ""))
     with progress() as say:
-        told = ask(_question(environment, aws), say)
+        told = ask_claims(_question(environment, aws), say)
     if as_json:
         typer.echo(json.dumps(document(told), indent=2))
     else:
@@ -50,39 +50,41 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
             shown.add_column(heading, overflow="fold")
         for each in told:
             shown.add_row(each.id, each.verdict, each.why)
-        show(Text(counted(told)), shown)
+        show(Text(summary(told)), shown)
     save(told, environment, report)
     return REFUTED if any(each.verdict == "refuted" for each in told) else 0
 
 
-def observer(environment: Environment, client: Callable[[str], Any]) -> Callable[[Copy], tuple[Told, ...]]:
+def observer(
+    environment: Environment, client: Callable[[str], Any]
+) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
     """Give what asks the claims of a copy of an environment, while it stands."""
     from millrace.lifecycle.state_machine import Aws
-    from millrace.verify.claim_checks import ask
+    from millrace.verify.claim_checks import ask_claims
 
-    def observe(copy: Copy) -> tuple[Told, ...]:
-        return ask(_question(environment, Aws(copy.names, client)))
+    def observe(copy: VerificationCopy) -> tuple[ClaimAnswer, ...]:
+        return ask_claims(_question(environment, Aws(copy.names, client)))
 
     return observe
 
 
-def save(told: tuple[Told, ...], environment: Environment, report: Path | None) -> None:
+def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None) -> None:
     """Write the file that a user sends back, and say where it is."""
     from importlib.metadata import version
 
-    from millrace.sandbox.toolchain import state
+    from millrace.sandbox.toolchain import state_folder
     from millrace.verify import claim_checks
 
-    file = report or state() / "verify" / f"claims-{environment.name}.md"
+    file = report or state_folder() / "verify" / f"claims-{environment.name}.md"
     read = datetime.now(UTC).date().isoformat()
-    with writing("--report", file):
+    with report_write_errors("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
             claim_checks.report(told, version=version("millrace"), region=environment.region, read=read),
             encoding="utf-8",
         )
     typer.echo(
-        f"claims: {claim_checks.counted(told)}; wrote {file}: please send this file back (docs/unproved.md)",
+        f"claims: {claim_checks.summary(told)}; wrote {file}: please send this file back (docs/unproved.md)",
         err=True,
     )
 

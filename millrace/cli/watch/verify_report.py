@@ -14,15 +14,15 @@ from millrace.cli.shared.console import show
 
 if TYPE_CHECKING:
     from millrace.sizing.model import CostItem, Plan
-    from millrace.verify.environment import Copy, Wanted
+    from millrace.verify.environment import VerificationCopy, VerificationSettings
     from millrace.verify.outcome import Outcome
 
 
-def before(
+def print_announcement(
     where: str,
-    copy: Copy,
+    copy: VerificationCopy,
     plan: Plan,
-    wanted: Wanted,
+    wanted: VerificationSettings,
     seconds: float,
     cost: Sequence[CostItem],
     left_out: Sequence[str],
@@ -40,7 +40,7 @@ def before(
     wanted
         What is done.
     seconds, cost
-        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.bill.bill` tell.
+        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.bill.cost_items` tell.
     left_out
         What is not verified.
     paid
@@ -99,7 +99,7 @@ def before(
     )
 
 
-def _makes(copy: Copy, plan: Plan) -> list[dict[str, Any]]:
+def _makes(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
     """Streams and jobs, with their sizes."""
     made: list[dict[str, Any]] = []
     for name, stream in plan.streams.items():
@@ -121,7 +121,7 @@ def _makes(copy: Copy, plan: Plan) -> list[dict[str, Any]]:
     return made
 
 
-def after(outcome: Outcome) -> None:
+def print_outcome(outcome: Outcome) -> None:
     """Print steps, tables, kills and cost."""
     steps = Table(title=f"{outcome.name}: steps", title_justify="left")
     steps.add_column("step")

@@ -220,12 +220,12 @@ class JobBase(Model, ABC):
         return self.spark_versions[self.version]
 
     @property
-    def line(self) -> Line:
+    def spark_line(self) -> Line:
         """Of Spark, which says which jars fit."""
         return line_of(self.spark_version)
 
     @property
-    def pinned(self) -> bool:
+    def worker_is_given(self) -> bool:
         """Whether the file gives the worker."""
         return "worker" in self.model_fields_set
 
@@ -241,7 +241,7 @@ class JobBase(Model, ABC):
 
     @property
     @abstractmethod
-    def tasks(self) -> int:
+    def tasks_per_worker(self) -> int:
         """That run at once on one worker."""
 
     @property
@@ -260,7 +260,9 @@ class JobBase(Model, ABC):
 
     @classmethod
     @abstractmethod
-    def offers(cls, asked: Job, needed: Callable[[int], float], gib_per_core: float) -> Iterator[Worker]:
+    def possible_workers(
+        cls, asked: Job, needed: Callable[[int], float], gib_per_core: float
+    ) -> Iterator[Worker]:
         """Name the workers on which a job could run, of whatever engine it is.
 
         Parameters

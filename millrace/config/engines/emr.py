@@ -120,7 +120,7 @@ class EmrJob(JobBase):
         return self.min_executors, self.initial_executors
 
     @property
-    def tasks(self) -> int:
+    def tasks_per_worker(self) -> int:
         """One for each vCPU."""
         return self.worker.vcpu
 
@@ -168,10 +168,12 @@ class EmrJob(JobBase):
             )
 
     @classmethod
-    def offers(cls, asked: Job, needed: Callable[[int], float], gib_per_core: float) -> Iterator[Worker]:
+    def possible_workers(
+        cls, asked: Job, needed: Callable[[int], float], gib_per_core: float
+    ) -> Iterator[Worker]:
         """Of each architecture and number of cores the least memory that does, and the job's own."""
         own = asked if isinstance(asked, cls) else None
-        pinned = own.worker if own is not None and own.pinned else None
+        pinned = own.worker if own is not None and own.worker_is_given else None
         disk = EMR_DISK_GIB[0] if own is None else own.disk_gib
         architectures: tuple[Literal["x86_64", "arm64"], ...] = ("x86_64", "arm64")
         for architecture in architectures:

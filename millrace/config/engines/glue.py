@@ -150,7 +150,7 @@ class GlueJob(JobBase):
         return f"Glue {self.version}"
 
     @property
-    def tasks(self) -> int:
+    def tasks_per_worker(self) -> int:
         """One for each vCPU."""
         return glue_tasks_per_worker(self.version, self.worker)
 
@@ -182,7 +182,12 @@ class GlueJob(JobBase):
             )
 
     @classmethod
-    def offers(cls, asked: Job, needed: Callable[[int], float], gib_per_core: float) -> Iterator[Worker]:  # noqa: ARG003
+    def possible_workers(
+        cls,
+        asked: Job,
+        needed: Callable[[int], float],  # noqa: ARG003 - no worker type is left out for its memory
+        gib_per_core: float,
+    ) -> Iterator[Worker]:
         """All worker types of the job's version."""
         own = asked if isinstance(asked, cls) else None
         version = str(cls.model_fields["version"].default) if own is None else own.version
@@ -193,7 +198,7 @@ class GlueJob(JobBase):
                 vcpu=each.vcpu,
                 memory_gib=each.memory_gib,
                 tasks=glue_tasks_per_worker(version, each.name),
-                own=own is not None and (not own.pinned or each.name == own.worker),
+                own=own is not None and (not own.worker_is_given or each.name == own.worker),
                 small=each.memory_gib / each.vcpu < gib_per_core,
                 bills=_bills(version, each),
             )

@@ -103,7 +103,7 @@ class Version:
     iceberg: str | None
 
     @property
-    def line(self) -> Line:
+    def spark_line(self) -> Line:
         """The Spark line that it runs."""
         return LINES[".".join(self.spark.split(".")[:2])]
 

@@ -24,7 +24,7 @@ Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 @dataclass(frozen=True)
-class Promise:
+class SinkPromise:
     """A row of the table in ``docs/sinks.md``: what a row becomes, what is promised of it, and what batches report."""
 
     row: str
@@ -109,7 +109,7 @@ class SinkConfig(Model, ABC):
         Why a query cannot start from the beginning: what is written stays; None where it can.
     """
 
-    promise: ClassVar[Promise]
+    promise: ClassVar[SinkPromise]
     named_by: ClassVar[str] = "table"
     refuses: ClassVar[bool] = True
     replaces: ClassVar[bool] = True
@@ -129,7 +129,7 @@ class SinkConfig(Model, ABC):
     kind: str
 
     @property
-    def place(self) -> tuple[str, str]:
+    def target(self) -> tuple[str, str]:
         """Key of the file that names what is written, and its name where two sinks must not share it."""
         return self.named_by, f"{self.kind} {getattr(self, self.named_by)}"
 
@@ -147,7 +147,7 @@ class SinkConfig(Model, ABC):
         """Logical names of the Kafka clusters that it connects to."""
         return ()
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str | None:
+    def manual_erasure(self, where: str, context: SinkContext) -> str | None:
         """What a person does to erase records there; None where ``millrace erase`` reaches it.
 
         Parameters

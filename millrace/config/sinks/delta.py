@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
 
 from millrace.config.problems import Finding
-from millrace.config.sinks.base import Promise, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.files import FileSink
 
 
 class DeltaSink(FileSink):
     """A Delta table in the lake's bucket, known by its path."""
 
-    promise = Promise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
+    promise = SinkPromise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
     lake_formats = ("delta",)
     not_in_sandbox = "set-up leaves its jars out"
     # Delta wants both, also for a table that is known by its path (Delta documentation, "Set up Apache Spark with
@@ -25,7 +25,7 @@ class DeltaSink(FileSink):
 
     kind: Literal["delta"]
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+    def manual_erasure(self, where: str, context: SinkContext) -> str:
         """SQL, by Delta's own transaction."""
         place = f"delta.`s3://{context.names.bucket('lake')}/{self.folder(context)}`"
         return f"DELETE FROM {place} WHERE {where}; and after its retention of deleted files VACUUM {place};"  # noqa: S608 - for a person to read

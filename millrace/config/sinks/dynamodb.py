@@ -9,13 +9,13 @@ from pydantic import Field
 
 from millrace.config.base import KeyArn
 from millrace.config.grants import Grant, allow
-from millrace.config.sinks.base import Promise, SinkConfig, SinkContext
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
 
 
 class DynamoDbSink(SinkConfig):
     """A DynamoDB table of this account, keyed by identity: ``_id``, and ``_source`` where rows are records."""
 
-    promise = Promise(
+    promise = SinkPromise(
         "an item, keyed by identity",
         "one item for each identity; of results, the one of the latest batch",
         "a part of its items, until it comes again",
@@ -36,7 +36,7 @@ class DynamoDbSink(SinkConfig):
         examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
     )
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+    def manual_erasure(self, where: str, context: SinkContext) -> str:
         """PartiQL, which deletes by the whole key only."""
         return (
             f"""aws dynamodb execute-statement --statement 'SELECT "_id", "_source" FROM "{self.table}" WHERE {where}', and """  # noqa: S608 - for a person to read

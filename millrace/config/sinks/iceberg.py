@@ -7,13 +7,13 @@ from typing import Any, Literal
 from pydantic import Field
 
 from millrace.config.base import TableName
-from millrace.config.sinks.base import Promise, SinkConfig, SinkContext
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
 
 
 class IcebergSink(SinkConfig):
     """An Iceberg table, written once per record identity."""
 
-    promise = Promise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
+    promise = SinkPromise("a row", "exactly once, one writer at a time", "nothing", "new rows and duplicates")
     refuses = False
     in_catalog = True
     in_lake = True
@@ -21,7 +21,7 @@ class IcebergSink(SinkConfig):
     kind: Literal["iceberg"]
     table: TableName = Field(description="Its name in the environment's database.", examples=["clicks"])
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> None:
+    def manual_erasure(self, where: str, context: SinkContext) -> None:
         """Nothing: the command reaches it."""
 
     def settings(self, context: SinkContext) -> dict[str, Any]:

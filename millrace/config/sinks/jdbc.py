@@ -15,7 +15,7 @@ from millrace.config.base import KeyArn, SecretArn
 from millrace.config.document import is_file
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.sinks.base import Promise, SinkConfig, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
 
@@ -52,7 +52,7 @@ _RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
 class JdbcSink(SinkConfig):
     """A table of PostgreSQL."""
 
-    promise = Promise(
+    promise = SinkPromise(
         "a row, keyed by identity",
         "exactly once, also beside other writers; of results, the one of the latest batch",
         "nothing: a batch is one transaction",
@@ -99,7 +99,7 @@ class JdbcSink(SinkConfig):
     )
 
     @property
-    def place(self) -> tuple[str, str]:
+    def target(self) -> tuple[str, str]:
         """Database and table."""
         return "table", f"{self.url.split('?', 1)[0]} {self.table}"
 
@@ -117,7 +117,7 @@ class JdbcSink(SinkConfig):
         """Where the server listens; 5432 where the URL does not say."""
         return (int(self._parts.netloc.partition(":")[2] or 5432),)
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+    def manual_erasure(self, where: str, context: SinkContext) -> str:
         """SQL."""
         return f"DELETE FROM {self.table} WHERE {where}; then VACUUM {self.table};"  # noqa: S608 - for a person to read
 

@@ -11,7 +11,7 @@ from millrace.config.base import Slug
 from millrace.config.grants import FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow
 from millrace.config.kafka_clusters import MskCluster
 from millrace.config.problems import Finding
-from millrace.config.sinks.base import Promise, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
@@ -23,7 +23,7 @@ _PRODUCERS_BUFFER = 31 * 1024**2
 class KafkaSink(StreamSink):
     """A Kafka topic of this environment."""
 
-    promise = Promise(
+    promise = SinkPromise(
         "a message, identity and batch in its headers",
         "a batch that comes again writes what the topic lacks; see below",
         "a part of its messages, until it comes again",
@@ -41,7 +41,7 @@ class KafkaSink(StreamSink):
         """It is one topic, which takes what a new one does, or what a producer can send."""
         if stream.pattern is not None:
             yield Finding((*use.path, "topic"), self.topic, "one topic: a pattern stands for several")
-        if stream.made_here(use.environment.kafka):
+        if stream.is_created_on(use.environment.kafka):
             yield from self.check_size(
                 LARGEST_MESSAGE, "the largest message of a topic that is made here", use
             )
@@ -54,7 +54,7 @@ class KafkaSink(StreamSink):
         assert isinstance(topic, KafkaTopic), f"{self.topic} is no Kafka topic"
         return (topic.cluster,)
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+    def manual_erasure(self, where: str, context: SinkContext) -> str:
         """Nobody takes a record back: its retention does."""
         name = context.names.stream(self.topic)
         return (

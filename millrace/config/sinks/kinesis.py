@@ -10,7 +10,7 @@ from pydantic import Field
 from millrace.config.base import Slug
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import Finding
-from millrace.config.sinks.base import Promise, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources.kinesis import KinesisStream
 
@@ -21,7 +21,7 @@ LARGEST_RECORD = 1024**2
 class KinesisSink(StreamSink):
     """A Kinesis stream of this environment."""
 
-    promise = Promise(
+    promise = SinkPromise(
         "a record, identity in its JSON",
         "records that come again are put where the stream lacks them; see below",
         "a part of its records, until it comes again",
@@ -48,7 +48,7 @@ class KinesisSink(StreamSink):
             f"raise streams.{self.stream}.max_record_size, up to 10MiB",
         )
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+    def manual_erasure(self, where: str, context: SinkContext) -> str:
         """Nobody takes a record back: its retention does."""
         name = context.names.stream(self.stream)
         return (

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from millrace.config.base import arn_parts
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import Finding
-from millrace.config.sinks.base import Promise, SinkConfig, SinkContext, SinkUse
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
 
 DomainArn = Annotated[
     str, StringConstraints(pattern=r"^arn:aws[a-z-]*:es:[a-z0-9-]+:\d{12}:domain/[a-z][a-z0-9-]{2,27}$")
@@ -26,7 +26,7 @@ _ENDPOINT = (
 class OpenSearchSink(SinkConfig):
     """An index of an OpenSearch domain, with the identity as the document's."""
 
-    promise = Promise(
+    promise = SinkPromise(
         "a document, its id the identity",
         "one document for each identity; of results, the one of the latest batch",
         "a part of its documents, until it comes again",
@@ -52,7 +52,7 @@ class OpenSearchSink(SinkConfig):
     )
 
     @property
-    def place(self) -> tuple[str, str]:
+    def target(self) -> tuple[str, str]:
         """Domain and index."""
         return "index", f"{self.endpoint}/{self.index}"
 
@@ -74,7 +74,7 @@ class OpenSearchSink(SinkConfig):
                 f"the endpoint of {self.domain}: https://search-{name}-… or https://vpc-{name}-…",
             )
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+    def manual_erasure(self, where: str, context: SinkContext) -> str:
         """A request, whose query is not SQL."""
         return (
             f'POST {self.endpoint}/{self.index}/_delete_by_query {{"query": {{"term": {{FIELD: VALUE}}}}}} for {where}, '

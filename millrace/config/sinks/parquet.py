@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from millrace.config.sinks.base import Promise, SinkContext
+from millrace.config.sinks.base import SinkContext, SinkPromise
 from millrace.config.sinks.files import FileSink
 
 
 class ParquetSink(FileSink):
     """A folder of Parquet files in the lake's bucket."""
 
-    promise = Promise(
+    promise = SinkPromise(
         "a row",
         "exactly once to readers of the manifests, one writer at a time",
         "its files, to readers who do not read manifests",
@@ -20,7 +20,7 @@ class ParquetSink(FileSink):
 
     kind: Literal["parquet"]
 
-    def erased_by_hand(self, where: str, context: SinkContext) -> str:
+    def manual_erasure(self, where: str, context: SinkContext) -> str:
         """Its files are written once: without a transaction, beside the query, no row of them can go."""
         lake = f"s3://{context.names.bucket('lake')}"
         return (

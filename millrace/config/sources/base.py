@@ -233,31 +233,31 @@ class StreamConfig(Model, ABC):
 
     @property
     @abstractmethod
-    def home(self) -> str:
+    def name_scope(self) -> str:
         """Where its name must be its own, in words."""
 
     @property
-    def made(self) -> bool:
+    def is_created(self) -> bool:
         """Whether it is a resource under the environment's prefix."""
         return False
 
     @property
     @abstractmethod
-    def pinned(self) -> int | None:
+    def given_partitions(self) -> int | None:
         """Number of its parts, where the file says it."""
 
     @property
     @abstractmethod
-    def theirs(self) -> bool:
+    def belongs_to_others(self) -> bool:
         """Whether it belongs to somebody else: it is read, and never changed."""
 
     @property
-    def sized_as(self) -> str:
+    def sizing(self) -> str:
         """How its size is told: a topic, or by whom its parts are provided."""
         return "topic"
 
     @property
-    def elastic(self) -> tuple[str, str] | None:
+    def elastic_limits(self) -> tuple[str, str] | None:
         """Names of the limits by which the service divides it, the first number and the headroom; None where we do."""
         return None
 
@@ -287,7 +287,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def unknown_key_through(self) -> str | None:
+    def service_of_unknown_key(self) -> str | None:
         """Service through which jobs decrypt it by a key that the file does not name."""
         return None
 

@@ -86,17 +86,17 @@ class KafkaTopic(StreamConfig):
     )
 
     @property
-    def home(self) -> str:
+    def name_scope(self) -> str:
         """Its cluster."""
         return f"cluster {self.cluster}"
 
     @property
-    def theirs(self) -> bool:
+    def belongs_to_others(self) -> bool:
         """Where the file says so."""
         return self.existing
 
     @property
-    def pinned(self) -> int | None:
+    def given_partitions(self) -> int | None:
         """The topic's partitions."""
         return self.partitions
 
@@ -118,7 +118,7 @@ class KafkaTopic(StreamConfig):
         """Of the topic, or the pattern."""
         return self.pattern or self.topic or name
 
-    def made_here(self, clusters: Mapping[str, KafkaCluster]) -> bool:
+    def is_created_on(self, clusters: Mapping[str, KafkaCluster]) -> bool:
         """Whether the environment makes the topic: on a cluster of MSK, also on one that is not its own."""
         cluster = clusters.get(self.cluster)
         return not self.existing and cluster is not None and cluster.makes_topics
@@ -136,7 +136,7 @@ class KafkaTopic(StreamConfig):
             )
         if self.topic in (".", ".."):
             yield Finding((*path, "topic"), self.topic, "a Kafka topic name other than . and ..")
-        if self.made_here(use.environment.kafka) and self.traffic.record_size > LARGEST_MESSAGE:
+        if self.is_created_on(use.environment.kafka) and self.traffic.record_size > LARGEST_MESSAGE:
             yield Finding(
                 (*path, "traffic", "record_size"),
                 f"{int(self.traffic.record_size)}B",
@@ -169,7 +169,7 @@ class KafkaTopic(StreamConfig):
                 (*path, "pattern"), self.pattern, rf"a regular expression, such as shop\..*: {error}"
             )
             return
-        if not plain_beginning(self.pattern):
+        if not literal_prefix(self.pattern):
             yield Finding(
                 (*path, "pattern"),
                 self.pattern,
@@ -224,9 +224,11 @@ class KafkaTopic(StreamConfig):
                 each.arn(name, context.names) for name, each in streams.items() if each.cluster in by_role
             ]
             groups = [
-                inside(context.names, c, "group", group) for c in by_role for group in _groups(c, context)
+                arn_within_cluster(context.names, c, "group", group)
+                for c in by_role
+                for group in _groups(c, context)
             ]
-            own = [inside(context.names, c) for c in by_role]
+            own = [arn_within_cluster(context.names, c) for c in by_role]
             yield allow("ConnectClusters", ["kafka-cluster:Connect"], own, why=REMADE)
             yield allow("ReadTopics", READS_TOPIC, topics, why=REMADE)
             yield allow("ConsumerGroups", _READS_GROUP, groups, why=_MADE_UP)
@@ -241,21 +243,24 @@ class KafkaTopic(StreamConfig):
             topics = [
                 each.arn(name, context.names) for name, each in streams.items() if each.cluster == cluster
             ]
-            groups = [inside(context.names, cluster, "group", group) for group in _groups(cluster, context)]
+            groups = [
+                arn_within_cluster(context.names, cluster, "group", group)
+                for group in _groups(cluster, context)
+            ]
             yield allow(f"Connect{label}", ["kafka-cluster:Connect"], [given.arn])
             yield allow(f"Read{label}", READS_TOPIC, topics)
             yield allow(f"Groups{label}", _READS_GROUP, groups, why=_MADE_UP)
 
     def arn(self, name: str, names: Names) -> str:
         """Of the topic, or of all whose names begin as those of a pattern do."""
-        own = names.stream(name) if self.pattern is None else f"{plain_beginning(self.pattern)}*"
-        return inside(names, self.cluster, "topic", own)
+        own = names.stream(name) if self.pattern is None else f"{literal_prefix(self.pattern)}*"
+        return arn_within_cluster(names, self.cluster, "topic", own)
 
 
 _READS_GROUP = ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"]
 
 
-def inside(names: Names, cluster: str, kind: str = "cluster", name: str | None = None) -> str:
+def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: str | None = None) -> str:
     """Return the ARN of a cluster, or of something that it holds."""
     base = (names.cluster_arn(cluster) or "").replace(":cluster/", f":{kind}/", 1)
     return base if name is None else f"{base}/{name}"
@@ -278,14 +283,14 @@ _PLAIN = re.compile(r"(?:[A-Za-z0-9_-]|\\\.)*")
 _REPEATED = ("*", "?", "{")
 
 
-def plain_beginning(pattern: str) -> str:
+def literal_prefix(pattern: str) -> str:
     r"""Return the text that every topic of a pattern begins with.
 
     A job's role names topics by it, as IAM knows no regular expressions.
 
     Examples
     --------
-    >>> plain_beginning(r"shop\.(orders|refunds)"), plain_beginning("ab*"), plain_beginning("a|b")
+    >>> literal_prefix(r"shop\.(orders|refunds)"), literal_prefix("ab*"), literal_prefix("a|b")
     ('shop.', 'a', '')
     """
     match = _PLAIN.match(pattern)

@@ -116,32 +116,32 @@ class KinesisStream(StreamConfig):
     )
 
     @property
-    def home(self) -> str:
+    def name_scope(self) -> str:
         """The service."""
         return "Kinesis"
 
     @property
-    def made(self) -> bool:
+    def is_created(self) -> bool:
         """Whether it is not somebody else's."""
         return self.existing is None
 
     @property
-    def theirs(self) -> bool:
+    def belongs_to_others(self) -> bool:
         """Where the file names it."""
         return self.existing is not None
 
     @property
-    def pinned(self) -> int | None:
+    def given_partitions(self) -> int | None:
         """Its shards."""
         return self.shards
 
     @property
-    def sized_as(self) -> str:
+    def sizing(self) -> str:
         """Its mode."""
         return self.mode
 
     @property
-    def elastic(self) -> tuple[str, str] | None:
+    def elastic_limits(self) -> tuple[str, str] | None:
         """AWS opens the shards of an on-demand stream."""
         on_demand = ("kinesis.on_demand.first_shards", "kinesis.on_demand.headroom")
         return on_demand if self.mode == "on-demand" else None
@@ -157,7 +157,7 @@ class KinesisStream(StreamConfig):
         return self.existing_key
 
     @property
-    def unknown_key_through(self) -> str | None:
+    def service_of_unknown_key(self) -> str | None:
         """What is read with a role of the other account is decrypted with it, too."""
         unknown = self.existing is not None and self.existing_key is None and self.read_role is None
         return "kinesis" if unknown else None
@@ -316,7 +316,7 @@ class KinesisStream(StreamConfig):
         """Readers that are behind, producers and readers that are turned away."""
         if self.read_role is not None:
             return ()  # its metrics are in the other account
-        return kinesis_metrics.alarms(names, names.stream(name), readers, made=self.made)
+        return kinesis_metrics.alarms(names, names.stream(name), readers, made=self.is_created)
 
     def put_charge(self, records: int, record_bytes: float) -> Charge:
         """PUT units, or gigabytes."""

@@ -21,7 +21,7 @@ from millrace.config.formats import PayloadFormat
 from millrace.config.queries import Payload
 from millrace.sandbox.flights import Dirt
 from millrace.sandbox.process import SandboxError
-from millrace.sandbox.traffic_values import UnmadeError, Values
+from millrace.sandbox.traffic_values import NoTestValuesError, Values
 
 Encode = Callable[[Values], bytes]
 
@@ -70,7 +70,7 @@ def payloads(form: PayloadFormat, path: Path) -> Payloads:
         raise SandboxError(f"no records are made of format {form.kind}: give some with --from or --sample")
     try:
         made: Payloads = resolve_name(form.payloads)(form, path)
-    except UnmadeError as error:
+    except NoTestValuesError as error:
         raise SandboxError(f"{path}: no values can be made of this schema: {error}") from error
     return made
 
@@ -87,7 +87,7 @@ def plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Spoiler:
+class PayloadBreaker:
     """Breaks what can be broken in JSON and CSV: the form, a value's type, or all of it."""
 
     schema: StructType

@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.config.formats.csv import CsvFormat
 from millrace.sandbox import ddl
-from millrace.sandbox.payloads import Encode, Payloads, Spoiler, plain
+from millrace.sandbox.payloads import Encode, PayloadBreaker, Payloads, plain
 from millrace.sandbox.traffic_values import Values
 
 
@@ -18,7 +18,7 @@ def payloads(form: CsvFormat, path: Path) -> Payloads:
     """Make records; a broken one has columns too many: whatever the others hold, no record of the schema has them."""
     schema, encode = ddl.read(path), _csv(form)
     extra = form.delimiter.encode() * (1 + len(schema.fields))
-    return Payloads(schema, encode, Spoiler(schema, encode, lambda payload, _: payload + extra))
+    return Payloads(schema, encode, PayloadBreaker(schema, encode, lambda payload, _: payload + extra))
 
 
 def _csv(form: CsvFormat) -> Encode:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from millrace.config.formats.json import JsonFormat
 from millrace.sandbox import ddl
-from millrace.sandbox.payloads import Payloads, Spoiler, plain
+from millrace.sandbox.payloads import PayloadBreaker, Payloads, plain
 from millrace.sandbox.traffic_values import Values
 
 
 def payloads(_form: JsonFormat, path: Path) -> Payloads:
     """Make objects without the fields that are null."""
     schema = ddl.read(path)
-    return Payloads(schema, _json, Spoiler(schema, _json, _cut))
+    return Payloads(schema, _json, PayloadBreaker(schema, _json, _cut))
 
 
 def _json(values: Values) -> bytes:

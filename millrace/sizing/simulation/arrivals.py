@@ -108,7 +108,7 @@ class Arrivals:
         """All of them."""
         return self._totals[-1]
 
-    def before(self, time: float) -> float:
+    def arrived_before(self, time: float) -> float:
         """Return how many records arrived before a time in seconds."""
         if time <= 0:
             return 0.0

@@ -31,7 +31,7 @@ ALIKE = 0.99
 """Share of the most from which there is nothing to tell."""
 
 
-def at_most(job: JobPlan) -> float:
+def largest_monthly_cost(job: JobPlan) -> float:
     """Return USD a month with all workers running, requests and storage aside."""
     return job.worker_usd_hour * job.max_workers.value * HOURS
 
@@ -53,7 +53,7 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
         for name in streams_of(environment, job.name)
     }
     played = simulate(scenario(environment, plan, job.name, arrivals))
-    begin, end = played.usd_until(np.asarray([seconds / 4, seconds]))
+    begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
     usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
     executors = usd / (job.worker_usd_hour * HOURS) - 1
     why = f"played at the average rate: {executors:.1f} of {job.executors.value} executors, and the driver"
@@ -73,7 +73,7 @@ def with_expected(environment: Environment, plan: Plan) -> Plan:
 
 
 def _told(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
-    figure, most = expected_usd(environment, plan, job), at_most(job)
+    figure, most = expected_usd(environment, plan, job), largest_monthly_cost(job)
     told = replace(job, expected_usd=figure)
     if figure.value > ALIKE * most:
         return told

@@ -81,13 +81,13 @@ class QueryLoad:
     hand_over: float = 0.0
     alone: bool = True
 
-    def handed_over(self, taken: list[tuple[float, int]], cores: int) -> float:
+    def hand_over_seconds(self, taken: list[tuple[float, int]], cores: int) -> float:
         """Return the seconds in which the partitions hand a batch over, each to one core at a time."""
         if not self.hand_over:
             return 0.0
         return makespan([Tasks(self.hand_over * each, count) for each, count in taken if each > 0], cores)
 
-    def tasks(self, taken: list[tuple[float, int]], cores: int) -> list[Tasks]:
+    def batch_tasks(self, taken: list[tuple[float, int]], cores: int) -> list[Tasks]:
         """Return the tasks of a batch, longest first.
 
         Parameters

@@ -59,11 +59,11 @@ class Pool:
         return len(self._running)
 
     @property
-    def elastic(self) -> bool:
+    def scales_during_batch(self) -> bool:
         """Whether executors may come while a batch runs."""
         return self._starting > 0 or isinstance(self._policy, DynamicAllocation)
 
-    def cores(self, share: float) -> int:
+    def cores_of_query(self, share: float) -> int:
         """Return a query's part of all cores: one at least."""
         return max(1, math.floor(self.executors * self._scenario.executor_cores * share + 1e-9))
 

@@ -143,7 +143,7 @@ class QueryResult:
         """
         ages = self.ages_since(since)
         committed = float(ages.records.sum())
-        judged = committed + max(0.0, self.arrivals.before(end - sla) - self.committed)
+        judged = committed + max(0.0, self.arrivals.arrived_before(end - sla) - self.committed)
         if not judged:
             return 1.0
         return (ages.within(sla) if committed else 0.0) * committed / judged
@@ -198,7 +198,7 @@ class JobResult:
         place = np.searchsorted(self.times, times, side="right") - 1
         return np.asarray(self.executors[np.maximum(place, 0)], dtype=np.int64)
 
-    def usd_until(self, times: Floats) -> Floats:
+    def dollars_spent_until(self, times: Floats) -> Floats:
         """Return dollars until each time, by the second and without the minute that each worker costs at least."""
         edges = np.append(self.times, self.seconds)
         spent = np.concatenate(([0.0], np.cumsum(self.executors * np.diff(edges))))
@@ -229,7 +229,7 @@ def query_result(
     ages, committed_at, oldest = _ages(arrivals, commits, ends)
     return QueryResult(
         name=name,
-        arrived=arrivals.before(seconds),
+        arrived=arrivals.arrived_before(seconds),
         committed=float(sum(each.weight * (each.last - each.first) for each in commits)),
         waiting=waiting,
         starts=table[:, 0],

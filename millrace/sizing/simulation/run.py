@@ -28,7 +28,7 @@ Steps = Generator[simpy.Event, object, None]
 
 
 @dataclass
-class Lane:
+class PartitionGroup:
     """Partitions that are alike and how far they have been read, in records of the whole stream.
 
     A lane with a share of a quarter that is read to 100 has given 25 records.
@@ -66,25 +66,25 @@ class _Reader:
     def __init__(self, load: QueryLoad, upstream: _Reader | None) -> None:
         self.load, self._upstream = load, upstream
         self.arrivals: Arrivals = upstream.arrivals if upstream is not None else _arrivals(load)
-        self.lanes: list[Lane] = []
+        self.lanes: list[PartitionGroup] = []
         self._kept = 0.0
         if upstream is None:
-            self.lanes = [Lane(part.share, part.count, 0.0, 0.0) for part in load.parts]
+            self.lanes = [PartitionGroup(part.share, part.count, 0.0, 0.0) for part in load.parts]
             self._kept = (load.limit_per_part or 0.0) * sum(part.count for part in load.parts)
         self.commits: list[Commit] = []
 
     def reshard(self, change: Reshard, now: float) -> None:
         """Close the partitions and open others; a batch reads these when those are drained."""
-        begin = self.arrivals.before(now)
+        begin = self.arrivals.arrived_before(now)
         for lane in self.lanes:
             lane.end = min(lane.end, begin)
-        self.lanes += [Lane(part.share, part.count, begin, begin) for part in change.parts]
+        self.lanes += [PartitionGroup(part.share, part.count, begin, begin) for part in change.parts]
 
     def batch(self, now: float) -> _Batch:
         """Return what a batch that begins now takes; nothing where nothing waits."""
         if self._upstream is not None:
             return self._snapshot(self._upstream)
-        arrived = self.arrivals.before(now)
+        arrived = self.arrivals.arrived_before(now)
         closed = [n for n, lane in enumerate(self.lanes) if lane.end < math.inf and not lane.drained]
         numbers = closed or [n for n, lane in enumerate(self.lanes) if lane.end == math.inf]
         waiting = {n: max(0.0, min(arrived, self.lanes[n].end) - self.lanes[n].read) for n in numbers}
@@ -106,7 +106,7 @@ class _Reader:
         found = _Batch()
         for number, lane in enumerate(upstream.lanes):
             if number == len(self.lanes):
-                self.lanes.append(Lane(lane.share, lane.count, lane.begin, lane.begin))
+                self.lanes.append(PartitionGroup(lane.share, lane.count, lane.begin, lane.begin))
             own = self.lanes[number]
             if lane.read > own.read:
                 found.spans.append((number, own.read, lane.read))
@@ -129,7 +129,7 @@ class _Reader:
 
     def waiting(self, now: float) -> float:
         """Return what arrived and is not committed, lane by lane."""
-        arrived = self.arrivals.before(now)
+        arrived = self.arrivals.arrived_before(now)
         if self._upstream is None:
             return sum(max(0.0, min(arrived, lane.end) - lane.read) * lane.weight for lane in self.lanes)
         landed = sum(
@@ -203,23 +203,23 @@ class _Query:
         env, pool, load = self._env, self._pool, self.load
         begun = env.now
         yield env.timeout(load.overhead * self._chance(load.overhead_sigma))
-        one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores(load.share)
+        one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores_of_query(load.share)
         if load.alone and one_wave:
             begun = env.now
         pool.expire(env.now)
-        cores = pool.cores(load.share)
-        tasks = load.tasks(batch.taken, cores)
+        cores = pool.cores_of_query(load.share)
+        tasks = load.batch_tasks(batch.taken, cores)
         if self._scenario.sigma:
             sigma = self._scenario.sigma
             tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         used = pool.begin(count)
-        if count <= cores or not pool.elastic:
+        if count <= cores or not pool.scales_during_batch:
             yield env.timeout(makespan(tasks, cores))
         else:
             yield from self._waves(tasks, cores, count)
         # As in ``Spread.seconds``: the fixed cost counts before it only where one wave reads all, and nobody else does.
-        rest = load.handed_over(batch.taken, pool.cores(load.share)) - (env.now - begun)
+        rest = load.hand_over_seconds(batch.taken, pool.cores_of_query(load.share)) - (env.now - begun)
         if rest > 0:
             yield env.timeout(rest)
         pool.end(used)
@@ -237,7 +237,7 @@ class _Query:
                 pause = slots.next_free - env.now
                 if pause > _INSTANT:
                     yield env.timeout(pause) | pool.grown
-                    more = pool.cores(self.load.share) - cores
+                    more = pool.cores_of_query(self.load.share) - cores
                     if more > 0:
                         slots.add(more, env.now)
                         cores += more

@@ -32,7 +32,7 @@ LONGEST = 6 * 3600.0
 
 
 @dataclass(frozen=True)
-class Played:
+class SimulatedQuery:
     """A query of a plan in the simulator.
 
     Attributes
@@ -71,14 +71,14 @@ class Played:
         return f" ({self.of})" if self.of else ""
 
     @property
-    def kept(self) -> bool:
+    def meets_sla(self) -> bool:
         """Whether its records are in time at the steady peak."""
         return self.within >= WITHIN
 
     def contradictions(self) -> Iterator[str]:
         """Yield a line for each promise of the plan that is not kept."""
         key = f"jobs.{self.job}.queries.{self.query}"
-        if not self.kept:
+        if not self.meets_sla:
             share = f"{self.within:.1%} of the records are within {self.sla:g} s{self.share_of_sla}"
             yield f"{key}: played at the peak with the engine's scaling, {share}"
         if self.waiting:
@@ -88,7 +88,7 @@ class Played:
             )
 
 
-def self_check(environment: Environment, plan: Plan) -> Iterator[Played]:
+def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
     """Play each query of a plan at its steady peak, and after an outage.
 
     Parameters
@@ -104,7 +104,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[Played]:
         for name, query in job.queries.items():
             result, again = at_peak.queries[name], query.catch_up_seconds
             sla, settled = query.latency_seconds.value, seconds / 2
-            yield Played(
+            yield SimulatedQuery(
                 job=job.name,
                 query=name,
                 sla=sla,

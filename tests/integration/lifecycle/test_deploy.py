@@ -26,7 +26,7 @@ from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.state_machine import execute, machine_arn
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, upgrade, with_template
 from millrace.sandbox import localstack
-from millrace.sandbox.toolchain import state
+from millrace.sandbox.toolchain import state_folder
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import AGE_SECONDS, EMR, GLUE, GLUE_KAFKA, SLOWEST_SECONDS, Shop
 from tests.integration.lifecycle.versions import another_version, tell_failure, update_stack
@@ -99,7 +99,9 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
 
 def assembly_of(shop: Shop) -> Path:
     """What the newest command synthesised; each has a folder of its own."""
-    return max((state() / "deploy" / shop.file.stem).glob("*/manifest.json"), key=os.path.getmtime).parent
+    return max(
+        (state_folder() / "deploy" / shop.file.stem).glob("*/manifest.json"), key=os.path.getmtime
+    ).parent
 
 
 @pytest.mark.faults

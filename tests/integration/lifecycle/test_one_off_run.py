@@ -32,7 +32,7 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     for job in (GLUE, EMR):
         said: list[str] = []
         ended = run_once(shop.aws, job, asked, progress=said.append, poll_seconds=0.1)
-        assert ended.well, ended
+        assert ended.succeeded, ended
         assert f"{job}: asking the run to end" in said
         (live,) = engines.live(shop.names.job(job))
         assert live != ended.run

@@ -23,7 +23,7 @@ from millrace.advisor.application import (
     Tasks,
 )
 from millrace.advisor.findings.model import Finding
-from millrace.advisor.job_context import Subject
+from millrace.advisor.job_context import AdvisedJob
 
 START = 1_800_000_000.0
 KAFKA = "KafkaV2[Subscribe[orders]]"
@@ -139,7 +139,7 @@ def tiny_tasks(number: int, begun: float) -> Batch:
 
 def found(kind: str, *arguments: Any, **more: Any) -> Finding:
     """The finding of a kind in such a history, which costs 1,000 dollars a month."""
-    advice = advise(history(*arguments, **more), Subject("job orders", 1000.0))
+    advice = advise(history(*arguments, **more), AdvisedJob("job orders", 1000.0))
     assert kind in kinds(advice), kinds(advice)
     finding = next(each for each in advice.findings if each.kind == kind)
     assert finding.words

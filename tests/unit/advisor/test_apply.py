@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.advisor.apply import edits, keys
+from millrace.advisor.apply import parse_key, try_changes
 from millrace.advisor.findings import Change
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
@@ -37,7 +37,7 @@ def texts(project: Path) -> dict[str, str]:
 def test_a_value_that_the_plan_computed_is_pinned_and_the_plan_carries_it(project):
     prod = project / "environments" / "prod.yaml"
     before = prod.read_text()
-    found = edits(prod, [TRIGGER], project)
+    found = try_changes(prod, [TRIGGER], project)
     assert prod.read_text() == before  # nothing until it is asked for
     added = "        schema: pipelines/flights/schemas/flight.ddl\n"
     assert [line for line in found.files[0].diff().splitlines() if line[:1] in "+-"] == [
@@ -56,7 +56,7 @@ def test_a_value_that_the_plan_computed_is_pinned_and_the_plan_carries_it(projec
 def test_several_changes_of_one_file_and_one_that_takes_a_pin_away(project):
     prod = project / "environments" / "prod.yaml"
     before = prod.read_text()
-    found = edits(
+    found = try_changes(
         prod,
         [
             TRIGGER,
@@ -75,7 +75,7 @@ def test_several_changes_of_one_file_and_one_that_takes_a_pin_away(project):
 
 @pytest.mark.parametrize("old", ["30s", "0.5m", 30, 30.0])
 def test_a_value_may_be_written_in_another_unit(project, old):
-    found = edits(
+    found = try_changes(
         project / "environments" / "prod.yaml", [change("jobs.departures.latency", old, "45s")], project
     )
     assert "+    latency: 45s" in found.files[0].diff()
@@ -111,13 +111,13 @@ def test_a_value_may_be_written_in_another_unit(project, old):
 def test_what_is_refused_writes_nothing(project, changes, told):
     before = texts(project)
     with pytest.raises(ConfigurationError) as refused:
-        edits(project / "environments" / "prod.yaml", changes, project)
+        try_changes(project / "environments" / "prod.yaml", changes, project)
     assert told in re.sub(r":\d+: ", ":LINE: ", str(refused.value))
     assert texts(project) == before
 
 
 def test_what_the_base_holds_for_others_too_is_overridden_in_the_environments_own_file(project):
-    found = edits(
+    found = try_changes(
         project / "environments" / "prod.yaml", [change("network.availability_zones", 3, 2)], project
     )
     assert [each.name for each in found.files] == ["environments/prod.yaml"]
@@ -132,7 +132,7 @@ def test_what_the_base_holds_for_others_too_is_overridden_in_the_environments_ow
 def test_what_the_base_holds_for_this_one_alone_is_changed_there(project):
     for each in ("dev", "local"):
         (project / "environments" / f"{each}.yaml").unlink()
-    found = edits(
+    found = try_changes(
         project / "environments" / "prod.yaml", [change("network.availability_zones", 3, 2)], project
     )
     assert [each.name for each in found.files] == ["environments/base.yaml"]
@@ -149,13 +149,13 @@ def test_a_value_that_others_share_by_an_anchor_is_left_to_people(project):
     )
     before = texts(project)
     with pytest.raises(ConfigurationError, match=r"shares by an anchor|no other shares"):
-        edits(prod, [change("jobs.flights.rate.batch_overhead", "2s", "4s")], project)
+        try_changes(prod, [change("jobs.flights.rate.batch_overhead", "2s", "4s")], project)
     assert texts(project) == before
 
 
 def test_a_file_that_somebody_changed_meanwhile_is_not_overwritten(project):
     prod = project / "environments" / "prod.yaml"
-    found = edits(prod, [TRIGGER], project)
+    found = try_changes(prod, [TRIGGER], project)
     prod.write_text(prod.read_text() + "# mine\n")
     before = texts(project)
     with pytest.raises(ConfigurationError, match="meanwhile"):
@@ -167,4 +167,4 @@ def test_keys_are_taken_apart_as_they_are_put_together():
     from millrace.config.problems import dotted
 
     for path in (("jobs", "a-b", "spark", "spark.sql.shuffle.partitions"), ("a", 3, "b")):
-        assert keys(dotted(path)) == path
+        assert parse_key(dotted(path)) == path

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.advisor.advise import advise
-from millrace.advisor.job_context import ours
+from millrace.advisor.job_context import environment_job
 from millrace.cli.app import app
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError, load
@@ -78,7 +78,7 @@ def flights(make):
 
     named = replace(made, queries=(replace(query, name="show-departures"),))
     environment = load("prod", root=ROOT)
-    return advise(named, ours(environment, plan(environment), "flights"))
+    return advise(named, environment_job(environment, plan(environment), "flights"))
 
 
 def limited(number, begun):

@@ -11,7 +11,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.application import Executor, History
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.job_context import Subject, ours
+from millrace.advisor.job_context import AdvisedJob, environment_job
 from millrace.advisor.what_if import twin_of_application
 from millrace.config import load
 from millrace.sizing import plan
@@ -80,7 +80,7 @@ def on(engine: str, make, executors: int, **properties: str) -> History:
     ],
 )  # fmt: skip
 def test_cores_are_said_as_their_service_counts_them(engine, properties, arguments, fewer, more):
-    subject = Subject("job orders", 1000.0, arguments)
+    subject = AdvisedJob("job orders", 1000.0, arguments)
     [finding] = advise(on(engine, light, 3, **properties), subject).findings
     change = finding.change
     assert finding.kind == "idle-cores"
@@ -120,7 +120,7 @@ def test_of_a_log_whose_begin_is_gone_tasks_tell_the_cores(tmp_path):
     assert (made.engine, made.cores, made.unread, made.lost) == ("spark", 2, 0, True)
     [executor] = made.executors
     assert (executor.id, executor.cores, executor.counted) == ("1", 2, True)
-    advice = advise(made, Subject("Glue job orders", None, {"--number-of-workers": "2"}, "glue"))
+    advice = advise(made, AdvisedJob("Glue job orders", None, {"--number-of-workers": "2"}, "glue"))
     assert advice.history.engine == "glue"
     [finding] = advice.findings
     assert (finding.kind, finding.changes[0].key) == ("at-capacity", "--number-of-workers")
@@ -130,12 +130,14 @@ def test_of_a_log_whose_begin_is_gone_tasks_tell_the_cores(tmp_path):
 
 
 def test_without_any_task_nothing_is_said_of_cores(tmp_path):
-    advice = advise(rest_of(tmp_path, b"SparkListenerTaskEnd"), Subject("Glue job orders", None, {}, "glue"))
+    advice = advise(
+        rest_of(tmp_path, b"SparkListenerTaskEnd"), AdvisedJob("Glue job orders", None, {}, "glue")
+    )
     [finding] = advice.findings
     assert [each.key for each in finding.changes] == ["maxOffsetsPerTrigger"]
     assert "of cores nothing is said" in " ".join(advice.notes)
     environment = load("prod", root=Path(__file__).parents[3])
-    subject = ours(environment, plan(environment), "flights")
+    subject = environment_job(environment, plan(environment), "flights")
     assert subject.engine == environment.jobs["flights"].engine
     assert subject.changes(None, advice.history, "cores", 0, 1) == ()
 

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from millrace.advisor.cutover import TakeoverError, begin_at, cut_over, heading, is_of
+from millrace.advisor.cutover import TakeoverError, cut_over, describes_job, job_comment, set_start_position
 from millrace.advisor.job_import import Running, environment
 from millrace.advisor.script import read
 from millrace.cli import app
@@ -43,7 +43,7 @@ def made(
 
 
 def written(offsets: dict[int, int] | None) -> str:
-    return f"{heading('glue:orders')}\n{_yaml(made(offsets))}{DERIVE}"
+    return f"{job_comment('glue:orders')}\n{_yaml(made(offsets))}{DERIVE}"
 
 
 def begins(text: str, folder: Path) -> tuple[str, dict[int, int] | None]:
@@ -58,7 +58,7 @@ def begins(text: str, folder: Path) -> tuple[str, dict[int, int] | None]:
 def test_offsets_of_the_final_log_take_the_place_of_the_first_ones(tmp_path: Path) -> None:
     first = written({0: 50, 1: 70})
     assert begins(first, tmp_path)[1] == {0: 50, 1: 70}
-    text, changed = begin_at(first, made({1: 700, 0: 500}))
+    text, changed = set_start_position(first, made({1: 700, 0: 500}))
     assert begins(text, tmp_path)[1] == {0: 500, 1: 700}
     assert (changed.key, changed.before, changed.after) == (
         "kafka.start_offsets",
@@ -69,13 +69,13 @@ def test_offsets_of_the_final_log_take_the_place_of_the_first_ones(tmp_path: Pat
 
 
 def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path: Path) -> None:
-    text, changed = begin_at(written(None), made({0: 5, 1: 7}))
+    text, changed = set_start_position(written(None), made({0: 5, 1: 7}))
     assert begins(text, tmp_path) == ("earliest", {0: 5, 1: 7})
     assert changed.before is None
     with pytest.raises(
         TakeoverError, match=r"event log .*--logs.*jobs\.orders\.queries\.land-orders has kafka"
     ):
-        begin_at(text, made(None))
+        set_start_position(text, made(None))
 
 
 def test_a_moment_without_quotes_is_told_as_it_is_written(
@@ -94,12 +94,12 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
 def test_a_query_whose_settings_are_no_mapping_is_told_what_to_write() -> None:
     changed = written({0: 50, 1: 70}).replace("start_offsets: {0: 50, 1: 70}", "5")
     with pytest.raises(TakeoverError, match="written by hand: what should hold start_offsets is no mapping"):
-        begin_at(changed, made({0: 1, 1: 2}))
+        set_start_position(changed, made({0: 1, 1: 2}))
 
 
 def test_many_partitions_stay_on_a_line() -> None:
     many = {partition: 10**12 + partition for partition in range(300)}
-    text, _ = begin_at(written(many), made({each: at + 1 for each, at in many.items()}))
+    text, _ = set_start_position(written(many), made({each: at + 1 for each, at in many.items()}))
     assert f"299: {10**12 + 300}}}" in text
 
 
@@ -112,18 +112,18 @@ def test_many_partitions_stay_on_a_line() -> None:
 )  # fmt: skip
 def test_a_file_that_was_written_over_is_told_what_to_write(changed: tuple[str, str], said: str) -> None:
     with pytest.raises(TakeoverError, match=re.escape(said)):
-        begin_at(written({0: 50, 1: 70}).replace(*changed), made({0: 1, 1: 2}))
+        set_start_position(written({0: 50, 1: 70}).replace(*changed), made({0: 1, 1: 2}))
 
 
 def test_a_file_is_told_by_its_first_line() -> None:
-    assert is_of(f"{heading('glue:orders')}\nproject: p\n", "glue:orders")
-    assert is_of(heading("emr:app/run-1"), "emr:app/run-2")
-    assert not is_of(heading("glue:orders-2"), "glue:orders")
-    assert not is_of("project: p\n", "glue:orders")
+    assert describes_job(f"{job_comment('glue:orders')}\nproject: p\n", "glue:orders")
+    assert describes_job(job_comment("emr:app/run-1"), "emr:app/run-2")
+    assert not describes_job(job_comment("glue:orders-2"), "glue:orders")
+    assert not describes_job("project: p\n", "glue:orders")
     # Glue names a new job "Untitled job", and takes a slash.
-    assert is_of(f"{heading('glue:Untitled job')}\nproject: p\n", "glue:Untitled job")
-    assert not is_of(heading("glue:Untitled job"), "glue:Untitled")
-    assert not is_of(heading("glue:team/a"), "glue:team/b")
+    assert describes_job(f"{job_comment('glue:Untitled job')}\nproject: p\n", "glue:Untitled job")
+    assert not describes_job(job_comment("glue:Untitled job"), "glue:Untitled")
+    assert not describes_job(job_comment("glue:team/a"), "glue:team/b")
 
 
 def test_a_slash_is_a_part_of_a_glue_job_s_name() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.advisor.advise import advise
 from millrace.advisor.application import Batch, Failure, Query, Source
-from millrace.advisor.job_context import Subject
+from millrace.advisor.job_context import AdvisedJob
 from tests.unit.advisor.made import (
     START,
     again,
@@ -369,7 +369,7 @@ def test_the_dearest_comes_first():
         bad = stage(begun + 1.0, [0.01], [0], failed=[True], failures=(why,))
         return batch(number, begun, [*made.jobs, job(99, [bad])], rows=2000)
 
-    advice = advise(history(both), Subject("job orders", 1000.0))
+    advice = advise(history(both), AdvisedJob("job orders", 1000.0))
     worth = [each.dollars_a_month or 0 for each in advice.findings]
     assert worth == sorted(worth, reverse=True)
     assert kinds(advice)[0] == "missing-cache"

@@ -10,12 +10,12 @@ import pytest
 
 from millrace.advisor.advise import NOBODY, advise
 from millrace.advisor.application import Source
-from millrace.advisor.apply import edits
+from millrace.advisor.apply import try_changes
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.findings.ranges import least_for, tasks
-from millrace.advisor.forecast import playable
-from millrace.advisor.job_context import SHUFFLE, Subject, ours
+from millrace.advisor.findings.ranges import range_tasks, smallest_min_partitions
+from millrace.advisor.forecast import playable_changes
+from millrace.advisor.job_context import SHUFFLE, AdvisedJob, environment_job
 from millrace.config import load
 from millrace.sizing import plan
 from tests.unit.advisor.made import KAFKA, batch, even, found, history, job, stage
@@ -43,7 +43,7 @@ def test_a_topic_with_too_many_partitions_is_joined_after_it_is_read():
     finding = found("too-many-partitions", of_topic(100, 100, 0.02, 2))
     assert told(finding) == [("code", "after the source", None, "coalesce(2)")]
     assert finding.changes[0].where == "query orders of job orders"
-    assert playable([finding], ["orders"]) == []
+    assert playable_changes([finding], ["orders"]) == []
 
 
 def test_partitions_that_the_reader_split_are_as_many_as_the_topics_again():
@@ -98,7 +98,7 @@ def shuffled(count: int, seconds: float, cores: int, *, adaptive: bool = False, 
     return made
 
 
-def of(kind: str, make, cores: int, properties: dict[str, str], subject: Subject = NOBODY):
+def of(kind: str, make, cores: int, properties: dict[str, str], subject: AdvisedJob = NOBODY):
     advice = advise(replace(history(make, cores=cores), properties=properties), subject)
     [finding] = [each for each in advice.findings if each.kind == kind]
     return finding
@@ -150,7 +150,7 @@ def test_of_ours_sparks_settings_are_keys_that_can_be_written(tmp_path):
     for folder in ("environments", "pipelines"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     environment = load("prod", root=tmp_path)
-    subject = ours(environment, plan(environment), "flights")
+    subject = environment_job(environment, plan(environment), "flights")
     few = of("too-few-partitions", shuffled(2, 0.9, 2, adaptive=True), 8, LOCAL, subject)
     many = of("too-many-partitions", shuffled(100, 0.012, 2), 2, {}, subject)
     merged = MERGED.removeprefix("--conf ")
@@ -159,7 +159,7 @@ def test_of_ours_sparks_settings_are_keys_that_can_be_written(tmp_path):
         ("environment", f"jobs.flights.spark[{SHUFFLE}]", None, "2"),
     ]
     file = tmp_path / "environments" / "prod.yaml"
-    edits(file, [few.changes[0], many.changes[0]], tmp_path).write()
+    try_changes(file, [few.changes[0], many.changes[0]], tmp_path).write()
     assert load("prod", root=tmp_path).jobs["flights"].spark == {
         **environment.jobs["flights"].spark,
         merged: "1000b",
@@ -169,7 +169,7 @@ def test_of_ours_sparks_settings_are_keys_that_can_be_written(tmp_path):
 
 def test_of_ours_nothing_is_named_that_no_key_reaches():
     environment = load("prod", root=ROOT)
-    jobs = {name: ours(environment, plan(environment), name) for name in environment.jobs}
+    jobs = {name: environment_job(environment, plan(environment), name) for name in environment.jobs}
     seen = set()
     for name, subject in jobs.items():
         made = replace(history(), engine=subject.engine)
@@ -205,7 +205,8 @@ def test_where_a_limit_is_nobodys_to_set_batches_come_sooner():
     made = history(equal)
     [run] = made.queries
     advice = advise(
-        replace(made, queries=(replace(run, name=query),)), ours(environment, plan(environment), name)
+        replace(made, queries=(replace(run, name=query),)),
+        environment_job(environment, plan(environment), name),
     )
     [finding] = advice.findings
     assert finding.kind == "silent-backlog"
@@ -227,8 +228,8 @@ def test_batches_without_records_wait_longer_where_no_option_makes_them():
 
 def test_ranges_are_split_as_spark_does():
     even, hot = np.array([100.0] * 3), np.array([1000.0, 10.0, 10.0])
-    assert [tasks(even, least) for least in (1, 3, 4, 5, 6, 7, 8, 9)] == [3, 3, 3, 6, 6, 6, 9, 9]
+    assert [range_tasks(even, least) for least in (1, 3, 4, 5, 6, 7, 8, 9)] == [3, 3, 3, 6, 6, 6, 9, 9]
     # The hot one takes what the small ones leave: six less two.
-    assert [tasks(hot, least) for least in (3, 4, 6)] == [3, 4, 6]
-    assert least_for([even] * 9 + [hot], 4, 2, 8) == 6
-    assert least_for([even] * 5 + [hot] * 5, 10, 5, 10) is None
+    assert [range_tasks(hot, least) for least in (3, 4, 6)] == [3, 4, 6]
+    assert smallest_min_partitions([even] * 9 + [hot], 4, 2, 8) == 6
+    assert smallest_min_partitions([even] * 5 + [hot] * 5, 10, 5, 10) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.findings import Change, Effect, Finding
-from millrace.advisor.forecast import Forecast, forecast, observed_figures, playable, read, score
+from millrace.advisor.forecast import Forecast, forecast, observed_figures, playable_changes, read, score
 from millrace.advisor.what_if import parse, twin_of_application
 from millrace.cli.watch.advise_options import backlog_of, cells_of
 from millrace.config import ConfigurationError
@@ -38,7 +38,7 @@ def test_the_one_that_was_tried_is_scored_and_the_others_say_why_not(forecasts):
         "record age, median",
         "record age, p95",
     ]
-    assert all(each.missed < 0.1 for each in wider.scores)
+    assert all(each.relative_error < 0.1 for each in wider.scores)
     assert wider.scores[0].inside
 
 
@@ -51,7 +51,7 @@ def test_a_limit_that_is_gone_is_another_condition():
     limited = replace(TRUTH, rate=800.0, swing=0.0, limit=7000)
     twin = twin_of_application(history([limited]))
     assert twin.queries["land"].limit == 7000
-    told = forecast(twin, twin.as_it_ran())
+    told = forecast(twin, twin.replay())
     [found] = score([told], twin_of_application(history([replace(limited, limit=None, rate=1000.0)])))
     assert "records a batch, not 7,000 at most" in str(found.why_not)
 
@@ -89,7 +89,7 @@ def test_rows_that_are_held_are_scored_by_a_log_that_reads_them_once(doubled):
         [missed], [scored] = score([held], still), score([held], once)
         assert missed.why_not == "land read its records 2 times in a batch: nothing held them"
         assert (missed.scores, scored.why_not) == ((), None)
-        assert scored.scores[0].missed < 0.1
+        assert scored.scores[0].relative_error < 0.1
 
 
 def test_jobs_in_one_are_not_scored_by_the_log_of_one_job(doubled):
@@ -143,7 +143,7 @@ def test_changes_of_findings_that_can_be_played():
         found("jobs.orders.queries.moon.trigger", "12s", "moon"),
         found("jobs.orders.queries.land.trigger", None),
     ]
-    assert [str(each[0]) for each in playable(asked, ["land"])] == [
+    assert [str(each[0]) for each in playable_changes(asked, ["land"])] == [
         "land.trigger=12s",
         "land.limit=5000",
         "cores=8",
@@ -183,7 +183,7 @@ def test_no_more_jobs_than_cores(busy, text, allowed):
 
 def test_what_is_printed_is_the_models_interval_and_what_is_scored_is_wider():
     twin = twin_of_application(history([TRUTH]), 0.44)
-    played = twin.as_it_ran()
+    played = twin.replay()
     told = forecast(twin, played)
     duration = told.queries["land"].figures["duration"]
     own = played.queries["land"].duration
@@ -196,7 +196,7 @@ def test_what_is_printed_is_the_models_interval_and_what_is_scored_is_wider():
 
 def test_a_query_whose_traffic_changed_stops_no_others_score():
     pair = [TRUTH, replace(TRUTH, name="other", seed=2)]
-    told = forecast(twin := twin_of_application(history(pair)), twin.as_it_ran())
+    told = forecast(twin := twin_of_application(history(pair)), twin.replay())
     [scored] = score(
         [told], twin_of_application(history([TRUTH, replace(TRUTH, name="other", rate=1300.0, seed=3)]))
     )

@@ -16,8 +16,16 @@ from millrace.advisor import event_logs
 from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.foreign import Foreign, _emr_month, emr_application, glue_job, log_of, settings_of, size
-from millrace.advisor.job_context import Subject
+from millrace.advisor.foreign import (
+    ForeignJob,
+    _emr_month,
+    bytes_of_size,
+    emr_application,
+    glue_job,
+    log_of,
+    settings_of,
+)
+from millrace.advisor.job_context import AdvisedJob
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import batch, history, job, stage, tiny_tasks
@@ -255,7 +263,7 @@ def test_an_emr_application(client):
             "monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://their-logs/emr/"}}
         },
     )["jobRunId"]
-    found: Foreign = emr_application(emr, app, "us-east-1", run)
+    found: ForeignJob = emr_application(emr, app, "us-east-1", run)
     assert found.logs == f"s3://their-logs/emr/applications/{app}/jobs/{run}"
     assert found.subject.dollars_month == pytest.approx(4 * 730 * (4 * 0.052624 + 11 * 0.0057785))
     assert run in emr_application(emr, app, "us-east-1").logs  # the latest
@@ -292,7 +300,7 @@ def test_settings_of_a_command_line(text, first, settings):
     ("text", "wanted"), [("14g", 14 * 1024**3), ("512", 512 * 1024**2), ("2GiB", 2 * 1024**3), ("?", 0)]
 )
 def test_sizes_as_spark_writes_them(text, wanted):
-    assert size(text) == wanted
+    assert bytes_of_size(text) == wanted
 
 
 @pytest.mark.parametrize(
@@ -316,7 +324,7 @@ def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
 
     made = replace(history(from_source), engine=engine)
     [query] = made.queries
-    [change] = Subject("job x").changes(query, made, "limit", 1000, 2001)
+    [change] = AdvisedJob("job x").changes(query, made, "limit", 1000, 2001)
     # Kinesis limits hold for each shard, and there are two; those of files count files, not records.
     told = {"maxFilesPerTrigger": (None, "as many files as hold 2,001 records")}
     old, new = told.get(key, (500, 1001) if "Shard" in key else (1000, 2001))

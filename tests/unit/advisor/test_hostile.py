@@ -24,10 +24,10 @@ from millrace.advisor import event_log_reader, event_logs
 from millrace.advisor import log_simulation as twins
 from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import EventLog, File, Lines, find
+from millrace.advisor.event_logs import EventLog, File, LogLines, find
 from millrace.advisor.findings import tasks, view
-from millrace.advisor.job_context import Subject
-from millrace.advisor.statistics import median, settled, slope
+from millrace.advisor.job_context import AdvisedJob
+from millrace.advisor.statistics import median, slope, startup_batches
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _show, to_json
 from millrace.cli.watch.advise_options import foresee, show_foreseen
@@ -86,7 +86,7 @@ def test_what_a_log_unpacks_to_has_a_ceiling_and_the_report_says_that_it_was_met
     file = tmp_path / "local-1"
     file.write_bytes(BOMBS[codec](unit, 64 << 20))
     given_out = 0
-    lines = Lines(find(str(file))[0])
+    lines = LogLines(find(str(file))[0])
     for line in lines:
         given_out += len(line)
     assert lines.beyond == max(8 << 20, file.stat().st_size)
@@ -115,7 +115,7 @@ def test_16_kib_that_unpack_to_gigabytes_are_read_in_bounded_memory(tmp_path):
 def test_a_snappy_block_that_claims_gigabytes_gets_no_room():
     claimed = b"\xff\xff\xff\xff\x0f" + b"\x00a"
     text = b"\x82SNAPPY\x00" + struct.pack(">II", 1, 1) + len(claimed).to_bytes(4, "big") + claimed
-    lines = Lines(_log(text))
+    lines = LogLines(_log(text))
     assert list(lines) == []
     assert lines.cut_off
 
@@ -133,7 +133,7 @@ def _report(text: bytes, *, twin: bool = False) -> None:
         json.dumps(to_json(advice))
         _show(advice, "x")
         if twin:
-            foreseen = foresee(advice, Subject(), (), None, findings=True)
+            foreseen = foresee(advice, AdvisedJob(), (), None, findings=True)
             json.dumps(foreseen_json(foreseen))
             show_foreseen(foreseen)
 
@@ -171,7 +171,7 @@ def test_what_is_held_is_no_more_than_is_counted():
     )
     reader = event_log_reader._Reader()
     tracemalloc.start()
-    for line in Lines(_log(text)):
+    for line in LogLines(_log(text)):
         reader.take(line)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -339,7 +339,7 @@ def test_statistics_of_a_weeks_batches_are_those_of_their_definition():
     most = len(seen) // 2
     logged = np.log(seen)
     errors = [float(np.var(logged[cut:]) / (len(seen) - cut)) for cut in range(1, most + 1)]
-    assert settled(seen) == 1 + int(np.argmin(errors))
+    assert startup_batches(seen) == 1 + int(np.argmin(errors))
     large = np.exp(chance.normal(0, 0.3, 400_000))
     found = median(large)
     assert found.low < found.value < found.high

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from millrace.advisor.observed import limit
-from millrace.advisor.what_if import Twin, parse, twin_of_application
+from millrace.advisor.observed import batch_limit
+from millrace.advisor.what_if import ApplicationTwin, parse, twin_of_application
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
 
@@ -20,7 +20,7 @@ FALLS_BEHIND = {(CALM, "limit=2000"), (FULL, "cores=4")}
 
 
 @pytest.fixture(scope="module")
-def twins() -> dict[Truth, Twin]:
+def twins() -> dict[Truth, ApplicationTwin]:
     return {truth: twin_of_application(history([truth]), 0.44) for truth in (CALM, SKEWED, FULL)}
 
 
@@ -44,7 +44,7 @@ def test_a_hot_partition_and_a_limit_are_seen(twins):
     assert not full.told
     assert "cannot be told" in twins[FULL].notes[0]
     begin = float(full.arrivals.times[1])
-    waited = full.arrivals.before(begin)
+    waited = full.arrivals.arrived_before(begin)
     pace = (full.arrivals.records - waited) / (full.arrivals.seconds - begin)
     assert waited > 10_000, "what was left before the first of the batches"
     assert pace == pytest.approx(FULL.rate, rel=0.05), "what waits has arrived too"
@@ -52,8 +52,8 @@ def test_a_hot_partition_and_a_limit_are_seen(twins):
 
 @pytest.mark.parametrize("truth", [CALM, SKEWED, FULL])
 def test_what_ran_is_played_again(twins, truth):
-    replayed = twins[truth].as_it_ran(draws=3)
-    assert twins[truth].missed(replayed)["land"] < 0.05
+    replayed = twins[truth].replay(draws=3)
+    assert twins[truth].relative_errors(replayed)["land"] < 0.05
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_costs_of_a_change_in_dollars_and_machines(twins):
     assert (wider.cores, wider.workers, wider.dollars_month) == (4, 2, pytest.approx(2 * 0.88 * 730))
     assert (split.cores, split.workers, split.dollars_month) == (4, 4, pytest.approx(4 * 0.44 * 730))
     # Half the partitions and half the records on as many cores as before.
-    assert split.queries["land"].duration.value < calm.as_it_ran(1).queries["land"].duration.value
+    assert split.queries["land"].duration.value < calm.replay(1).queries["land"].duration.value
 
 
 def test_two_jobs_in_one_share_its_cores(twins):
@@ -102,7 +102,7 @@ def test_rows_that_are_held_are_read_once():
     twice = twin_of_application(history([replace(CALM, reads=2)]))
     assert twice.queries["land"].reads == 2
     once = twice.what_if(parse("cache=on", []), draws=1).queries["land"]
-    before = twice.as_it_ran(1).queries["land"]
+    before = twice.replay(1).queries["land"]
     true = np.median([each.duration for each in run(CALM)[0].batches])
     assert once.duration.value < before.duration.value
     assert once.duration.value == pytest.approx(float(true), rel=0.1)
@@ -111,7 +111,7 @@ def test_rows_that_are_held_are_read_once():
 def test_a_source_that_does_not_count_is_noted():
     found = twin_of_application(history([replace(CALM, offsets=False, counted=False)]))
     assert any("does not tell what waits" in note for note in found.notes)
-    assert found.missed(found.as_it_ran(1))["land"] < 0.05
+    assert found.relative_errors(found.replay(1))["land"] < 0.05
 
 
 def test_attempts_that_failed_are_time_lost():
@@ -119,7 +119,7 @@ def test_attempts_that_failed_are_time_lost():
     costs = found.queries["land"].costs(2)
     assert costs.overhead == pytest.approx(CALM.overhead + 0.7, rel=0.03)
     assert costs.per_record == pytest.approx(CALM.per_record, rel=0.1)
-    assert found.missed(found.as_it_ran(1))["land"] < 0.05
+    assert found.relative_errors(found.replay(1))["land"] < 0.05
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_sources_that_make_records_by_the_clock_have_no_limit(description, most)
     batches = [
         replace(each, sources=(replace(each.sources[0], description=description),)) for each in query.batches
     ]
-    assert limit(batches, 8) == most
-    assert limit(query.batches, 8) == 3000
+    assert batch_limit(batches, 8) == most
+    assert batch_limit(query.batches, 8) == 3000
 
 
 def test_queries_with_too_few_batches_are_left_out_and_noted():

@@ -21,7 +21,7 @@ from hypothesis import strategies as some
 from millrace.advisor import codecs, event_logs
 from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
-from millrace.advisor.event_logs import Lines, find
+from millrace.advisor.event_logs import LogLines, find
 from millrace.advisor.events import parse, without_accumulables
 from millrace.advisor.findings import tasks, view
 from millrace.cli.watch.advise import to_json
@@ -50,7 +50,7 @@ def test_tasks_stages_jobs_and_batches_are_joined():
     assert [each.id for each in land.batches] == list(range(1, 8))
     first = land.batches[0]
     assert first.rows == first.records == 9997
-    assert first.sources[0].taken == 9997
+    assert first.sources[0].records_read == 9997
     # Of the batch's two jobs one writes no stage of its own; the other reads four partitions of the topic.
     [stage] = [stage for job in first.jobs for stage in job.stages]
     assert stage.tasks.records_read.sum() == 9997
@@ -61,7 +61,7 @@ def test_tasks_stages_jobs_and_batches_are_joined():
     jobs = [*found.jobs, *(job for query in found.queries for batch in query.batches for job in batch.jobs)]
     assert sum(len(stage.tasks) for job in jobs for stage in job.stages) == ended
     assert {job.id for job in jobs} == set(range(len(jobs)))
-    assert derive.batches[0].sources[0].taken is None  # a snapshot counts no records
+    assert derive.batches[0].sources[0].records_read is None  # a snapshot counts no records
     assert derive.batches[0].records == 9998
     assert first.arrivals is None or first.arrivals[0] < first.ended
 
@@ -136,7 +136,7 @@ PACKED = {
 def test_every_codec_gives_the_same_history(codec, tmp_path):
     file = tmp_path / f"local-1.{codec}"
     file.write_bytes(PACKED[codec](TEXT))
-    assert b"\n".join(Lines(find(str(file))[0])) + b"\n" == TEXT
+    assert b"\n".join(LogLines(find(str(file))[0])) + b"\n" == TEXT
 
 
 @pytest.mark.parametrize("codec", PACKED)
@@ -158,7 +158,7 @@ def test_a_log_that_is_cut_off_anywhere_tells_what_came_before(codec, share, tmp
 def test_what_sparks_own_codecs_packed(codec):
     """The begin of the same log, through ``CompressionCodec`` of Spark 3.5."""
     begin = TEXT[: TEXT.rfind(b"\n", 0, 100_000)]
-    assert b"\n".join(Lines(find(str(DATA / f"begin.{codec}"))[0])) == begin
+    assert b"\n".join(LogLines(find(str(DATA / f"begin.{codec}"))[0])) == begin
 
 
 def test_lzf_copies_are_those_of_java():
@@ -189,7 +189,7 @@ def test_no_bytes_crash_a_codec(head, body):
     try:
         for piece in codecs.unpack(_Bytes(head + body)):
             assert isinstance(piece, bytes)
-    except codecs.CutOffError:
+    except codecs.TruncatedDataError:
         pass
 
 
@@ -261,7 +261,7 @@ def test_offsets_that_count_no_records_are_none(offset, tmp_path):
     made = history()
     found = history_of(write(made, tmp_path / "local-1", offset))
     [query] = found.queries
-    assert {each.sources[0].taken for each in query.batches} == {None}
+    assert {each.sources[0].records_read for each in query.batches} == {None}
     assert [each.records for each in query.batches] == [each.rows for each in made.queries[0].batches]
     assert kinds(advise(found)) == []
 

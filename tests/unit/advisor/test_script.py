@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.job_import import environment
-from millrace.advisor.script import notes_on, read
+from millrace.advisor.script import read, unsupported_settings
 from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 
@@ -25,12 +25,12 @@ def program(trigger: str, limit: str = "30000") -> str:
 def test_a_trigger_is_read_as_spark_reads_it(text: str, milliseconds: int | None) -> None:
     said = read(program(repr(text)), {})
     assert said.trigger == (None if milliseconds is None else milliseconds / 1000)
-    assert bool(notes_on(said)) == (milliseconds in (None, 0))
+    assert bool(unsupported_settings(said)) == (milliseconds in (None, 0))
 
 
 def test_what_cannot_be_read_is_told() -> None:
     def notes(*given: str) -> tuple[str, ...]:
-        return notes_on(read(program(*given), {"window": "1 minute"}))
+        return unsupported_settings(read(program(*given), {"window": "1 minute"}))
 
     assert notes("'100 ms'") == (f"its trigger 100 ms is none that Spark takes: {INSTEAD}",)
     assert notes("'0 seconds'") == (

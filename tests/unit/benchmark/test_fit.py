@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.benchmark import fit as fitting
-from millrace.benchmark.fit import fit
+from millrace.benchmark.fit import fit_model
 from millrace.benchmark.repetitions import FitError
 from tests.unit.benchmark.made import points
 
 
 def test_known_costs_come_out_and_lie_within_their_intervals() -> None:
-    found = fit(points(overhead=0.3, wave=0.02, per_record=20e-6))
+    found = fit_model(points(overhead=0.3, wave=0.02, per_record=20e-6))
     assert found.wave is not None
     for estimate, truth in ((found.overhead, 0.3), (found.wave, 0.02), (found.per_record, 20e-6)):
         assert estimate.low <= estimate.value <= estimate.high
@@ -24,28 +24,28 @@ def test_known_costs_come_out_and_lie_within_their_intervals() -> None:
 
 
 def test_one_partition_keeps_the_wave_in_the_overhead() -> None:
-    found = fit(points(overhead=0.3, wave=0.1, cells=((1000, 1), (8000, 1), (64000, 1))))
+    found = fit_model(points(overhead=0.3, wave=0.1, cells=((1000, 1), (8000, 1), (64000, 1))))
     assert found.wave is None
     assert found.overhead.value == pytest.approx(0.4, rel=0.1)
     assert found.unevenness is None
 
 
 def test_uneven_tasks_are_told_by_their_deviation() -> None:
-    found = fit(points(uneven=0.25, batches=40)).unevenness
+    found = fit_model(points(uneven=0.25, batches=40)).unevenness
     assert found is not None
     assert found.low <= 0.25 <= found.high
     assert found.value == pytest.approx(0.25, rel=0.1)
 
 
 def test_nothing_costs_less_than_nothing() -> None:
-    found = fit(points(overhead=0.0, wave=0.0, noise=0.2))
+    found = fit_model(points(overhead=0.0, wave=0.0, noise=0.2))
     assert found.wave is not None
     assert min(found.overhead.low, found.wave.low, found.per_record.low) >= 0
 
 
 def test_one_limit_tells_nothing() -> None:
     with pytest.raises(FitError, match="at least two limits"):
-        fit(points(cells=((1000, 1), (1000, 2))))
+        fit_model(points(cells=((1000, 1), (1000, 2))))
 
 
 @pytest.mark.slow
@@ -55,14 +55,14 @@ def test_far_off_batches_do_not_carry_the_fit_away() -> None:
     for i in rng.choice(len(spoiled), size=20, replace=False):
         one = spoiled[i]
         spoiled[i] = type(one)(**{**one.__dict__, "duration": one.duration * 8})
-    found = fit(spoiled)
+    found = fit_model(spoiled)
     assert found.robust
     assert found.per_record.value == pytest.approx(20e-6, rel=0.1)
     assert found.overhead.value == pytest.approx(0.3, rel=0.15)
 
 
 def test_the_largest_limit_is_foretold_by_the_others() -> None:
-    held = fit(points(noise=0.01, drift=0.005)).held_out
+    held = fit_model(points(noise=0.01, drift=0.005)).held_out
     assert held is not None
     assert held.limit == 64000
     assert held.median < 0.03
@@ -70,14 +70,14 @@ def test_the_largest_limit_is_foretold_by_the_others() -> None:
         type(p)(**{**p.__dict__, "duration": p.duration * 2}) if p.limit == 64000 else p
         for p in points(noise=0.01, drift=0.005)
     ]
-    missed = fit(bent).held_out
+    missed = fit_model(bent).held_out
     assert missed is not None
     assert missed.median == pytest.approx(0.5, abs=0.05)
 
 
 def test_tails_lie_above_the_middle_as_often_as_they_say() -> None:
     made = points(noise=0.1, drift=0.0, batches=60)
-    found = fit(made)
+    found = fit_model(made)
     for tail, share in zip(found.tails, (0.95, 0.99), strict=True):
         assert tail.quantile == share
         below = [
@@ -91,7 +91,7 @@ def test_repetitions_that_disagree_are_evidence_against_the_run() -> None:
     made = points(drift=0.0)
     last = max(p.group for p in made)
     slow = [type(p)(**{**p.__dict__, "work": p.work * 1.4}) if p.group == last else p for p in made]
-    (found,) = fit(slow).disturbed
+    (found,) = fit_model(slow).disturbed
     assert found.limit == 64000
     assert found.partitions == 4
     assert found.moved == pytest.approx(0.4, abs=0.01)
@@ -111,6 +111,6 @@ def test_predictions_are_near_whatever_the_costs(
     fitting_points = points(overhead=overhead, wave=wave, per_record=per_record, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "RESAMPLES", 20)
-        found = fit(fitting_points)
+        found = fit_model(fitting_points)
     exact = overhead + 2 * (wave + per_record * 30_000 / 4)
     assert found.duration(30_000, 4, 2) == pytest.approx(exact, rel=0.12)

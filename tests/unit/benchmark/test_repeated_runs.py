@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.repeated_runs import disturbed, replaced, schedule_again
+from millrace.benchmark.repeated_runs import disagreeing_settings, replaced, schedule_again
 from millrace.benchmark.repetitions import Disturbance
 from millrace.benchmark.schedule import WARM_UP, schedule
 from tests.unit.benchmark.made import session
@@ -24,7 +24,7 @@ def slowed(whole: Measurements, *cells: tuple[int, int]) -> Measurements:
 
 
 def test_a_setting_that_disagrees_is_planned_again_with_all_its_repetitions() -> None:
-    found = disturbed(slowed(session(2), (2000, 1)), QUERIES)
+    found = disagreeing_settings(slowed(session(2), (2000, 1)), QUERIES)
     assert {(each.limit, each.partitions) for each in found} == {(2000, 1)}
     again = schedule_again(RUNS, found)
     planned = [(run.limit, run.partitions, run.repetition) for run in again[1:]]
@@ -35,10 +35,10 @@ def test_a_setting_that_disagrees_is_planned_again_with_all_its_repetitions() ->
 
 
 def test_nothing_is_planned_where_all_agree_or_the_machine_is_busy() -> None:
-    assert schedule_again(RUNS, disturbed(session(2), QUERIES)) == ()
+    assert schedule_again(RUNS, disagreeing_settings(session(2), QUERIES)) == ()
     busy = slowed(session(2), (2000, 1), (8000, 1))
-    assert len(disturbed(busy, QUERIES)) == 4
-    assert schedule_again(RUNS, disturbed(busy, QUERIES)) == ()
+    assert len(disagreeing_settings(busy, QUERIES)) == 4
+    assert schedule_again(RUNS, disagreeing_settings(busy, QUERIES)) == ()
 
 
 def measured_again(found: list[Disturbance], whole: Measurements) -> Measurements:
@@ -51,9 +51,9 @@ def measured_again(found: list[Disturbance], whole: Measurements) -> Measurement
 
 def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
     whole = slowed(session(2), (2000, 1))
-    found = disturbed(whole, QUERIES)
+    found = disagreeing_settings(whole, QUERIES)
     mended = replaced(whole, measured_again(found, session(2)), found)
-    assert disturbed(mended, QUERIES) == []
+    assert disagreeing_settings(mended, QUERIES) == []
     assert mended.settings["measured_again"] == "2000 over 1"
     assert mended.settings["measured_again_beside"] == "8000 over 2"
     runs = [(run.limit, run.partitions, run.repetition) for run in mended.of("a")]
@@ -68,8 +68,8 @@ def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
 
 def test_what_disagrees_once_more_is_evidence_still() -> None:
     whole = slowed(session(2), (2000, 1))
-    found = disturbed(whole, QUERIES)
-    assert disturbed(replaced(whole, measured_again(found, whole), found), QUERIES)
+    found = disagreeing_settings(whole, QUERIES)
+    assert disagreeing_settings(replaced(whole, measured_again(found, whole), found), QUERIES)
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
@@ -90,13 +90,13 @@ def test_a_machine_that_has_become_quicker_or_slower_meanwhile_is_told(
             )
         }
     )
-    found = disturbed(whole, QUERIES)
+    found = disagreeing_settings(whole, QUERIES)
     assert {(each.limit, each.partitions) for each in found} == {(2000, 1)}
     mended = replaced(whole, measured_again(found, second), found)
-    (told,) = {(each.limit, each.partitions) for each in disturbed(mended, QUERIES)}
+    (told,) = {(each.limit, each.partitions) for each in disagreeing_settings(mended, QUERIES)}
     assert told == (8000, 2)
     still = replaced(whole, measured_again(found, first), found)
-    assert disturbed(still, QUERIES) == []
+    assert disagreeing_settings(still, QUERIES) == []
 
 
 def last_only(whole: Measurements, first: int, *, stretched: float) -> Measurements:

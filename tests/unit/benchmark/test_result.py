@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from millrace.benchmark.fit import fit
+from millrace.benchmark.fit import fit_model
 from millrace.benchmark.measurements import Measurements, Point
-from millrace.benchmark.repetitions import FitError, points
+from millrace.benchmark.repetitions import FitError, settled_points
 from millrace.benchmark.result import outcome
 from millrace.benchmark.scaling import curve
 from millrace.sizing.measured import read
@@ -23,7 +23,7 @@ def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> Non
         architecture="x86_64",
     )
     assert found.costliest == "b"
-    assert not found.disturbed
+    assert not found.disturbances
     result = found.result
     assert result.core_seconds_per_record.low <= 2 * B <= result.core_seconds_per_record.high
     assert result.overhead_seconds.value == pytest.approx(A, rel=0.1)
@@ -49,7 +49,7 @@ def test_repetitions_apart_are_evidence() -> None:
         worker="a core",
         architecture="x86_64",
     )
-    assert len(found.disturbed) == 6
+    assert len(found.disturbances) == 6
     assert found.result.scaling is None
 
 
@@ -98,14 +98,14 @@ def short(measured: Measurements, *, repetitions: set[int]) -> Measurements:
 
 
 def test_a_run_with_too_few_batches_is_left_out_where_another_has_enough() -> None:
-    taken = points([short(session(2), repetitions={1})], "a")
-    usual = points([session(2)], "a")
+    taken = settled_points([short(session(2), repetitions={1})], "a")
+    usual = settled_points([session(2)], "a")
     assert len({each.group for each in taken.points}) == len({each.group for each in usual.points}) - 1
     assert (taken.left_out, usual.left_out) == (1, 0)
-    assert fit(*taken).left_out == 1
-    assert not fit(*taken).disturbed, "it agrees with the others"
+    assert fit_model(*taken).left_out == 1
+    assert not fit_model(*taken).disturbed, "it agrees with the others"
     with pytest.raises(FitError, match="ask for more with --batches"):
-        points([short(session(2), repetitions={0, 1, 2})], "a")
+        settled_points([short(session(2), repetitions={0, 1, 2})], "a")
 
 
 def test_a_disturbance_shows_in_runs_that_are_too_short_for_the_fit() -> None:
@@ -120,7 +120,7 @@ def test_a_disturbance_shows_in_runs_that_are_too_short_for_the_fit() -> None:
         return whole.model_copy(update={"runs": tuple(runs)})
 
     for left in (14, 9, 4, 2):
-        found = fit(*points([shortened(left)], "a"))
+        found = fit_model(*settled_points([shortened(left)], "a"))
         assert len(found.disturbed) == 6
         assert all(each.moved > 1.5 for each in found.disturbed)
         assert found.left_out == (0 if left == 14 else 6)
@@ -130,4 +130,4 @@ def test_a_run_that_nothing_can_be_held_against_is_refused() -> None:
     whole = session(2)
     runs = (r.model_copy(update={"batches": r.batches[:1]}) if r.repetition else r for r in whole.runs)
     with pytest.raises(FitError, match=r"have 14, 1, 1 batches.*ask for more with --batches"):
-        points([whole.model_copy(update={"runs": tuple(runs)})], "a")
+        settled_points([whole.model_copy(update={"runs": tuple(runs)})], "a")

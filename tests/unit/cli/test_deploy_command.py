@@ -33,7 +33,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     change = Changes((), (JobChange("clicks", "leave", "restart", ("its launch document changes",)),), {})
     names = Names(load("minimal", root=ROOT), "111122223333")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(toolchain, "state", lambda: tmp_path)
+    monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "changes", lambda *_: change)
@@ -41,7 +41,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     for command in (deploying, upgrade):
         monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
         monkeypatch.setattr(command, "refusals", lambda *_: [])
-        monkeypatch.setattr(command, "one_way", lambda *_: [])
+        monkeypatch.setattr(command, "irreversible_upgrades", lambda *_: [])
     return found
 
 

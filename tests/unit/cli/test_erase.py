@@ -95,7 +95,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
         raise AssertionError("asked for")
 
     place = Place(Names(environment, "111122223333"), lambda _: made, none, lambda _: {})
-    monkeypatch.setattr(kept, "place", lambda _: place)
+    monkeypatch.setattr(kept, "running_place", lambda _: place)
     monkeypatch.setattr(kept, "running", lambda *_: nullcontext())
     return made
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from millrace.cli.plan.plan import doubt
+from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.flow import flow
 from millrace.cli.plan.report.plan_page import costs, plan_page
-from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
+from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars
-from millrace.cli.shared.charts import band, lines
+from millrace.cli.shared.charts import interval_chart, line_chart
 from millrace.cli.shared.flow_picture import OPEN, Arrow, Box, flow_picture
-from millrace.cli.shared.pages import Link, Page, number
+from millrace.cli.shared.pages import Link, Page, format_number
 from millrace.config import environments, load
 from millrace.sizing import plan, total
 from millrace.sizing.plurals import dollars
@@ -33,11 +33,11 @@ def parts(page: Page) -> tuple[str, str]:
 
 def test_names_out_of_a_log_are_words_and_no_markup():
     page = Page(NASTY)
-    page.heading(NASTY)
+    page.add_heading(NASTY)
     page.text(NASTY)
     page.table(["", NASTY], [[Link(NASTY, NASTY), NASTY]], NASTY, ids=[NASTY])
     page.links(NASTY, [Link(NASTY, NASTY)])
-    page.chart(lines(NASTY, {NASTY: [(0.0, 1.0), (1.0, 3.0)]}, rules={NASTY: 2.0}), NASTY)
+    page.chart(line_chart(NASTY, {NASTY: [(0.0, 1.0), (1.0, 3.0)]}, rules={NASTY: 2.0}), NASTY)
     before, program = parts(page)
     assert "<img" not in before
     assert 'onerror="alert' not in program
@@ -49,8 +49,8 @@ def test_names_out_of_a_log_are_words_and_no_markup():
 
 def test_a_chart_says_what_it_shows():
     page = Page("page")
-    page.chart(lines("records", {"a": [(n / 60, float(n)) for n in range(600)]}, x="minutes"), "waiting")
-    page.chart(band("seconds", [("2", 1.5, 1.25, 2.0, "land")], x="cores"), "duration by cores")
+    page.chart(line_chart("records", {"a": [(n / 60, float(n)) for n in range(600)]}, x="minutes"), "waiting")
+    page.chart(interval_chart("seconds", [("2", 1.5, 1.25, 2.0, "land")], x="cores"), "duration by cores")
     before, _ = parts(page)
     assert 'aria-label="waiting: a 0 to 599"' in before
     assert "<caption>waiting, records, 24 of 600 points</caption>" in before
@@ -61,7 +61,7 @@ def test_a_chart_says_what_it_shows():
 
 def test_a_page_may_fetch_nothing():
     page = Page("page")
-    page.chart(lines("records", {"a": [(0.0, 1.0)]}), "one")
+    page.chart(line_chart("records", {"a": [(0.0, 1.0)]}), "one")
     before, _ = parts(page)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', before)
     assert policy
@@ -72,7 +72,7 @@ def test_a_page_may_fetch_nothing():
 
 
 def test_figures_keep_three_digits_and_all_of_large_ones():
-    assert [number(each) for each in (0.12345, 12.345, 123456.7, 0, "x", True)] == [
+    assert [format_number(each) for each in (0.12345, 12.345, 123456.7, 0, "x", True)] == [
         "0.123",
         "12.3",
         "123,457",
@@ -83,9 +83,9 @@ def test_figures_keep_three_digits_and_all_of_large_ones():
 
 
 @pytest.fixture(scope="module", params=environments(ROOT))
-def planned(request) -> tuple[Doubted, str]:
+def planned(request) -> tuple[CheckedPlan, str]:
     environment = load(request.param, root=ROOT)
-    found = doubt(environment, plan(environment))
+    found = check_plan(environment, plan(environment))
     return found, plan_page(found, plan_verdict(found)).html()
 
 
@@ -209,9 +209,9 @@ def test_whatever_flows_no_box_lies_on_another(pairs):
 
 def test_records_that_are_late_have_a_shape_and_a_word_in_a_chart():
     points = {"land": [(0.0, 10.0), (1.0, 70.0)]}
-    spec = lines("s", points, rules={"land": 60.0}).to_dict()
+    spec = line_chart("s", points, rules={"land": 60.0}).to_dict()
     late = spec["layer"][-1]
     assert late["mark"]["shape"] == "triangle-up"
     rows = late["data"].get("values") or spec["datasets"][late["data"]["name"]]
     assert [(row["value"], row["late"]) for row in rows] == [(70.0, "beyond the bound of land")]
-    assert len(lines("s", points, rules={"land": 80.0}).to_dict()["layer"]) == 2
+    assert len(line_chart("s", points, rules={"land": 80.0}).to_dict()["layer"]) == 2

@@ -130,7 +130,7 @@ def account(
     made, monkeypatch = Account(scope.names, assembly), monkeypatch_module
     tmp_path = tmp_path_factory.mktemp("state")
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *given: made.call(*given))
-    monkeypatch.setattr(toolchain, "state", lambda: tmp_path)
+    monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
         deploying,
         "synthesise",

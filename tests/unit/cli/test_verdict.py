@@ -14,16 +14,16 @@ from hypothesis import strategies as some
 
 from millrace.advisor.advise import advise
 from millrace.advisor.forecast import forecast
-from millrace.advisor.job_context import Subject
+from millrace.advisor.job_context import AdvisedJob
 from millrace.advisor.what_if import twin_of_application
-from millrace.cli.plan.plan import doubt
-from millrace.cli.plan.report.plan_verdict import Doubted, plan_verdict
+from millrace.cli.plan.plan import check_plan
+from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_verdict, waiting_for
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, ranked
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
 from millrace.sizing import plan, total
-from millrace.sizing.plurals import count, dollars, large, length, names, percent, size
+from millrace.sizing.plurals import count, dollars, format_bytes, large, length, names, percent
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.planned import scenario, streams_of
 from tests.unit.advisor.runs import Truth, history
@@ -35,16 +35,18 @@ __all__ = ["from_text"]
 
 
 @pytest.fixture(scope="module", params=environments(ROOT))
-def found(request) -> Doubted:
+def found(request) -> CheckedPlan:
     environment = load(request.param, root=ROOT)
-    return doubt(environment, plan(environment))
+    return check_plan(environment, plan(environment))
 
 
 def kinds(verdict: Verdict) -> dict[str, Risk]:
     return {each.kind: each for each in verdict.risks}
 
 
-def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the_bill(found: Doubted) -> None:
+def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the_bill(
+    found: CheckedPlan,
+) -> None:
     verdict = plan_verdict(found)
     assert verdict.usd_month == pytest.approx(total(found.plan).value)
     assert verdict.risks == ranked(verdict.risks)
@@ -63,7 +65,7 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
 
 def test_the_next_command_runs() -> None:
     environment = load("prod", root=ROOT)
-    verdict = plan_verdict(doubt(environment, plan(environment)), "prod")
+    verdict = plan_verdict(check_plan(environment, plan(environment)), "prod")
     assert verdict.risks[0].kind == "late-at-rise"
     assert verdict.sla.state == "at risk"
     program, *arguments = shlex.split(verdict.command)
@@ -83,12 +85,12 @@ def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
         "record_size: 100B,", "record_size: 100B, peak_factor: 1,"
     )
     environment = from_text(yaml)
-    well = plan_verdict(doubt(environment, plan(environment)))
+    well = plan_verdict(check_plan(environment, plan(environment)))
     assert well.sla.state == "kept"
     assert well.sla.share == 1.0
     assert {each.severity for each in well.risks} <= {"note"}
     guessed = from_text(yaml.replace("basis: measured", "basis: assumed"))
-    assert "assumed-rates" in kinds(plan_verdict(doubt(guessed, plan(guessed))))
+    assert "assumed-rates" in kinds(plan_verdict(check_plan(guessed, plan(guessed))))
 
 
 def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_text: Loader) -> None:
@@ -104,25 +106,25 @@ def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_t
         line = sink.replace("SINK", of_sink)
         line = line if told else line.replace(", dead_letters: letters", "")
         environment = from_text(text(rate="1000", sla="120s", more=line))
-        risks = plan_verdict(doubt(environment, plan(environment))).risks
+        risks = plan_verdict(check_plan(environment, plan(environment))).risks
         assert [risk.words for risk in risks if risk.kind == "unpriced-writes"] == told
 
 
 def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) -> None:
     environment = from_text(text(rate="990", size="1KiB", sla="60s", per_core="100000"))
-    seen = doubt(environment, plan(environment))
+    seen = check_plan(environment, plan(environment))
     (played,) = seen.played
     assert plan_verdict(seen).sla.state == "kept"
-    late = Doubted(environment, seen.plan, [replace(played, within=0.93412)])
+    late = CheckedPlan(environment, seen.plan, [replace(played, within=0.93412)])
     verdict = plan_verdict(late)
     assert (verdict.sla.state, verdict.sla.share) == ("missed", 0.93412)
     assert verdict.risks[0].kind == "late-at-peak"
     assert verdict.risks[0].severity == "breach"
     assert "93%" in verdict.risks[0].words
     assert verdict.command.startswith("millrace simulate --env advice --job clicks")
-    never = plan_verdict(Doubted(environment, seen.plan, [replace(played, catch_up=math.inf)]))
+    never = plan_verdict(CheckedPlan(environment, seen.plan, [replace(played, catch_up=math.inf)]))
     assert kinds(never)["slow-catch-up"].severity == "breach"
-    waits = plan_verdict(Doubted(environment, seen.plan, [replace(played, waiting=1_234_567.0)]))
+    waits = plan_verdict(CheckedPlan(environment, seen.plan, [replace(played, waiting=1_234_567.0)]))
     assert "1.23 million records" in kinds(waits)["catch-up-contradicted"].words
 
 
@@ -164,7 +166,7 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
     query = result.queries["land-glue"]
     assert query.ages.within(60) == 1.0
     assert waiting_for(query, result.seconds) == pytest.approx(result.seconds - 1200, abs=120)
-    late = query.arrivals.before(result.seconds - 60) - query.committed
+    late = query.arrivals.arrived_before(result.seconds - 60) - query.committed
     assert query.in_time(60, result.seconds) == pytest.approx(query.committed / (query.committed + late))
     verdict = simulation_verdict(environment, sized, {"on-glue": result}, env="e", again="again", fixed=False)
     assert verdict.sla.state == "missed"
@@ -199,12 +201,12 @@ def test_advice_opens_with_what_it_found() -> None:
     assert " --what-if " in unknown.command
 
 
-class Promised(Subject):
+class Promised(AdvisedJob):
     """Somebody said how old records may be."""
 
     seconds = 0.0
 
-    def latency(self, query: object) -> float:
+    def latency_seconds(self, query: object) -> float:
         del query
         return self.seconds
 
@@ -215,7 +217,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
 ) -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
     twin = twin_of_application(advice.history, 0.44)
-    ran = forecast(twin, twin.as_it_ran())
+    ran = forecast(twin, twin.replay())
     assert ran.queries["well"].keeps_up
     oldest = ran.queries["well"].figures["oldest"]
     bound = {"kept": oldest.high, "at risk": (oldest.low + oldest.high) / 2, "missed": oldest.low}[state]
@@ -223,7 +225,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     assert advice_verdict(advice, Promised(), ran).sla.state == state
     short = advise(history([Truth(name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)]))
     behind = twin_of_application(short.history, 0.44)
-    said = advice_verdict(short, Promised(), forecast(behind, behind.as_it_ran())).sla
+    said = advice_verdict(short, Promised(), forecast(behind, behind.replay())).sla
     assert (said.state, said.words) == (
         "missed",
         "the backlog of short grows, and with it the age of records",
@@ -250,7 +252,7 @@ def test_numbers_as_people_read_them() -> None:
     assert [large(each) for each in (1_234_567, 12_345, 999_999.9, 0.25, 3)] == [
         *("1.23 million", "12,345", "1 million", "0.25", "3")
     ]
-    assert [size(each) for each in (512, 13_314_398_617, 1024**2 - 1, 5e15)] == [
+    assert [format_bytes(each) for each in (512, 13_314_398_617, 1024**2 - 1, 5e15)] == [
         *("512 B", "12.4 GiB", "1 MiB", "4.44 PiB")
     ]
     assert [length(each) for each in (200, 0.25, 4.25, 60, 7199.9, 7199, 90_000, math.inf)] == [
@@ -279,5 +281,5 @@ def test_a_share_that_is_not_all_is_never_told_as_all(share: float) -> None:
 
 def test_a_path_is_quoted_in_the_command() -> None:
     environment = load("minimal", root=ROOT)
-    words = shlex.split(plan_verdict(doubt(environment, plan(environment)), "a b/my plan.yaml").command)
+    words = shlex.split(plan_verdict(check_plan(environment, plan(environment)), "a b/my plan.yaml").command)
     assert words[words.index("--env") + 1] == "a b/my plan.yaml"

@@ -23,7 +23,7 @@ from millrace.cli.shared.pages import Page
 from millrace.cli.shared.verdict import Risk, Sla, Verdict
 from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
-from millrace.config.visible import TABLE, visible
+from millrace.config.visible import TABLE, escape_invisible
 from tests.unit.advisor.made import history
 from tests.unit.advisor.written import write
 
@@ -119,7 +119,7 @@ def test_a_page_shows_them_and_obeys_nothing(log, tmp_path):
 
 def test_no_name_becomes_a_tag_of_a_page():
     page = Page("</title><script>alert(1)</script>")
-    page.heading("<img src=x onerror=alert(1)>", anchor='"><script>')
+    page.add_heading("<img src=x onerror=alert(1)>", anchor='"><script>')
     page.table(["<em>"], [["<var>'\""]], "</caption><script>")
     bad = "<script>`<img>`"
     page.verdict(Verdict(bad, bad, bad, 1.0, False, Sla("kept", bad), (Risk("x", "note", bad),), bad, bad))
@@ -168,16 +168,16 @@ def test_colours_that_are_asked_for_in_a_pipe_are_kept():
 @given(some.text(alphabet=some.one_of(some.characters(), some.sampled_from(BARE))))
 def test_json_stays_the_same_document(text):
     for ascii_only in (True, False):
-        assert json.loads(visible(json.dumps({text: text}, ensure_ascii=ascii_only))) == {text: text}
+        assert json.loads(escape_invisible(json.dumps({text: text}, ensure_ascii=ascii_only))) == {text: text}
 
 
 @given(some.text(alphabet=some.one_of(some.characters(), some.sampled_from(BARE))))
 def test_nothing_bare_is_left(text):
-    assert not bare(visible(text))
+    assert not bare(escape_invisible(text))
     stream = console._Visible(io.StringIO())
     stream.write(text)
     stream.writelines([text])
-    assert stream.rich_proxied_file.getvalue() == visible(text) * 2
+    assert stream.rich_proxied_file.getvalue() == escape_invisible(text) * 2
     assert not bare(str(ConfigurationError([Problem(text, 1, text, text, text)])))
 
 

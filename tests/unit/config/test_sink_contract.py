@@ -65,9 +65,9 @@ def test_the_core_reads_what_the_configuration_writes(
     assert read.target.startswith(f"{kind} ")
     assert (read.lake_table is not None) == asked.in_catalog
     # What `millrace erase` does not reach it tells a person to do.
-    by_hand = asked.erased_by_hand("a = 1", context)
+    by_hand = asked.manual_erasure("a = 1", context)
     assert (by_hand is None) == asked.in_catalog
-    name = asked.place[1].replace("/", " ").split()[-1]
+    name = asked.target[1].replace("/", " ").split()[-1]
     assert by_hand is None or name in by_hand, by_hand
     for key in written:
         with pytest.raises(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from millrace.config import ConfigurationError, load
-from millrace.lifecycle.split import Split, balance
+from millrace.lifecycle.split import Split, balance_partitions
 from tests.unit.config.conftest import GOOD
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ traffic = st.lists(st.integers(0, 10**9), min_size=1, max_size=200).map(
 @given(records=traffic, data=st.data())
 def test_every_partition_is_in_one_list(records: dict[int, int], data: st.DataObject) -> None:
     jobs = data.draw(st.integers(1, len(records)))
-    lists = balance(records, jobs)
+    lists = balance_partitions(records, jobs)
     assert len(lists) == jobs
     assert all(lists)
     assert sorted(p for each in lists for p in each) == sorted(records)
@@ -36,7 +36,7 @@ def test_every_partition_is_in_one_list(records: dict[int, int], data: st.DataOb
 @given(counts=st.lists(st.integers(0, 50), min_size=2, max_size=7), jobs=st.integers(1, 3))
 def test_the_busiest_job_is_within_grahams_bound(counts: list[int], jobs: int) -> None:
     jobs = min(jobs, len(counts))
-    loads = [sum(counts[p] for p in each) for each in balance(dict(enumerate(counts)), jobs)]
+    loads = [sum(counts[p] for p in each) for each in balance_partitions(dict(enumerate(counts)), jobs)]
     best = min(
         max(sum(c for c, owner in zip(counts, owners, strict=True) if owner == job) for job in range(jobs))
         for owners in product(range(jobs), repeat=len(counts))
@@ -47,7 +47,7 @@ def test_the_busiest_job_is_within_grahams_bound(counts: list[int], jobs: int) -
 def test_more_jobs_than_partitions_are_refused() -> None:
     for jobs in (0, 4):
         with pytest.raises(ValueError, match=f"{jobs} jobs: 1 to 3"):
-            balance({0: 1, 1: 1, 2: 1}, jobs)
+            balance_partitions({0: 1, 1: 1, 2: 1}, jobs)
 
 
 def written(project: Path, split: Split, name: str) -> Path:
@@ -65,7 +65,9 @@ def written(project: Path, split: Split, name: str) -> Path:
 
 def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
     records = {0: 900, 1: 10, 2: 500, 3: 480}
-    split = Split("orders", "land-orders", "orders", "orders", NOW, NOW, records, balance(records, 2))
+    split = Split(
+        "orders", "land-orders", "orders", "orders", NOW, NOW, records, balance_partitions(records, 2)
+    )
     assert split.lists == ((0, 1), (2, 3))
     written(project, split, "two")
     environment = load("two", root=project)

@@ -20,16 +20,16 @@ CARRIED = ("avro", "kafka-client", "postgresql")
 
 def sets(version: Version) -> list[str]:
     """Those that travel to a version, by their names in the lock."""
-    return [jar_set(each, version.line) for each in CARRIED if each not in KINDS[version.engine].ships]
+    return [jar_set(each, version.spark_line) for each in CARRIED if each not in KINDS[version.engine].ships]
 
 
 def rows() -> str:
     """The table's rows, in the order of the code."""
     return "".join(
-        f"| {KINDS[each.engine].title} | `{each.name}` | {each.spark} | {each.line.scala} | {each.python} | {each.java} | "
-        f"{each.iceberg or 'not said'} | Spark {each.line.spark}, Iceberg {each.line.iceberg} | "
+        f"| {KINDS[each.engine].title} | `{each.name}` | {each.spark} | {each.spark_line.scala} | {each.python} | {each.java} | "
+        f"{each.iceberg or 'not said'} | Spark {each.spark_line.spark}, Iceberg {each.spark_line.iceberg} | "
         f"{', '.join(f'`{name}`' for name in sets(each))} | "
-        f"kafka-clients {each.line.libraries['kafka_clients']}, commons-pool2 {each.line.libraries['commons_pool']} |\n"
+        f"kafka-clients {each.spark_line.libraries['kafka_clients']}, commons-pool2 {each.spark_line.libraries['commons_pool']} |\n"
         for each in VERSIONS
     )
 

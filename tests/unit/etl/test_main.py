@@ -12,7 +12,7 @@ import pytest
 
 from millrace.etl.job import command as main
 from millrace.etl.launch import document
-from millrace.etl.record.errors import AccountsError, SinkError, StartError, UnansweredError
+from millrace.etl.record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from millrace.etl.repair import commands
 
 ARGUMENTS = ["--launch-document", "s3://artifacts/shop.json"]
@@ -44,7 +44,7 @@ class Lease:
 def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     made = Session()
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0)
-    monkeypatch.setattr(main.log_redaction, "session", lambda: made)
+    monkeypatch.setattr(main.log_redaction, "redacting_session", lambda: made)
     monkeypatch.setattr(main, "_read", lambda *_: "{}")
     monkeypatch.setattr(document, "read_document", lambda *_: job)
     return made
@@ -53,7 +53,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
 @pytest.mark.faults
 @pytest.mark.parametrize("while_built", [True, False])
 @pytest.mark.parametrize(
-    "error", [SinkError("topic away"), OSError("disk"), AccountsError("odd"), UnansweredError("nobody")]
+    "error", [SinkError("topic away"), OSError("disk"), AccountsError("odd"), NoAnswerError("nobody")]
 )
 def test_a_replay_into_a_sink_that_is_away_is_told_as_a_failure(
     session: Session,

@@ -115,7 +115,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_checkpoint_that_would_be_misread_is_refused(name: str) -> None:
     old, new, said = REFUSED[name]
-    found = manifest.refused(manifest.changes(old, new))
+    found = manifest.incompatible_changes(manifest.changes(old, new))
     assert any(said in str(change) for change in found), found
 
 
@@ -148,7 +148,7 @@ CONTINUED = {
 def test_what_a_checkpoint_can_bear_is_no_reason_to_stop(name: str) -> None:
     old, new, said = CONTINUED[name]
     found = manifest.changes(old, new)
-    assert manifest.refused(found) == ()
+    assert manifest.incompatible_changes(found) == ()
     assert len(found) == len(said)
     for change, text in zip(found, said, strict=True):
         assert text in str(change)

@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 
 from millrace.etl.metrics.monitor import Monitor
 from millrace.etl.metrics.pipe import Pipe
-from millrace.etl.metrics.progress import Origin, Sample
+from millrace.etl.metrics.progress import BacklogSource, MetricSample
 from tests.unit.etl.test_metrics_progress import LANDED, idle, kafka, progress
 
 SOON = 0.01
@@ -24,13 +24,13 @@ class Told:
     """An output that remembers, and can hang."""
 
     def __init__(self) -> None:
-        self.samples: list[Sample] = []
+        self.samples: list[MetricSample] = []
         self.begun: list[str | None] = []
         """Queries of which only the beginning was told."""
         self.release = threading.Event()
         self.release.set()
 
-    def write(self, samples: Sequence[Sample]) -> None:
+    def write(self, samples: Sequence[MetricSample]) -> None:
         self.release.wait()
         for sample in samples:
             if sample.values == {"Triggers": 0}:
@@ -61,8 +61,10 @@ class Query:
 
 def test_accounts_and_progress_of_a_batch_become_one_sample() -> None:
     told = Told()
-    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin(counted=True)}, poll_seconds=SOON)
-    monitor.hear(LANDED)
+    monitor = Monitor(
+        [Pipe("told", told.write)], origins={"land": BacklogSource(counted=True)}, poll_seconds=SOON
+    )
+    monitor.on_event(LANDED)
     monitor.watch("land", Query(kafka((5,), (9,)), failed=2))
     assert monitor.close()
     started, batch = told.samples
@@ -101,9 +103,9 @@ def test_failed_tasks_belong_to_the_last_of_the_batches_since_the_last_look() ->
 def test_a_failure_is_counted() -> None:
     told = Told()
     monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
-    monitor.hear({"event": "retrying", "query": "land", "attempt": 1})
-    monitor.hear({"event": "failed", "query": "land", "error": "no good"})
-    monitor.hear({"event": "started", "query": "land"})
+    monitor.on_event({"event": "retrying", "query": "land", "attempt": 1})
+    monitor.on_event({"event": "failed", "query": "land", "error": "no good"})
+    monitor.on_event({"event": "started", "query": "land"})
     assert monitor.close()
     counted = [(s.query, dict(s.values)) for s in told.samples[1:]]
     assert counted == [("land", {"QueryRetries": 1}), ("land", {"QueryFailures": 1})]
@@ -178,7 +180,7 @@ def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
     told = Told()
     monitor = Monitor([Pipe("told", told.write)], poll_seconds=SOON)
     for n in range(1000):
-        monitor.hear(LANDED | {"batch": n})
+        monitor.on_event(LANDED | {"batch": n})
     query = Query()
     monitor.watch("land", query)
     assert query.looked.wait(10)
@@ -192,7 +194,9 @@ def test_accounts_that_spark_never_tells_of_are_forgotten() -> None:
 
 def test_a_query_that_was_started_anew_goes_on_where_it_was() -> None:
     told = Told()
-    monitor = Monitor([Pipe("told", told.write)], origins={"land": Origin(counted=True)}, poll_seconds=SOON)
+    monitor = Monitor(
+        [Pipe("told", told.write)], origins={"land": BacklogSource(counted=True)}, poll_seconds=SOON
+    )
     first = Query(kafka((1,), (9,)))
     monitor.watch("land", first)
     assert first.looked.wait(10)

@@ -24,7 +24,7 @@ from millrace.etl.metrics.catalogue import METRICS
 from millrace.etl.metrics.jsonlines import JsonLines
 from millrace.etl.metrics.outputs import Console, open_monitor
 from millrace.etl.metrics.pipe import ROOM, Pipe
-from millrace.etl.metrics.progress import Sample
+from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
@@ -34,15 +34,17 @@ JOB = "flights-prod-flights"
 AGES = Sketch(tuple((float(n), 1.0) for n in range(1000)), 999.0)
 
 
-def sample(query: str | None = "land", at: float = 1000.0, batch: int | None = 1, **values: float) -> Sample:
-    return Sample(at, query, values, batch)
+def sample(
+    query: str | None = "land", at: float = 1000.0, batch: int | None = 1, **values: float
+) -> MetricSample:
+    return MetricSample(at, query, values, batch)
 
 
-def aged(ages: Sketch = AGES, **values: float) -> Sample:
-    return Sample(1000.0, "land", values, 1, ages)
+def aged(ages: Sketch = AGES, **values: float) -> MetricSample:
+    return MetricSample(1000.0, "land", values, 1, ages)
 
 
-def data(*samples: Sample) -> list[dict[str, Any]]:
+def data(*samples: MetricSample) -> list[dict[str, Any]]:
     """What a job sends of samples that fit one call."""
     (call,) = cloudwatch.calls(JOB, samples)
     return call
@@ -116,7 +118,7 @@ def test_no_call_is_too_large_and_no_value_is_lost() -> None:
     names = [m.name for m in METRICS if m.kind != "spread"]
     queries = [f"query-{n:02}" for n in range(10)]
     samples = [
-        Sample(960.0 + n / 100, query, dict.fromkeys(names, 1000000000.0 + n + 0.123), n, AGES)
+        MetricSample(960.0 + n / 100, query, dict.fromkeys(names, 1000000000.0 + n + 0.123), n, AGES)
         for query in queries
         for n in range(80)
     ]

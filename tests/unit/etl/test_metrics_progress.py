@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.etl.metrics.ages import RANKS
-from millrace.etl.metrics.progress import Meter, Origin, Sample, seconds
+from millrace.etl.metrics.progress import BacklogSource, MetricSample, TriggerMeter, seconds
 
 BEGUN = "2026-11-21T06:28:15.000Z"
 PARTS = {
@@ -19,7 +19,7 @@ PARTS = {
     "latestOffset": 250,
 }
 PARTS |= {"addBatch": 3400, "walCommit": 160}
-KAFKA, KINESIS, TABLE = Origin(counted=True), Origin(limit=500), Origin()
+KAFKA, KINESIS, TABLE = BacklogSource(counted=True), BacklogSource(limit=500), BacklogSource()
 
 
 def progress(*, sources: list[dict[str, Any]] | None = None, **changes: Any) -> dict[str, Any]:
@@ -53,14 +53,16 @@ def arrivals(oldest: str, youngest: str, rows: int = 1000) -> dict[str, Any]:
     return {"millrace_arrivals": {"rows": rows, "oldest": first, "youngest": last, "points": points}}
 
 
-def measured(origin: Origin, *told: dict[str, Any], accounts: dict[str, Any] | None = None) -> Sample:
-    meter = Meter("land", origin)
+def measured(
+    origin: BacklogSource, *told: dict[str, Any], accounts: dict[str, Any] | None = None
+) -> MetricSample:
+    meter = TriggerMeter("land", origin)
     samples = [meter.measure(each, accounts, 0) for each in told]
     return samples[-1]
 
 
 def test_a_batch_and_its_parts() -> None:
-    sample = Meter("land", TABLE).measure(progress(), LANDED, 3)
+    sample = TriggerMeter("land", TABLE).measure(progress(), LANDED, 3)
     assert (sample.query, sample.batch) == ("land", 7)
     assert sample.at == seconds("2026-11-21T06:28:18.500Z")
     assert dict(sample.values) == {
@@ -144,7 +146,7 @@ def test_drain_time_is_the_backlog_over_what_is_spare() -> None:
 
 
 def test_a_limit_that_is_hit_is_counted_in_a_row() -> None:
-    meter = Meter("land", KAFKA)
+    meter = TriggerMeter("land", KAFKA)
     told = [kafka((1,), (9,)), kafka((2,), (9,)), kafka((9,), (9,)), kafka((10,), (20,))]
     found = [meter.measure(each, None, 0).values for each in told]
     assert [v["LimitedBatches"] for v in found] == [1, 1, 0, 1]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.etl.metrics.ages import RANKS, SHARES, Arrivals
+from millrace.etl.metrics.ages import RANKS, SHARES, ArrivalTimes
 from millrace.etl.metrics.sketch import Sketch, of_points
 
 
@@ -57,7 +57,7 @@ def test_ages_of_arrivals() -> None:
             "points": [int(p) for p in np.quantile(arrived, RANKS, method="inverted_cdf")],
         }
     }
-    arrivals = Arrivals.of(observed)
+    arrivals = ArrivalTimes.of(observed)
     assert arrivals is not None
     ages = arrivals.ages(committed=1_110.0)
     exact = 1_110.0 - arrived / 1000
@@ -68,11 +68,11 @@ def test_ages_of_arrivals() -> None:
 
 
 def test_a_clock_that_is_ahead_makes_no_record_younger_than_nothing() -> None:
-    arrivals = Arrivals(3, 5_000, 9_000, tuple([9_000] * len(RANKS)))
+    arrivals = ArrivalTimes(3, 5_000, 9_000, tuple([9_000] * len(RANKS)))
     assert arrivals.ages(committed=4.0).quantile(1) == 0.0
 
 
 def test_nothing_observed_is_no_arrivals() -> None:
     nothing = {"rows": 0, "oldest": None, "youngest": None, "points": None}
-    assert Arrivals.of({}) is None
-    assert Arrivals.of({"millrace_arrivals": nothing}) is None
+    assert ArrivalTimes.of({}) is None
+    assert ArrivalTimes.of({"millrace_arrivals": nothing}) is None

@@ -12,8 +12,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.etl.record.batch_accounts import Reporter
-from millrace.etl.record.errors import LossError, StartError, UnansweredError
-from millrace.etl.sources.identity_check import Identity, Origins
+from millrace.etl.record.errors import LossError, NoAnswerError, StartError
+from millrace.etl.sources.identity_check import Identity, StreamIdentities
 from millrace.etl.sources.kinesis import stream
 from millrace.etl.sources.kinesis.source import KinesisSource
 
@@ -30,10 +30,12 @@ class Place:
         self.asked = 0
         self._said = io.StringIO()
 
-    def origins(self, *, begun: bool, topic: str | None = "flights", name: str = "flights") -> Origins:
+    def origins(
+        self, *, begun: bool, topic: str | None = "flights", name: str = "flights"
+    ) -> StreamIdentities:
         streams = {name: ("iceberg lake.flights", topic)}
         report = Reporter("job", self._said)
-        return Origins(
+        return StreamIdentities(
             "land", (Identity("main", self.ask, streams),), self.load, self.save, "RESET", report, begun
         )
 
@@ -57,20 +59,20 @@ class Place:
 def begun_with(**ids_: str) -> Place:
     place = Place()
     place.answer = lambda: {**FLIGHTS, **ids_}
-    place.origins(begun=False).before_first()
+    place.origins(begun=False).check_before_first_batch()
     return place
 
 
 def silent() -> dict[str, str]:
-    raise UnansweredError("TimeoutException: no broker")
+    raise NoAnswerError("TimeoutException: no broker")
 
 
 def test_a_new_checkpoint_keeps_the_ids_with_its_first_batch_and_says_nothing() -> None:
     place = Place()
     origins = place.origins(begun=False)
-    origins.at_start()
+    origins.check_at_start()
     assert (place.asked, place.text) == (0, None)
-    origins.before_first()
+    origins.check_before_first_batch()
     assert place.held() == {
         "version": 1,
         "checkpoint": {"cluster of main": "c1", "topic flights of main": "t1"},
@@ -83,8 +85,8 @@ def test_a_checkpoint_of_before_adopts_what_is_there_once() -> None:
     place = Place()
     for _ in range(2):
         origins = place.origins(begun=True)
-        origins.at_start()
-        origins.before_first()
+        origins.check_at_start()
+        origins.check_before_first_batch()
     (told,) = place.events()
     assert (told["event"], told["query"]) == ("adopted_sources", "land")
     assert told["ids"] == {"cluster of main": "c1", "topic flights of main": "t1"}
@@ -95,13 +97,13 @@ def test_a_checkpoint_of_before_adopts_what_is_there_once() -> None:
 )
 def test_another_of_the_same_name_is_refused_with_both_ids(what: str, old: str, new: str) -> None:
     place = Place()
-    place.origins(begun=False).before_first()
+    place.origins(begun=False).check_before_first_batch()
     before = place.text
     place.answer = lambda: {**FLIGHTS, what.removesuffix(" of main"): new}
     with pytest.raises(
         StartError, match=f"{what} was made again.*: its id was {old} and is {new}"
     ) as refused:
-        place.origins(begun=True).at_start()
+        place.origins(begun=True).check_at_start()
     assert "give the stream another name" in str(refused.value)
     assert str(refused.value).endswith("; then RESET")
     assert place.text == before
@@ -111,10 +113,10 @@ def test_a_reset_alone_is_no_way_out_and_another_name_or_table_is() -> None:
     place = begun_with()
     place.answer = lambda: {**FLIGHTS, "topic flights": "t2"}
     with pytest.raises(StartError, match="stream flights: topic flights was made again"):
-        place.origins(begun=False).at_start()
+        place.origins(begun=False).check_at_start()
     again = place.origins(begun=False, name="flights-2")
-    again.at_start()
-    again.before_first()
+    again.check_at_start()
+    again.check_before_first_batch()
     assert place.held()["checkpoint"]["topic flights of main"] == "t2"
     assert {name: held["ids"]["topic flights"] for name, held in place.held()["streams"].items()} == {
         "flights": "t1",
@@ -122,7 +124,7 @@ def test_a_reset_alone_is_no_way_out_and_another_name_or_table_is() -> None:
     }
     # Back to the old name: its records are still there.
     with pytest.raises(StartError, match="stream flights: topic flights was made again"):
-        place.origins(begun=True).at_start()
+        place.origins(begun=True).check_at_start()
 
 
 def test_a_connection_of_another_name_to_another_cluster_is_another_source_of_the_stream() -> None:
@@ -132,15 +134,15 @@ def test_a_connection_of_another_name_to_another_cluster_is_another_source_of_th
     origins = place.origins(begun=False)
     origins.legs = (Identity("other", place.ask, {"flights": ("iceberg lake.flights", "flights")}),)
     with pytest.raises(StartError, match="stream flights: cluster was made again"):
-        origins.at_start()
+        origins.check_at_start()
 
 
 def test_a_stream_is_not_held_to_the_topics_of_others() -> None:
     place = begun_with(**{"topic gifts": "g1"})
     place.answer = lambda: {**FLIGHTS, "topic gifts": "g2"}
     origins = place.origins(begun=False)
-    origins.at_start()
-    origins.before_first()
+    origins.check_at_start()
+    origins.check_before_first_batch()
 
 
 def test_new_topics_of_a_pattern_are_adopted_and_others_of_the_same_name_end_the_query() -> None:
@@ -148,7 +150,7 @@ def test_new_topics_of_a_pattern_are_adopted_and_others_of_the_same_name_end_the
     origins = place.origins(begun=False, topic=None)
     origins()
     assert place.asked == 0, "nothing was written yet, so nothing can be compared"
-    origins.before_first()
+    origins.check_before_first_batch()
     place.answer = lambda: {**FLIGHTS, "topic gates": "g1"}
     origins()
     assert place.held()["streams"]["flights"]["ids"]["topic gates"] == "g1"
@@ -162,26 +164,26 @@ def test_who_does_not_answer_at_the_start_is_asked_before_anything_is_written() 
     place = begun_with()
     place.answer = silent
     origins = place.origins(begun=True)
-    origins.at_start()
+    origins.check_at_start()
     assert [told["event"] for told in place.events()] == ["unchecked"]
-    with pytest.raises(UnansweredError):
-        origins.before_first()
+    with pytest.raises(NoAnswerError):
+        origins.check_before_first_batch()
     place.answer = lambda: {**FLIGHTS, "topic flights": "t2"}
     with pytest.raises(LossError, match="topic flights of main was made again"):
-        origins.before_first()
+        origins.check_before_first_batch()
     place.answer = lambda: dict(FLIGHTS)
-    origins.before_first()
+    origins.check_before_first_batch()
 
 
 def test_ids_that_nobody_tells_are_unknown_and_adopted_when_they_are_told() -> None:
     """Brokers before 2.8, which are upgraded."""
     place = Place()
     place.answer = lambda: {"cluster": "c1"}
-    place.origins(begun=False).before_first()
+    place.origins(begun=False).check_before_first_batch()
     place.answer = lambda: dict(FLIGHTS)
     origins = place.origins(begun=True)
-    origins.at_start()
-    origins.before_first()
+    origins.check_at_start()
+    origins.check_before_first_batch()
     place.answer = lambda: {"cluster": "c1"}
     origins()
     assert place.held()["checkpoint"]["topic flights of main"] == "t1"
@@ -190,7 +192,7 @@ def test_ids_that_nobody_tells_are_unknown_and_adopted_when_they_are_told() -> N
 @pytest.mark.parametrize("text", ['{"version": 2}', "{", "[]", '{"version": 1, "checkpoint": {}}'])
 def test_a_file_that_cannot_be_read_is_no_leave_to_go_on(text: str) -> None:
     with pytest.raises(StartError, match="put the file back"):
-        Place(text).origins(begun=True).at_start()
+        Place(text).origins(begun=True).check_at_start()
 
 
 class Kinesis:
@@ -217,14 +219,16 @@ def test_a_stream_is_known_by_the_second_it_was_made_in() -> None:
 
 def test_a_role_that_may_not_ask_knows_nothing_and_any_other_refusal_is_no_answer() -> None:
     assert stream.identifiers(STREAM, None, client=Kinesis(refusal("AccessDeniedException"))) == {}
-    with pytest.raises(UnansweredError, match="stream shop-clicks"):
+    with pytest.raises(NoAnswerError, match="stream shop-clicks"):
         stream.identifiers(STREAM, None, client=Kinesis(refusal("LimitExceededException")))
 
 
 def test_a_source_that_cannot_be_made_again_while_it_is_read_is_asked_at_the_start_alone() -> None:
     place, other = Place(), Place()
     legs = (Identity("main", place.ask, {}), Identity("other", other.ask, {}, while_running=False))
-    origins = Origins("land", legs, place.load, place.save, "RESET", Reporter("job", io.StringIO()), False)
-    origins.before_first()
+    origins = StreamIdentities(
+        "land", legs, place.load, place.save, "RESET", Reporter("job", io.StringIO()), False
+    )
+    origins.check_before_first_batch()
     origins()
     assert (place.asked, other.asked) == (2, 1)

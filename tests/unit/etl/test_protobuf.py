@@ -141,7 +141,7 @@ LINES = protobuf_descriptors.read(orders.DESCRIPTOR, "old.Shelf", "order.desc")
 def test_a_payload_comes_to_so_many_values_at_most() -> None:
     wide = pb.block(9, b"\x02" * 1_000_000)
     for message, payload in ((LINES, b"\x0a\x00" * 300_000), (ORDER, wide)):
-        one = protobuf.reading(message)
+        one = protobuf.decode_function(message)
         assert one(payload)[1:] == ("decode", "more than 1,000,000 values")
         assert one.values <= protobuf.MOST_VALUES + 1_000_000
         assert one(b"")[1:] == (None, None), "the next one starts from the beginning"
@@ -156,7 +156,7 @@ def test_values_go_back_in_batches_of_so_many(monkeypatch: pytest.MonkeyPatch) -
     batch = pa.record_batch([pa.array(range(6)), pa.array(payloads, pa.binary())], ["n", "payload"])
     answer = StructType().add("record", ORDER.struct).add("stage", StringType()).add("error", StringType())
     # One without a row, as Spark may send it.
-    parts = list(arrow._columns(partial(protobuf.reading, ORDER), answer)([batch, batch.slice(0, 0)]))
+    parts = list(arrow._columns(partial(protobuf.decode_function, ORDER), answer)([batch, batch.slice(0, 0)]))
     assert [part["n"].to_pylist() for part in parts] == [[0, 1], [2, 3, 4], [5], []]
     found = [row["record"]["sizes"] for part in parts for row in part["_answer"].to_pylist()]
     assert found == [[1] * n for n in (70, 1, 20, 3, 200, 4)]

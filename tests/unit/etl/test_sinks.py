@@ -13,9 +13,9 @@ from pyspark.sql.types import StructType
 
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
-from millrace.etl.sinks.base import BATCHES, Place
-from millrace.etl.sinks.delivery.dynamodb_items import TEXT_BYTES, Form, UnfitError, attribute
-from millrace.etl.sinks.delivery.postgres_tables import LONGEST_NAME, Shape
+from millrace.etl.sinks.base import BATCHES, BatchPlace
+from millrace.etl.sinks.delivery.dynamodb_items import TEXT_BYTES, ItemForm, UnsupportedRowError, attribute
+from millrace.etl.sinks.delivery.postgres_tables import LONGEST_NAME, TableShape
 from millrace.etl.sinks.delivery.python_tasks import Record, Refused, _deliver
 from millrace.etl.sinks.opensearch import action, document
 
@@ -62,7 +62,7 @@ def test_what_is_written_between_waits_gives_new_patience() -> None:
     assert max(clock.waits) <= 1.0
 
 
-ITEM = Form(frozenset({"raw"}), frozenset({"delay"}), keyed=True)
+ITEM = ItemForm(frozenset({"raw"}), frozenset({"delay"}), keyed=True)
 
 
 def item(**fields: Any) -> tuple[dict[str, Any], int]:
@@ -86,7 +86,7 @@ def test_items_have_dynamodbs_own_types() -> None:
     ],
 )
 def test_what_is_no_item_says_why(fields: dict[str, Any], why: str) -> None:
-    with pytest.raises(UnfitError, match=why):
+    with pytest.raises(UnsupportedRowError, match=why):
         item(**fields)
 
 
@@ -101,8 +101,8 @@ JSON = st.recursive(
 def test_any_row_is_an_item_or_a_letter(fields: dict[str, Any]) -> None:
     text = json.dumps({**fields, "_id": "k"})
     try:
-        made, size = Form(frozenset(), frozenset(), keyed=True).item(text)
-    except UnfitError:
+        made, size = ItemForm(frozenset(), frozenset(), keyed=True).item(text)
+    except UnsupportedRowError:
         return
     assert size == len(text.encode())
     assert "_id" in made
@@ -137,10 +137,10 @@ def test_numbers_keep_their_digits() -> None:
 
 def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
     with pytest.raises(StartError, match=r"a column's name is too long or holds \$: "):
-        Shape.of("shop.t", StructType().add("x" * (LONGEST_NAME + 1), "string").add("_id", "string"))
+        TableShape.of("shop.t", StructType().add("x" * (LONGEST_NAME + 1), "string").add("_id", "string"))
     with pytest.raises(StartError, match="PostgreSQL has no column for void"):
-        Shape.of("shop.t", StructType().add("x", "void").add("_id", "string"))
-    shape = Shape.of("shop.t", StructType().add('a"b', "decimal(9,2)").add("_id", "string"))
+        TableShape.of("shop.t", StructType().add("x", "void").add("_id", "string"))
+    shape = TableShape.of("shop.t", StructType().add('a"b', "decimal(9,2)").add("_id", "string"))
     assert shape.columns == {'a"b': "numeric(9,2)", "_id": "text"}
     assert shape.staging == '"shop"."t_millrace"'
     assert shape.replaces
@@ -188,12 +188,12 @@ def test_an_empty_partition_connects_to_nobody() -> None:
 def test_a_version_grows_from_batch_to_batch_and_from_checkpoint_to_checkpoint() -> None:
     in_2126 = 4_922_899_200
     places = [
-        Place("a", 0, created=in_2126),
-        Place("a", 7, created=in_2126),
+        BatchPlace("a", 0, created=in_2126),
+        BatchPlace("a", 7, created=in_2126),
         # Reset a second later; the first one had a batch in each second of 34 years.
-        Place("a", BATCHES - 1, created=in_2126),
-        Place("b", 0, created=in_2126 + 1),
+        BatchPlace("a", BATCHES - 1, created=in_2126),
+        BatchPlace("b", 0, created=in_2126 + 1),
     ]
     versions = [place.version for place in places]
     assert versions == sorted(set(versions))
-    assert Place("a", BATCHES - 1, created=2**33 - 1).version == 2**63 - 1  # in 2242
+    assert BatchPlace("a", BATCHES - 1, created=2**33 - 1).version == 2**63 - 1  # in 2242

@@ -194,7 +194,7 @@ def test_a_refusal_of_msk_is_told_in_one_message(call: str) -> None:
 
 
 def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
-    connection = kafka.resolved(dataclasses.replace(MSK, bootstrap_servers="b:9098"))
+    connection = kafka.with_resolved_brokers(dataclasses.replace(MSK, bootstrap_servers="b:9098"))
     assert connection == dataclasses.replace(MSK, bootstrap_servers="b:9098")
     job: Any = SimpleNamespace(connections={"msk": MSK})
     settings = KafkaSinkSettings("kafka", "alerts", "msk", None, 1000)

@@ -14,9 +14,16 @@ import pytest
 from hypothesis import strategies as st
 from moto import mock_aws
 
-from millrace.etl.record.errors import StartError, UnansweredError
+from millrace.etl.record.errors import NoAnswerError, StartError
 from millrace.etl.sources.kinesis import stream as kinesis
-from millrace.etl.sources.kinesis.closed_shards import AGGREGATE, Positions, Shard, Tail, unpack, unread_tails
+from millrace.etl.sources.kinesis.closed_shards import (
+    AGGREGATE,
+    Positions,
+    Shard,
+    ShardRest,
+    unpack,
+    unread_tails,
+)
 from millrace.etl.sources.kinesis.guard import KinesisGuard
 from millrace.etl.sources.kinesis.source import KinesisSource
 from tests import protobuf as pb
@@ -44,7 +51,10 @@ def test_an_entry_of_the_offset_log() -> None:
     assert Positions.of(None) == Positions(frozenset(), {}, frozenset())
     for shapeless in ({}, {"metadata": {}}, {"shard": {"position": 7}}, [], "x", {"shard": "7"}):
         assert Positions.of(shapeless) == Positions(frozenset(), {}, frozenset(), known=False)
-    assert positions(a="12", b="7", c="1").moved_since(positions(a="12", b="6")) == {"b": "7", "c": "1"}
+    assert positions(a="12", b="7", c="1").shards_advanced_since(positions(a="12", b="6")) == {
+        "b": "7",
+        "c": "1",
+    }
 
 
 def shards(*specs: str) -> list[Shard]:
@@ -63,28 +73,28 @@ def shards(*specs: str) -> list[Shard]:
         (shards("a", "b"), positions(a="1", b="2"), positions(a="3", b="2"), []),
         (shards("a!", "b<a"), positions(a="1"), positions(a="2", b=None), []),
         (shards("a!", "b<a"), positions(a="END"), positions(b=None), []),
-        (shards("a!", "b<a"), positions(a="5"), positions(a="END", b=None), [Tail("a", "5")]),
+        (shards("a!", "b<a"), positions(a="5"), positions(a="END", b=None), [ShardRest("a", "5")]),
         # A shard was split, and dropped with a part of it unread; or it had not been read at all.
-        (shards("a!", "b<a", "c<a"), positions(a="5"), positions(b=None, c=None), [Tail("a", "5")]),
-        (shards("a!", "b<a", "c<a"), positions(a=None), positions(b=None, c=None), [Tail("a", None)]),
+        (shards("a!", "b<a", "c<a"), positions(a="5"), positions(b=None, c=None), [ShardRest("a", "5")]),
+        (shards("a!", "b<a", "c<a"), positions(a=None), positions(b=None, c=None), [ShardRest("a", None)]),
         # Two were merged.
-        (shards("a!", "b!", "c<ab"), positions(a="5", b="6"), positions(c=None), [Tail("a", "5"), Tail("b", "6")]),
+        (shards("a!", "b!", "c<ab"), positions(a="5", b="6"), positions(c=None), [ShardRest("a", "5"), ShardRest("b", "6")]),
         # Children opened and closed unseen.
         (
             shards("a!", "b!<a", "c<a", "d<b"),
             positions(a="5"),
             positions(c=None, d=None),
-            [Tail("a", "5"), Tail("b", None)],
+            [ShardRest("a", "5"), ShardRest("b", None)],
         ),
         # Ancestors of what was read are no business of this batch.
-        (shards("a!", "b!<a", "c<b"), positions(b="5"), positions(c=None), [Tail("b", "5")]),
+        (shards("a!", "b!<a", "c<b"), positions(b="5"), positions(c=None), [ShardRest("b", "5")]),
         (shards("a!", "b<a", "z"), positions(b="5"), positions(b="5", z=None), []),
         # The first batch begins at the beginning, where there are closed shards already.
-        (shards("a!", "b<a"), positions(), positions(b=None), [Tail("a", None)]),
+        (shards("a!", "b<a"), positions(), positions(b=None), [ShardRest("a", None)]),
     ],
 )  # fmt: skip
 def test_tails_that_a_connector_passes_over(
-    stream: list[Shard], before: Positions, here: Positions, wanted: list[Tail]
+    stream: list[Shard], before: Positions, here: Positions, wanted: list[ShardRest]
 ) -> None:
     assert unread_tails(stream, before, here) == wanted
 
@@ -110,8 +120,12 @@ def test_a_batch_is_shared_out_among_the_shards_that_are_open(client: Any) -> No
     )
     assert kinesis.open_shards(SOURCE, None, client=client) == 2  # and a closed one
     limited = dataclasses.replace(SOURCE, records_per_batch=1000)
-    assert [kinesis.shared_out(limited, n).records_per_shard for n in (1, 3, 2000)] == [1000, 334, 1]
-    assert kinesis.shared_out(SOURCE, 3) is SOURCE
+    assert [kinesis.with_limits_per_shard(limited, n).records_per_shard for n in (1, 3, 2000)] == [
+        1000,
+        334,
+        1,
+    ]
+    assert kinesis.with_limits_per_shard(SOURCE, 3) is SOURCE
 
 
 def test_a_stream_that_is_not_there_is_told_in_one_message(client: Any) -> None:
@@ -121,7 +135,7 @@ def test_a_stream_that_is_not_there_is_told_in_one_message(client: Any) -> None:
 
 
 def test_the_horizon_of_shards(client: Any) -> None:
-    oldest = kinesis.horizon(SOURCE, None, client=client)
+    oldest = kinesis.oldest_record_lookup(SOURCE, None, client=client)
     assert oldest(["shardId-000000000000"]) == {"shardId-000000000000": None}
     first, _ = put(client, b"1", b"2")
     asked = ["shardId-000000000000", "shardId-000000000099"]
@@ -149,7 +163,7 @@ def test_shards_are_asked_at_once_by_a_client_of_that_question(
 
     monkeypatch.setattr(kinesis, "api_client", Keyed)
     source = dataclasses.replace(SOURCE, role="arn:aws:iam::999988887777:role/readers")
-    oldest = kinesis.horizon(source, None)
+    oldest = kinesis.oldest_record_lookup(source, None)
     for questions in (1, 2):
         assert oldest("1234") == {shard: shard for shard in "1234"}
         assert made == [(source, None)] * questions
@@ -165,8 +179,8 @@ def test_a_stream_that_does_not_say_how_many_shards_it_has_ends_no_job(
     monkeypatch.setattr(guard, "_entry", lambda _spark, batch: entries[batch])
     other = dataclasses.replace(SOURCE, stream="flight")
     guard.count_shards = lambda: kinesis.open_shards(other, None, client=client)
-    with pytest.raises(UnansweredError, match=r"stream flight: .*not found"):
-        guard.before(there, 1)
+    with pytest.raises(NoAnswerError, match=r"stream flight: .*not found"):
+        guard.check_before_batch(there, 1)
 
 
 def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client: Any) -> None:
@@ -175,7 +189,9 @@ def test_a_query_that_begins_at_the_latest_record_reads_no_tails_at_first(client
         StreamName="flights", ShardToSplit="shardId-000000000000", NewStartingHashKey=str(2**127)
     )
     latest = dataclasses.replace(SOURCE, start="latest")
-    assert list(kinesis.tails(latest, None, client=client)(positions(), positions(x=None))) == []
+    assert (
+        list(kinesis.closed_shard_reader(latest, None, client=client)(positions(), positions(x=None))) == []
+    )
 
 
 def ended(body: bytes) -> bytes:

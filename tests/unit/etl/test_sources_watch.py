@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.etl.launch.settings import Connection
-from millrace.etl.record.errors import LossError, StartError, UnansweredError
+from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_state
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
@@ -30,12 +30,12 @@ def watching(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Callable[[], None
 
         def count(*_: Any) -> int:
             if (found := next(left)) is None:
-                raise UnansweredError("TimeoutException: no broker")
+                raise NoAnswerError("TimeoutException: no broker")
             return found
 
-        monkeypatch.setattr(topic_state, "count", count)
+        monkeypatch.setattr(topic_state, "partition_count", count)
         spark: Any = None
-        made = topic_state.watch(spark, SOURCE, BROKERS)
+        made = topic_state.watch_partitions(spark, SOURCE, BROKERS)
         assert made is not None
         return made
 
@@ -57,7 +57,7 @@ def test_new_partitions_are_named(watching: Callable[..., Callable[[], None]]) -
 
 def test_nobody_who_knows_stops_a_start_and_not_a_run(watching: Callable[..., Callable[[], None]]) -> None:
     look = watching(4, None)
-    with pytest.raises(UnansweredError):
+    with pytest.raises(NoAnswerError):
         look()
     with pytest.raises(StartError, match="no broker"):
         watching(None)
@@ -72,14 +72,14 @@ def test_a_job_that_runs_asks_the_brokers_and_aws_no_more(monkeypatch: pytest.Mo
         return 4
 
     monkeypatch.setattr(kafka, "_msk_client", lambda: msk)
-    monkeypatch.setattr(topic_state, "count", count)
+    monkeypatch.setattr(topic_state, "partition_count", count)
     spark: Any = None
     connection = Connection("acme-kafka", None, "iam")
-    watch = topic_state.watch(spark, SOURCE, connection)
+    watch = topic_state.watch_partitions(spark, SOURCE, connection)
     assert watch is not None
     msk.refused = "TooManyRequestsException"
     watch()
     watch()
     assert asked == [("shop.orders", "iam.arn:acme-kafka:9098")] * 3
     with pytest.raises(StartError, match=r"MSK cluster acme-kafka: .*TooManyRequestsException"):
-        topic_state.watch(spark, SOURCE, connection)
+        topic_state.watch_partitions(spark, SOURCE, connection)

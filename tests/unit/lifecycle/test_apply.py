@@ -13,7 +13,14 @@ from botocore.exceptions import ClientError
 
 from millrace.lifecycle import upgrade as upgrading
 from millrace.lifecycle.changes import JobChange
-from millrace.lifecycle.deploy import Changes, DeployError, UnwatchedError, UnwellError, apply, unstarted
+from millrace.lifecycle.deploy import (
+    Changes,
+    DeployError,
+    UnhealthyDeploymentError,
+    UnknownHealthError,
+    apply,
+    unstarted,
+)
 from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import UpgradeError
 from tests.unit.lifecycle.test_deploy import put_metric
@@ -135,7 +142,7 @@ def test_what_would_be_refused_again_is_not_waited_for(
     if passes:
         assert apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK) == (JOB,)
     else:
-        with pytest.raises(UnwatchedError, match="was started, and whether it is well is not known"):
+        with pytest.raises(UnknownHealthError, match="was started, and whether it is well is not known"):
             apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
     assert deployed.refused == (3 if passes else 1)
 
@@ -143,7 +150,7 @@ def test_what_would_be_refused_again_is_not_waited_for(
 def test_a_job_that_cannot_be_looked_at_is_started_and_not_said_to_be_unwell(deployed: Deployed) -> None:
     deployed.refusals = float("inf")
     with pytest.raises(
-        UnwatchedError,
+        UnknownHealthError,
         match=r"(?s)was started, and whether it is well is not known.*`millrace status.*`millrace rollback",
     ):
         apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
@@ -156,7 +163,7 @@ def test_an_upgrade_that_cannot_be_watched_is_not_taken_back(deployed: Deployed,
     s3.put_object(Bucket="assets", Key="1.json", Body=b"{}")
     deployed.wish, deployed.refusals = "running", float("inf")
     brought: list[Path] = []
-    with pytest.raises(UnwatchedError):
+    with pytest.raises(UnknownHealthError):
         upgrading.upgrade(
             deployed.place,
             change("restart"),
@@ -204,7 +211,7 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
 
 
 def test_a_job_that_ends_no_trigger_is_unwell(aws: Aws) -> None:
-    with pytest.raises(UnwellError, match="no trigger has ended yet"):
+    with pytest.raises(UnhealthyDeploymentError, match="no trigger has ended yet"):
         apply(Deployed(aws).place, change("start"), cdk_deploy=lambda: None, **QUICK)
 
 
@@ -273,7 +280,7 @@ def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_h
     aws: Aws, end: BaseException
 ) -> None:
     deployed, said = Deployed(aws, wish="running", ends={f"drain {JOB}": end}), list[str]()
-    with pytest.raises((UnwellError, KeyboardInterrupt)) as told:
+    with pytest.raises((UnhealthyDeploymentError, KeyboardInterrupt)) as told:
         apply(
             deployed.place, change("restart"), cdk_deploy=lambda: None, **(QUICK | {"progress": said.append})
         )
@@ -286,9 +293,13 @@ def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_h
 def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_it(aws: Aws) -> None:
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
     for after in ("start", "restart"):
-        with pytest.raises(UnwellError, match=r"clicks stands still: `millrace start --env minimal clicks`"):
+        with pytest.raises(
+            UnhealthyDeploymentError, match=r"clicks stands still: `millrace start --env minimal clicks`"
+        ):
             apply(deployed.place, change(after), cdk_deploy=lambda: None, **QUICK)
     # Where it cannot be drained either, it is told so, too.
     deployed.ends[f"drain {JOB}"] = throttled("DescribeExecution")
-    with pytest.raises(UnwellError, match=r"did not start again .*`millrace start --env minimal clicks`"):
+    with pytest.raises(
+        UnhealthyDeploymentError, match=r"did not start again .*`millrace start --env minimal clicks`"
+    ):
         apply(deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK)

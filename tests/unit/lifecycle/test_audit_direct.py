@@ -20,8 +20,15 @@ from millrace.config.queries import RouteQuery
 from millrace.etl.launch.source_kinds import group_sources
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.etl.sources.kinesis.source import KinesisSource
-from millrace.lifecycle.audit import HOUR, Audit, Behind, Hour, Unaudited
-from millrace.lifecycle.audit_direct import OFFSETS, QUERY, Kept, Sunk, claims, unclaimed
+from millrace.lifecycle.audit import HOUR, Audit, Hour, LaggingShard, Unaudited
+from millrace.lifecycle.audit_direct import (
+    OFFSETS,
+    QUERY,
+    RecordTable,
+    SinkRecords,
+    claimed_ranges,
+    unclaimed_ranges,
+)
 from millrace.lifecycle.audit_job import leg_of
 from millrace.lifecycle.audit_kinesis import compare_counts, unread
 from millrace.lifecycle.audit_table import Landed
@@ -68,14 +75,14 @@ def test_commits_claim_what_they_hold(catalog: SqlCatalog) -> None:
     commit(table, {"0": 5, "1": 2}, {"0": 9, "1": 2})
     commit(table, {"0": 12, "1": 2}, {"0": 20, "1": 6})
     commit(table, {"0": 900}, {"0": 950}, "other")
-    held = claims(table, "tax", places, earliest=True)
+    held = claimed_ranges(table, "tax", places, earliest=True)
     assert held == {("orders", 0): [(0, 9), (12, 20)], ("orders", 1): [(0, 6)]}
-    assert unclaimed(held["orders", 0]) == [(9, 11)]
-    assert unclaimed(held["orders", 1]) == []
+    assert unclaimed_ranges(held["orders", 0]) == [(9, 11)]
+    assert unclaimed_ranges(held["orders", 1]) == []
     # A checkpoint that was reset reads all of it again: then nothing is open.
     commit(table, {}, {"0": 15, "1": 1})
-    assert claims(table, "tax", places, earliest=True)["orders", 0] == [(0, 20)]
-    latest = claims(table, "tax", places, earliest=False)
+    assert claimed_ranges(table, "tax", places, earliest=True)["orders", 0] == [(0, 20)]
+    latest = claimed_ranges(table, "tax", places, earliest=False)
     assert latest["orders", 0] == [(5, 9), (12, 20)]
 
 
@@ -86,10 +93,10 @@ def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
     sink.append(rows("orders/0/1", "orders/0/2/0", "orders/0/2/1", "mine/x/y"))
     sink.append(rows("orders/0/4", arrived=NOW - timedelta(days=300)))
     letters.append(rows("orders/0/3", "orders/0/3#replay", "orders/1/7"))
-    kept = Kept(Landed(letters, "orders"), Sunk(sink, "orders"), NOW)
+    kept = RecordTable(Landed(letters, "orders"), SinkRecords(sink, "orders"), NOW)
     assert kept.offsets(NOW - HOUR, NOW + HOUR) == {("orders", 0): {1, 2, 3}, ("orders", 1): {7}}
     assert kept.between("orders", 0, 2, 9) == {2, 3, 4}
-    assert Kept(Landed(letters, "orders"), None, NOW).between("orders", 0, 0, 9) == {3}
+    assert RecordTable(Landed(letters, "orders"), None, NOW).between("orders", 0, 0, 9) == {3}
 
 
 ENVIRONMENT = """\
@@ -233,14 +240,14 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
     landed = Landed(table, "clicks")
     hours = [begin + n * HOUR for n in range(3)]
 
-    def missing(told: tuple[Behind, ...] | None) -> list[tuple[int, int]]:
+    def missing(told: tuple[LaggingShard, ...] | None) -> list[tuple[int, int]]:
         found = compare_counts(
             cloudwatch, landed, hours, query="q", stream="late-clicks", table="db.landed", unread=told
         )
         assert found.behind == (told or ())
         return [(hour.missing, hour.waiting) for hour in found.hours]
 
-    late = (Behind("shard-1", begin + HOUR),)
+    late = (LaggingShard("shard-1", begin + HOUR),)
     assert missing(late) == [(14, 0), (0, 60), (0, 60)]
     # Where nobody knows what the shards were read to, it looks like a hole; where all is read, it is one.
     assert missing(None) == [(14, 0), (60, 0), (0, 60)]
@@ -251,7 +258,7 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     hour = Hour(NOW, 10, 6, 0, 1, left_out=3)
-    found = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(Behind("shard-1", NOW),))
+    found = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),))
     other = Unaudited("boards/clicks", "web.clicks", "its sink is dynamodb")
     command._show([found, other])
     text = capsys.readouterr().out

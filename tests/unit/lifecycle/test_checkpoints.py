@@ -15,14 +15,14 @@ import pytest
 from millrace.cli.run.checkpoint_compatibility import (
     AnotherReleaseError,
     checkpoint_refusals,
-    checkpoints_one_way,
+    irreversible_checkpoints,
 )
 from millrace.etl.checkpoints import manifest
 from millrace.etl.job import lease as core
 from millrace.etl.launch import settings
 from millrace.lifecycle import checkpoints
 from millrace.lifecycle.checkpoints import CheckpointError
-from millrace.lifecycle.reset_effects import objection, read_again
+from millrace.lifecycle.reset_effects import read_again, reset_objection
 from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import with_template
 from tests.unit.etl.test_manifest import DERIVE
@@ -38,13 +38,13 @@ def test_both_sides_mean_the_same_places(shop: Shop) -> None:
         refused = pytest.raises(
             CheckpointError, match=r"written by run glue-run-7 .*millrace stop --env shop clicks"
         )
-        with refused, shop.of.held("reset"):
+        with refused, shop.of.holding_lease("reset"):
             pytest.fail("held twice")
     finally:
         held.release()
     assert shop.of.holder() is None
     again = core.of(shop.names.checkpoints("clicks"), "glue-run-8", (os.getpid(),), lambda _: None)
-    with shop.of.held("millrace checkpoint reset"):
+    with shop.of.holding_lease("millrace checkpoint reset"):
         assert shop.of.holder() == f"run millrace checkpoint reset on {os.uname().nodename}"
     again.acquire()
     again.release()
@@ -218,8 +218,8 @@ def test_what_a_source_no_longer_has_is_told(shop: Shop) -> None:
     (again,) = read_again(shop.environment, "clicks", "land", now - timedelta(hours=30), now)
     assert (again.records, again.bytes, again.kept) == (10_800_000, 5_400_000_000, False)
     assert read_again(shop.environment, "clicks", "plain", now, now) == []
-    assert objection(shop.environment, "clicks", "land", now) is None
-    assert objection(shop.environment, "clicks", "plain", None) is None
+    assert reset_objection(shop.environment, "clicks", "land", now) is None
+    assert reset_objection(shop.environment, "clicks", "plain", None) is None
 
 
 @pytest.mark.parametrize(
@@ -248,17 +248,17 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     shop.begin()
     aws = Aws(shop.names, lambda _: shop.s3)
     newer = {**document(), "engine_version": "6.0"}
-    assert checkpoints_one_way(aws, "clicks", newer) == []
+    assert irreversible_checkpoints(aws, "clicks", newer) == []
     derived = {**newer, "settings": {**newer["settings"], "queries": [{**DERIVE, "name": "land"}]}}
     job = settings.parse(derived["settings"])
     old = manifest.of(job, job.queries[0], spark="3.5.6", conf=lambda _: None, schema_text=lambda _: None)
     shop.put("clicks/_millrace/land.manifest.json", old.text())
     assert checkpoint_refusals(aws, "clicks", derived) == []
-    (line,) = checkpoints_one_way(aws, "clicks", derived)
+    (line,) = irreversible_checkpoints(aws, "clicks", derived)
     assert line.startswith(
         "job clicks, query land: on this checkpoint it cannot go back: Spark was 4.1.1 and is 3.5.6"
     )
-    assert checkpoints_one_way(aws, "clicks", {**derived, "engine_version": "5.1"}) == []
+    assert irreversible_checkpoints(aws, "clicks", {**derived, "engine_version": "5.1"}) == []
 
 
 def test_a_sandbox_in_the_place_of_an_engine_reads_what_it_wrote(shop: Shop) -> None:

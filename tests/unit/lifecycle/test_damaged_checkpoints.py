@@ -17,7 +17,7 @@ from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 @pytest.mark.parametrize("file", ["_millrace/land.manifest.json", "land/offsets/0", "_millrace/lease.json"])
 def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: str, cut: int) -> None:
     shop.begin()
-    with shop.of.held("earlier"):
+    with shop.of.holding_lease("earlier"):
         pass
     body = shop.s3.get_object(Bucket=shop.bucket, Key=f"clicks/{file}")["Body"].read().decode()
     shop.put(f"clicks/{file}", body[:cut])
@@ -92,8 +92,8 @@ def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> 
 
     real = shop.s3.delete_object
     shop.s3.delete_object = cut
-    with pytest.raises(KeyboardInterrupt), shop.of.held("reset"):
-        shop.of.put_aside("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
+    with pytest.raises(KeyboardInterrupt), shop.of.holding_lease("reset"):
+        shop.of.archive("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
     shop.s3.delete_object = real
     assert deleted[0] == "clicks/land/metadata"
     assert shop.of.begun("land")  # so that the core looks for its identity, and refuses

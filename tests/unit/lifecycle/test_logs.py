@@ -18,7 +18,7 @@ from millrace.cli.app import app
 from millrace.cli.watch import logs as command
 from millrace.lifecycle import logs, state_machine
 from millrace.lifecycle.logs import Line
-from millrace.lifecycle.problems import PassingError
+from millrace.lifecycle.problems import TransientError
 from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import kept
 
@@ -52,7 +52,7 @@ def line(text: str) -> Line:
 
 
 def test_failures_are_told_with_their_traces_and_nothing_else() -> None:
-    found = logs.told_in([line(text) for text in f"{LOG}{FAILED}".splitlines()])
+    found = logs.find_failures([line(text) for text in f"{LOG}{FAILED}".splitlines()])
     assert [each.kind for each in found] == ["traceback", "exception", "failed"]
     assert found[0].text == PYTHON.rstrip()
     assert found[1].text == JAVA.rstrip()
@@ -60,12 +60,12 @@ def test_failures_are_told_with_their_traces_and_nothing_else() -> None:
 
 
 def test_an_event_may_hold_a_whole_trace() -> None:
-    assert logs.told_in([line(LOG)])[0].text == PYTHON.rstrip()
+    assert logs.find_failures([line(LOG)])[0].text == PYTHON.rstrip()
 
 
 def test_a_healthy_log_has_none() -> None:
     healthy = ["26/11/21 08:00:00 INFO x: no ERROR at all", BATCH, '{"broken', "{}", "an error: not ours", ""]
-    assert logs.told_in([line(text) for text in healthy]) == []
+    assert logs.find_failures([line(text) for text in healthy]) == []
 
 
 def put(aws: Aws, group: str, *texts: str, stream: str = "driver", ago: timedelta = timedelta()) -> None:
@@ -110,7 +110,7 @@ def test_older_ones_are_found_where_the_last_hour_has_none(aws: Aws) -> None:
 def left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Logs of a sandbox, as files; which of them are a job's goes by their names."""
     monkeypatch.setattr(kept, "RUN", tmp_path)
-    monkeypatch.setattr(kept, "place", lambda environment: environment)
+    monkeypatch.setattr(kept, "running_place", lambda environment: environment)
     for number, (run, text) in enumerate(
         (
             ("departures-1", LOG),
@@ -222,11 +222,11 @@ def test_following_a_deployed_job_shows_what_comes_and_nothing_again(
 def test_a_look_that_is_not_answered_ends_no_following(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    looks = iter([PassingError("no network"), [line("new")]])
+    looks = iter([TransientError("no network"), [line("new")]])
 
     def whole(_: datetime | None) -> list[Line]:
         found = next(looks)
-        if isinstance(found, PassingError):
+        if isinstance(found, TransientError):
             raise found
         return found
 

@@ -67,7 +67,7 @@ def test_a_run_that_is_to_end_has_the_longest_time_that_there_is(
     ended = one_off_run.run_once(
         here, "clicks", [("--backfill", "q")], progress=lambda _: None, poll_seconds=0
     )
-    assert ended.well
+    assert ended.succeeded
     (given,) = emr.asked
     # A run of mode BATCH that may take forever (0) is refused; seven days are the most.
     assert CALL["ExecutionTimeoutMinutes"] == 0

@@ -17,12 +17,12 @@ from millrace.cli import main
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import (
     AwsError,
-    PassingError,
     ThrottledError,
+    TransientError,
     cdk_failure,
     check_bootstrapped,
     explain,
-    told,
+    translate_aws_errors,
 )
 from tests.serving import Handler, served
 
@@ -176,18 +176,18 @@ def test_what_may_go_when_asked_again_is_told_apart(aws: pytest.MonkeyPatch) -> 
         if url is not None:
             signed_in(aws, url)
         boto3.DEFAULT_SESSION = None
-        with pytest.raises(AwsError) as refused, told("asking"):
+        with pytest.raises(AwsError) as refused, translate_aws_errors("asking"):
             boto3.client("sts", region_name="us-east-1").get_caller_identity()
         return refused.value
 
     with refusing(503, "ServiceUnavailable", "later") as url:
-        assert isinstance(asked(url), PassingError)
+        assert isinstance(asked(url), TransientError)
     with refusing(403, "AccessDenied", "never") as url:
-        assert not isinstance(asked(url), PassingError)
-    assert isinstance(asked("http://127.0.0.1:9"), PassingError)
+        assert not isinstance(asked(url), TransientError)
+    assert isinstance(asked("http://127.0.0.1:9"), TransientError)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         aws.delenv(name)
-    assert not isinstance(asked(), PassingError)
+    assert not isinstance(asked(), TransientError)
 
 
 def test_another_account_is_refused(aws: pytest.MonkeyPatch, moto: str) -> None:
@@ -291,7 +291,7 @@ def test_what_nobody_knows_is_told_as_it_is() -> None:
 
 
 def test_only_what_aws_says_is_translated() -> None:
-    with pytest.raises(KeyError), told("anything"):
+    with pytest.raises(KeyError), translate_aws_errors("anything"):
         raise KeyError("a mistake of ours")
 
 

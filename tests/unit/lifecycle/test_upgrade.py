@@ -14,7 +14,14 @@ from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
-from millrace.lifecycle.upgrade import UpgradeError, Version, current, keep, previous, shared
+from millrace.lifecycle.upgrade import (
+    UpgradeError,
+    Version,
+    current,
+    deployed_version,
+    previous,
+    shared_stacks,
+)
 
 JOB = "clicks"
 
@@ -71,7 +78,7 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     ):
         previous(deployed, JOB)
     for url in ("s3://assets/2.json", "s3://assets/3.json"):
-        keep(deployed, JOB)
+        deployed_version(deployed, JOB)
         stack.deploy(url)
     back = previous(deployed, JOB)
     assert (back.document_url, back.template) == ("s3://assets/2.json", template("s3://assets/2.json"))
@@ -86,11 +93,11 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     with pytest.raises(AwsError, match="NoSuchBucket"):
         Version(JOB, "", "s3://no-such-bucket/2.json", {}).document(s3)
     # What it takes the place of is kept too.
-    keep(deployed, JOB)
+    deployed_version(deployed, JOB)
     stack.deploy(back.document_url)
     assert previous(deployed, JOB).document_url == "s3://assets/3.json"
     # The same again is no version of before.
-    keep(deployed, JOB)
+    deployed_version(deployed, JOB)
     assert previous(deployed, JOB).document_url == "s3://assets/3.json"
 
 
@@ -115,4 +122,4 @@ def test_what_other_jobs_stand_on_is_not_changed_by_an_upgrade() -> None:
         (),
         {},
     )
-    assert shared(found, "hello-dev") == ("hello-dev-streams",)
+    assert shared_stacks(found, "hello-dev") == ("hello-dev-streams",)

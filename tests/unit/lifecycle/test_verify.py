@@ -20,11 +20,11 @@ from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan
 from millrace.verify import in_sandbox, on_aws, removal
-from millrace.verify.environment import TAG, Copy, Wanted, derive
+from millrace.verify.environment import TAG, VerificationCopy, VerificationSettings, derive
 from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.removal import empty, remove
 from millrace.verify.run import scope
-from millrace.verify.scope import find, remains
+from millrace.verify.scope import find, leftovers
 from millrace.verify.target import VerifyError
 from tests.integration.lifecycle.engines import Engines, serving
 
@@ -62,16 +62,16 @@ def client(aws: Aws, engines: Engines) -> Client:
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Copy:
+def copy(tmp_path: Path) -> VerificationCopy:
     model = load("dev", root=ROOT)
     return derive(
-        model, NAME, account=ACCOUNT, wanted=Wanted(), root=ROOT, folder=tmp_path,
+        model, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=in_sandbox.clusters(model), without_kafka=True,
     )  # fmt: skip
 
 
 @pytest.fixture
-def account(client: Client, copy: Copy) -> Account:
+def account(client: Client, copy: VerificationCopy) -> Account:
     aws = Aws(Names(load("dev", root=ROOT), ACCOUNT), client)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2, end=5)
     return Account(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
@@ -123,7 +123,9 @@ def everything(client: Client) -> set[str]:
     }
 
 
-def test_only_what_bears_both_marks_is_taken_away(client: Client, copy: Copy, account: Account) -> None:
+def test_only_what_bears_both_marks_is_taken_away(
+    client: Client, copy: VerificationCopy, account: Account
+) -> None:
     prefix = copy.names.prefix
     # The model itself, another verification's, one of another model, one of another project, and one that has our name
     # and no tag.
@@ -149,7 +151,7 @@ def test_only_what_bears_both_marks_is_taken_away(client: Client, copy: Copy, ac
 
 
 def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
-    client: Client, copy: Copy, account: Account, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix, own = copy.names.prefix, scope(copy)
     deploy(client, prefix, tags(NAME))
@@ -179,7 +181,7 @@ def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
 
 
 def test_a_log_that_comes_back_is_deleted_again(
-    client: Client, copy: Copy, account: Account, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(client, copy.names.prefix, tags(NAME))
     group = f"/{copy.names.prefix}/jobs/glue/error"
@@ -190,16 +192,16 @@ def test_a_log_that_comes_back_is_deleted_again(
         if not looked:
             client("logs").create_log_group(logGroupName=group)
         looked.append(1)
-        return remains(*given)
+        return leftovers(*given)
 
-    monkeypatch.setattr(removal, "remains", late)
+    monkeypatch.setattr(removal, "leftovers", late)
     found = remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
     assert (found.remains, everything(client)) == ((), set())
 
 
-def test_what_is_left_behind_is_seen(client: Client, copy: Copy) -> None:
+def test_what_is_left_behind_is_seen(client: Client, copy: VerificationCopy) -> None:
     own = scope(copy)
-    assert remains(client, own) == []
+    assert leftovers(client, own) == []
     given = {each["Key"]: each["Value"] for each in tags(NAME)}
     client("sns").create_topic(Name="renamed", Tags=tags(NAME))
     client("s3").create_bucket(Bucket=f"{own.prefix}-lost-its-tag")
@@ -207,18 +209,18 @@ def test_what_is_left_behind_is_seen(client: Client, copy: Copy) -> None:
     key = client("kms").create_key(Tags=[{"TagKey": k, "TagValue": v} for k, v in given.items()])[
         "KeyMetadata"
     ]
-    found = remains(client, own)
+    found = leftovers(client, own)
     assert f"bucket {own.prefix}-lost-its-tag" in found
     assert f"log group /{own.prefix}/jobs/glue/error" in found
     assert any(each.endswith(":renamed") for each in found)
     assert any(key["KeyId"] in each for each in found)
     # One that waits for its deletion costs nothing and does nothing.
     client("kms").schedule_key_deletion(KeyId=key["KeyId"], PendingWindowInDays=7)
-    assert not any(key["KeyId"] in each for each in remains(client, own))
+    assert not any(key["KeyId"] in each for each in leftovers(client, own))
 
 
 def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
-    client: Client, copy: Copy, account: Account
+    client: Client, copy: VerificationCopy, account: Account
 ) -> None:
     bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "somebody-s-lake"}}
     client("cloudformation").create_stack(
@@ -247,7 +249,7 @@ def test_all_versions_of_a_bucket_s_objects_go(client: Client) -> None:
 
 
 def test_runs_are_killed_without_grace_and_ended_for_good(
-    client: Client, copy: Copy, account: Account, engines: Engines
+    client: Client, copy: VerificationCopy, account: Account, engines: Engines
 ) -> None:
     names, prefix = copy.names, copy.names.prefix
     deploy(client, prefix, tags(NAME))
@@ -287,7 +289,11 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
 
 
 def test_runs_that_the_engine_counted_are_billed_as_it_counted(
-    client: Client, copy: Copy, account: Account, engines: Engines, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    copy: VerificationCopy,
+    account: Account,
+    engines: Engines,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     deploy(client, copy.names.prefix, tags(NAME))
     name = copy.names.job("glue")
@@ -314,7 +320,7 @@ def test_runs_that_the_engine_counted_are_billed_as_it_counted(
 
 
 def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
-    client: Client, copy: Copy, account: Account, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotDeployedError, match="not bootstrapped"):
         account.check(copy)

@@ -13,9 +13,9 @@ from millrace.cli.watch import verify_claims
 from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan
 from millrace.verify import run as running
-from millrace.verify.claim_checks import Told
+from millrace.verify.claim_checks import ClaimAnswer
 from millrace.verify.claims import claims
-from millrace.verify.environment import Copy, Wanted
+from millrace.verify.environment import VerificationCopy, VerificationSettings
 from millrace.verify.run import Verification
 from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half, stacks
 
@@ -32,7 +32,7 @@ class Told_:  # noqa: N801 - in the place of a story, of which nothing else is a
         self.reshards: list[Any] = []
 
     def begin(self) -> None: ...
-    def disturb(self) -> None: ...
+    def kill_and_reshard(self) -> None: ...
     def stop(self) -> None: ...
     def close(self) -> None: ...
     def finish(self) -> str:
@@ -44,24 +44,24 @@ class Told_:  # noqa: N801 - in the place of a story, of which nothing else is a
 
 @pytest.fixture
 def whole(half: HalfDeployed, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
-    monkeypatch.setattr(running, "Story", Told_)
+    monkeypatch.setattr(running, "ScenarioRun", Told_)
     half.happens = None
     return half
 
 
-def verification(whole: HalfDeployed, copy: Copy, folder: Path, observe: Any) -> Verification:
+def verification(whole: HalfDeployed, copy: VerificationCopy, folder: Path, observe: Any) -> Verification:
     sized = plan(copy.environment)
-    return Verification(whole, copy, sized, Wanted(), folder, lambda _: None, observe=observe)
+    return Verification(whole, copy, sized, VerificationSettings(), folder, lambda _: None, observe=observe)
 
 
 def test_claims_are_asked_of_the_copy_before_it_goes(
-    whole: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path
+    whole: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
 ) -> None:
-    seen: list[tuple[Copy, list[str]]] = []
+    seen: list[tuple[VerificationCopy, list[str]]] = []
 
-    def observe(given: Copy) -> tuple[Told, ...]:
+    def observe(given: VerificationCopy) -> tuple[ClaimAnswer, ...]:
         seen.append((given, stacks(aws)))
-        return (Told("emr-runs", "refuted", "x"),)
+        return (ClaimAnswer("emr-runs", "refuted", "x"),)
 
     found = verification(whole, copy, tmp_path, observe).run()
     assert seen == [(copy, [f"{copy.names.prefix}-streams"])]
@@ -73,9 +73,9 @@ def test_claims_are_asked_of_the_copy_before_it_goes(
 
 
 def test_an_error_that_nobody_foresaw_leaves_nothing_behind(
-    whole: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path
+    whole: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
 ) -> None:
-    def observe(_: Copy) -> tuple[Told, ...]:
+    def observe(_: VerificationCopy) -> tuple[ClaimAnswer, ...]:
         raise ArithmeticError("a mistake of ours")
 
     with pytest.raises(ArithmeticError):
@@ -84,7 +84,7 @@ def test_an_error_that_nobody_foresaw_leaves_nothing_behind(
 
 
 def test_the_command_asks_by_the_names_of_the_copy(
-    whole: HalfDeployed, copy: Copy, aws: Aws, monkeypatch: pytest.MonkeyPatch
+    whole: HalfDeployed, copy: VerificationCopy, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, "test")

@@ -21,7 +21,7 @@ from millrace.sandbox import lake
 from millrace.sizing import plan
 from millrace.verify import cdk, on_aws, removal
 from millrace.verify.bill import Run
-from millrace.verify.environment import Copy, Wanted, derive
+from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
 from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.outcome import Outcome
 from millrace.verify.run import Verification
@@ -42,9 +42,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def copy(file: Path) -> Copy:
+def copy(file: Path) -> VerificationCopy:
     return derive(
-        load(file, root=ROOT), NAME, account=ACCOUNT, wanted=Wanted(), root=ROOT, folder=file.parent,
+        load(file, root=ROOT), NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=file.parent,
         clusters={},
     )  # fmt: skip
 
@@ -60,13 +60,13 @@ class HalfDeployed(Account):
 
     happens: BaseException | None = AwsError("cdk deploy ended with status 1")
 
-    def deploy(self, copy: Copy, _assembly: Path) -> None:
+    def deploy(self, copy: VerificationCopy, _assembly: Path) -> None:
         make(self.client("cloudformation"), f"{copy.names.prefix}-streams", copy)
         if self.happens is not None:
             raise self.happens
 
 
-def make(cloudformation: Any, stack: str, copy: Copy) -> None:
+def make(cloudformation: Any, stack: str, copy: VerificationCopy) -> None:
     stream = {"Type": "AWS::Kinesis::Stream", "Properties": {"Name": f"{stack}-s", "ShardCount": 1}}
     cloudformation.create_stack(
         StackName=stack,
@@ -80,15 +80,15 @@ def stacks(aws: Aws) -> list[str]:
 
 
 @pytest.fixture
-def half(aws: Aws, copy: Copy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
+def half(aws: Aws, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
     monkeypatch.setattr(cdk, "synthesise", assembled)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2)
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
 
-def run(half: HalfDeployed, copy: Copy, tmp_path: Path, *, keep: bool = False) -> Outcome:
+def run(half: HalfDeployed, copy: VerificationCopy, tmp_path: Path, *, keep: bool = False) -> Outcome:
     sized = plan(copy.environment)
-    return Verification(half, copy, sized, Wanted(), tmp_path, lambda _: None, keep=keep).run()
+    return Verification(half, copy, sized, VerificationSettings(), tmp_path, lambda _: None, keep=keep).run()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def run(half: HalfDeployed, copy: Copy, tmp_path: Path, *, keep: bool = False) -
     ],
 )
 def test_what_was_made_goes_after_a_failure_and_after_ctrl_c(
-    half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path, happens: BaseException, said: str
+    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, happens: BaseException, said: str
 ) -> None:
     half.happens = happens
     found = run(half, copy, tmp_path)
@@ -113,7 +113,7 @@ def test_what_was_made_goes_after_a_failure_and_after_ctrl_c(
 
 
 def test_what_was_made_goes_after_an_error_that_nobody_foresaw(
-    half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path
+    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
 ) -> None:
     half.happens = LookupError("a mistake of ours")
     with pytest.raises(LookupError, match="a mistake of ours"):
@@ -164,7 +164,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
 ) -> None:
     model = kafka_only(tmp_path)
     copy = derive(
-        model, NAME, account=ACCOUNT, wanted=Wanted(), root=ROOT, folder=tmp_path,
+        model, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=on_aws.clusters(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)
@@ -176,14 +176,16 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     assert (found.remains, stacks(aws), list(Cluster.topics)) == ((), [], ["orders"])
 
 
-def test_what_is_to_be_kept_stays(half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path) -> None:
+def test_what_is_to_be_kept_stays(
+    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path
+) -> None:
     found = run(half, copy, tmp_path, keep=True)
     assert (found.kept, found.exact) == (True, False)
     assert stacks(aws) == [f"{copy.names.prefix}-streams"]
 
 
 def test_nothing_is_taken_away_where_nothing_was_made(
-    half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path, assembly: Path) -> None:
         assembled(_, assembly)
@@ -242,7 +244,7 @@ class Asked(HalfDeployed):
     ],
 )
 def test_a_catalog_that_refuses_ends_it_with_its_outcome(
-    half: HalfDeployed, copy: Copy, aws: Aws, tmp_path: Path, error: Exception, said: str
+    half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, error: Exception, said: str
 ) -> None:
     asked = Asked(half.aws, half.plan, poll_seconds=0.01, patience=half.patience)
     asked.error = error
@@ -310,7 +312,7 @@ def test_before_anything_is_made_it_is_shown_asked_and_refused(file: Path, aws: 
 
 @pytest.mark.usefixtures("account")
 def test_clean_takes_away_what_an_interrupted_one_left_and_asks_before(
-    file: Path, aws: Aws, copy: Copy
+    file: Path, aws: Aws, copy: VerificationCopy
 ) -> None:
     cloudformation = aws.client("cloudformation")
     assert millrace("verify", "--clean", "--env", str(file)).stdout == "nothing is left\n"

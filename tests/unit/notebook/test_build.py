@@ -98,7 +98,7 @@ def test_a_secret_is_read_where_the_notebook_runs(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(boto3, "client", lambda *_, **__: client)
     space: dict[str, Any] = {"OPTIONS": {}}
     exec(signing, space)  # noqa: S102 - what was just generated
-    assert space["OPTIONS"] == kafka_login.spelled_out("scram-sha-512", held)
+    assert space["OPTIONS"] == kafka_login.options_with_secret("scram-sha-512", held)
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     assert space["OPTIONS"]["kafka.sasl.jaas.config"] == (
         f'{module} required username="u\\"" password="p\\\\";'

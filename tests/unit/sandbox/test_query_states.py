@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from millrace.etl.metrics.jsonlines import JsonLines
-from millrace.etl.metrics.progress import Sample
+from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.sandbox import demo
 from millrace.sandbox.drill import DrillProgress
@@ -19,9 +19,9 @@ from millrace.sandbox.query_states import newest, states, table
 AGES = Sketch(tuple((float(n), 1.0) for n in range(101)), 100.0)
 
 
-def batch(number: int, rows: int, *, query: str = "land", at: float = 1000.0, **more: float) -> Sample:
+def batch(number: int, rows: int, *, query: str = "land", at: float = 1000.0, **more: float) -> MetricSample:
     values = {"Triggers": 1, "InputRows": rows, "ProcessedRowsPerSecond": rows / 2, **more}
-    return Sample(at, query, values, number, AGES if rows else None)
+    return MetricSample(at, query, values, number, AGES if rows else None)
 
 
 def test_the_last_batch_with_records_is_shown_and_a_later_idle_trigger_moves_the_time(tmp_path: Path) -> None:
@@ -29,12 +29,14 @@ def test_the_last_batch_with_records_is_shown_and_a_later_idle_trigger_moves_the
     output = JsonLines(file, "flights-local-flights")
     output.write(
         [
-            Sample(900.0, None, {"Starts": 1}),
+            MetricSample(900.0, None, {"Starts": 1}),
             batch(1, 10),
             batch(2, 400, BacklogRecords=7, BacklogSeconds=3.0),
         ]
     )
-    output.write([batch(4, 20, query="derive"), Sample(1060.0, "land", {"Triggers": 1, "BacklogRecords": 0})])
+    output.write(
+        [batch(4, 20, query="derive"), MetricSample(1060.0, "land", {"Triggers": 1, "BacklogRecords": 0})]
+    )
     with file.open("a") as writing:
         writing.write('{"at": "1970-01-01T00:20:00.000Z", "query": "la')  # under way
     found = states(file)

@@ -63,7 +63,9 @@ def test_a_job_runs_on_the_line_of_its_engines_version(
     monkeypatch.setattr(SandboxSpark, "_download", lambda _, __, target: target)
     running: Any = SandboxSpark(stack=Stack(), kafka="127.0.0.1:9092")  # type: ignore[arg-type]
     running.submit(document(version), "departures-1")
-    assert started["line"] is version.line
+    assert started["line"] is version.spark_line
     settings: Mapping[str, str] = started["settings"]
-    assert all(each.endswith(f"-of-{version.line.name}.jar") for each in settings["spark.jars"].split(","))
+    assert all(
+        each.endswith(f"-of-{version.spark_line.name}.jar") for each in settings["spark.jars"].split(",")
+    )
     assert ("--engine", "sandbox") in zip(started["arguments"], started["arguments"][1:], strict=False)

@@ -50,13 +50,13 @@ def streams(shards: int) -> MappingProxyType[str, StreamPlan]:
 def test_metrics_get_cheaper_by_tiers(
     from_text: Loader, monkeypatch: pytest.MonkeyPatch, ours: int, shards: int, usd: float
 ) -> None:
-    monkeypatch.setattr(shared_module, "reported", lambda _: ours)
+    monkeypatch.setattr(shared_module, "metric_count", lambda _: ours)
     found = metric_cost(from_text(text(stream=ON)), streams(shards), prices("us-east-1"))
     assert sum(line.usd for line in found) == pytest.approx(usd)
 
 
 def test_tiers_are_named(from_text: Loader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_module, "reported", lambda _: 9_000)
+    monkeypatch.setattr(shared_module, "metric_count", lambda _: 9_000)
     found = metric_cost(from_text(text(stream=ON)), streams(1_000), prices("us-east-1"))
     assert [(line.name, line.usd) for line in found] == [
         ("metrics", pytest.approx(2_700)),

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from millrace.config.engines.emr import EMR_MEMORY_GIB
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.sizing.capacity import (
+    CoreSpread,
     InfeasibleError,
-    Spread,
     Work,
     batch_range,
+    choose_cores,
     cores_needed,
     effective_cores,
-    fit,
     partitions_for,
     per_partition,
-    spread,
+    spread_over_cores,
     whole_cores,
 )
 from millrace.sizing.jobs import workers_for
@@ -96,15 +96,15 @@ def test_nine_partitions_on_eight_cores_take_two_waves() -> None:
 
 
 def test_one_foreign_shard_and_eight_cores() -> None:
-    found = spread(1, 7.0, OVERHEAD)
+    found = choose_cores(1, 7.0, OVERHEAD)
     assert (found.cores, found.repartition) == (8, 8)
     assert found.effective == pytest.approx(8 / 1.1)
 
 
 def test_shards_that_stay_are_read_in_waves_where_that_saves_cores() -> None:
-    assert spread(8, 3.9, OVERHEAD).cores == 4
-    assert spread(8, 3.9, OVERHEAD).repartition is None
-    assert spread(7, 3.6, OVERHEAD).repartition == 4, "7 cores for one wave, 4 with a repartition"
+    assert choose_cores(8, 3.9, OVERHEAD).cores == 4
+    assert choose_cores(8, 3.9, OVERHEAD).repartition is None
+    assert choose_cores(7, 3.6, OVERHEAD).repartition == 4, "7 cores for one wave, 4 with a repartition"
 
 
 LOADS = st.floats(0.01, 500)
@@ -113,7 +113,7 @@ COUNTS = st.integers(1, 600)
 
 @given(needed=LOADS, partitions=COUNTS, steady=st.booleans())
 def test_a_spread_always_carries_the_load(needed: float, partitions: int, steady: bool) -> None:
-    found = spread(partitions, needed, OVERHEAD, steady=steady)
+    found = choose_cores(partitions, needed, OVERHEAD, steady=steady)
     assert found.effective > needed
     assert found.effective <= found.cores
     if found.repartition is None and found.cores > 1:
@@ -122,8 +122,8 @@ def test_a_spread_always_carries_the_load(needed: float, partitions: int, steady
 
 @given(needed=LOADS, more=LOADS, partitions=COUNTS, steady=st.booleans())
 def test_more_work_never_takes_fewer_cores(needed: float, more: float, partitions: int, steady: bool) -> None:
-    before = spread(partitions, needed, OVERHEAD, steady=steady)
-    assert spread(partitions, needed + more, OVERHEAD, steady=steady).cores >= before.cores
+    before = choose_cores(partitions, needed, OVERHEAD, steady=steady)
+    assert choose_cores(partitions, needed + more, OVERHEAD, steady=steady).cores >= before.cores
 
 
 @given(needed=LOADS, at_least=COUNTS)
@@ -137,7 +137,7 @@ def test_own_partitions_suit_the_cores(needed: float, at_least: int) -> None:
 
 @given(partitions=COUNTS, cores=st.integers(1, 300), needed=LOADS)
 def test_given_cores_fit_or_are_refused(partitions: int, cores: int, needed: float) -> None:
-    found = fit(partitions, cores, needed, OVERHEAD)
+    found = spread_over_cores(partitions, cores, needed, OVERHEAD)
     if found is not None:
         assert found.cores == cores
         assert needed < found.effective <= cores
@@ -166,9 +166,9 @@ def test_the_range_of_the_limit_is_never_empty(work: Work, shards: int, full: fl
         assume(False)
     cores = whole_cores(needed)
     assume(cores - needed > 1e-6)  # nearer than floats can tell
-    least = work.rate * (work.stretch if waves == 1 else 1.0)
+    least = work.rate * (work.overhead_factor if waves == 1 else 1.0)
     work = replace(work, hand_over=full * shards / least)
-    spread_ = Spread(cores, float(cores), None, float(shards), waves)
+    spread_ = CoreSpread(cores, float(cores), None, float(shards), waves)
     found = batch_range(work, spread_)
     assert found.above < found.most
     duration = spread_.seconds(work, found.most)

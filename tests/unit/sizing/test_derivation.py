@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.plan import doubt
+from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_page import plan_page, worst_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
-from millrace.sizing.derivation import Node, explain, keys
+from millrace.sizing.derivation import Node, explain, number_keys
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text
 
@@ -50,7 +50,7 @@ def test_a_share_of_another_jobs_sla_names_that_job(from_text: Loader) -> None:
 def test_every_number_has_a_derivation_that_ends_in_its_sources(name: str) -> None:
     environment = load(name, root=ROOT)
     sized = plan(environment)
-    known = keys(sized)
+    known = number_keys(sized)
     assert len(known) == len(set(known))
     for key in known:
         found = explain(environment, sized, key)
@@ -116,7 +116,7 @@ def test_the_command_prints_the_tree() -> None:
 
 def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
     environment = load("prod", root=ROOT)
-    found = doubt(environment, plan(environment))
+    found = check_plan(environment, plan(environment))
     page = plan_page(found, plan_verdict(found)).html()
     for job in found.plan.jobs.values():
         folded = page.split(f'<details id="job-{job.name}">')[1].split("</details>")[0]

@@ -11,7 +11,7 @@ from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.export import to_json
 from millrace.sizing.planning import total
-from millrace.sizing.simulation.expected import at_most, with_expected
+from millrace.sizing.simulation.expected import largest_monthly_cost, with_expected
 from millrace.sizing.simulation.planned import scaling_of
 from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling
 
@@ -53,7 +53,7 @@ def test_fixed_workers_are_all_there_from_the_start_and_cost_the_most(engine: st
     assert (job.scaling.min_executors.value, job.scaling.initial_executors.value) == (executors, executors)
     assert scaling_of(environment, job) == Fixed(executors)
     assert job.expected_usd is not None
-    assert job.expected_usd.value == pytest.approx(at_most(job))
+    assert job.expected_usd.value == pytest.approx(largest_monthly_cost(job))
     assert not any("at the average rate" in line for line in job.advice)
 
 
@@ -68,10 +68,10 @@ def test_what_a_job_will_cost_stands_beside_the_most_with_where_it_is_from(tmp_p
     job = found.jobs["clicks"]
     assert job.expected_usd is not None
     # All the time one executor less than all, and the driver.
-    assert 0.3 * at_most(job) < job.expected_usd.value < 0.9 * at_most(job)
+    assert 0.3 * largest_monthly_cost(job) < job.expected_usd.value < 0.9 * largest_monthly_cost(job)
     assert "played at the average rate" in job.expected_usd.why
     [line] = [each for each in job.advice if "at the average rate" in each]
-    for figure in (job.expected_usd.value, at_most(job)):
+    for figure in (job.expected_usd.value, largest_monthly_cost(job)):
         assert f"${figure:,.2f}" in line
     assert "of land's records are in time: `scaling: fixed` holds all workers" in line
     # Holding them is the plan's own bill: it has always counted all of them.

@@ -103,7 +103,7 @@ def test_a_simulated_join_takes_the_records_of_both_tables(from_text: Loader) ->
     scenario = planned.scenario(environment, plan(environment), "land", arrivals)
     load = next(load for load in scenario.queries if load.name == "match")
     assert isinstance(load.source, Arrivals)
-    assert load.source.before(100) == pytest.approx(20_010 * 100)
+    assert load.source.arrived_before(100) == pytest.approx(20_010 * 100)
 
 
 OTHER = """\

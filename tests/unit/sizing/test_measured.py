@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError
 from millrace.sizing import plan
 from millrace.sizing.capacity import InfeasibleError
-from millrace.sizing.measured import Interval, ScalingCurve, speed, stretched
+from millrace.sizing.measured import Interval, ScalingCurve, cores_with_contention, speed
 from tests.unit.sizing.conftest import Loader, text
 
 RESULT: dict[str, Any] = {
@@ -101,7 +101,7 @@ def test_stretched_cores_do_the_work(needed: float, alpha: float, beta: float) -
         coherence=Interval(value=beta, low=beta, high=beta),
         cores=(1, 2, 4, 8),
     )
-    found = stretched(needed, curve)
+    found = cores_with_contention(needed, curve)
     assert found >= needed * (1 - 1e-9)
     whole = int(found) + 1
     assert whole * curve.share(whole) >= needed * (1 - 1e-9)
@@ -111,7 +111,7 @@ def test_no_core_is_worth_it() -> None:
     full = Interval(value=1.0, low=1.0, high=1.0)
     none = Interval(value=0.0, low=0.0, high=0.0)
     with pytest.raises(InfeasibleError):
-        stretched(3.0, ScalingCurve(contention=full, coherence=none, cores=(1, 2)))
+        cores_with_contention(3.0, ScalingCurve(contention=full, coherence=none, cores=(1, 2)))
 
 
 @pytest.mark.parametrize(

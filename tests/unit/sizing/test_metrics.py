@@ -9,7 +9,7 @@ import pytest
 from millrace.config import ConfigurationError, environments, load
 from millrace.etl.metrics import cloudwatch
 from millrace.sizing import alarms, plan
-from millrace.sizing.metrics import BY_NAME, METRICS, reported, reporters
+from millrace.sizing.metrics import BY_NAME, METRICS, metric_count, reporters
 from millrace.sizing.prices_and_limits import limits
 from tests.unit.sizing.conftest import Loader, text
 
@@ -33,7 +33,7 @@ def test_the_bill_counts_what_is_sent(name: str) -> None:
     queries = sum(len(job.queries) for job in environment.jobs.values())
     of_jobs = [metric for metric in METRICS if not metric.per_query]
     always = [metric for metric in METRICS if metric.of == "query"]
-    count = reported(environment)
+    count = metric_count(environment)
     assert count >= queries * len(always) + len(environment.jobs) * len(of_jobs)
     assert count <= queries * (len(METRICS) - len(of_jobs)) + len(environment.jobs) * len(of_jobs)
     (line,) = [item for item in plan(environment).shared if item.name == "metrics"]

@@ -9,12 +9,12 @@ import pytest
 
 from millrace.config import Environment, load
 from millrace.verify import in_sandbox
-from millrace.verify.environment import Copy, Wanted, derive
+from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
 
 ROOT = Path(__file__).parents[3]
 NAME, ACCOUNT = "verify-0a1b", "111122223333"
 
-Make = Callable[..., Copy]
+Make = Callable[..., VerificationCopy]
 
 
 def environment(name: str) -> Environment:
@@ -23,11 +23,11 @@ def environment(name: str) -> Environment:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    def derived(given: Environment | str, **changes: object) -> Copy:
+    def derived(given: Environment | str, **changes: object) -> VerificationCopy:
         what = environment(given) if isinstance(given, str) else given
         settings = {
             "account": ACCOUNT,
-            "wanted": Wanted(),
+            "wanted": VerificationSettings(),
             "root": ROOT,
             "folder": tmp_path / "verify",
             "clusters": in_sandbox.clusters(what),

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import in_sandbox, on_aws
-from millrace.verify.bill import Run, Usage, bill, put_units, quantities, total
-from millrace.verify.environment import Wanted
+from millrace.verify.bill import Run, Usage, cost_items, put_units, quantities, total
+from millrace.verify.environment import VerificationSettings
 from millrace.verify.run import expected
-from millrace.verify.scenario import turns
+from millrace.verify.scenario import order_disturbances
 from tests.unit.verify.conftest import Make
 
 TABLE = prices("us-east-1")
@@ -30,7 +30,7 @@ def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:
         Run("emr", "1", 1800, quantities(emr, 2, 1800)),
     )
     usage = Usage(runs, shard_seconds=2 * 3600, put_units=3_000_000, objects=4000, deployed_seconds=3600)
-    items = {line.name: line for line in bill(copy.environment, sized, usage)}
+    items = {line.name: line for line in cost_items(copy.environment, sized, usage)}
     assert items["glue DPU"].usd == pytest.approx(0.5 * 0.44)
     assert "as the engine counted" in items["glue DPU"].why
     # Two workers of 2 vCPU and 8 GiB for half an hour.
@@ -48,7 +48,7 @@ def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:
 def test_nothing_that_was_not_made_is_billed(make: Make) -> None:
     copy = make("minimal")
     usage = Usage((), 0.0, 0, 0, 0.0)
-    assert total(bill(copy.environment, plan(copy.environment), usage)) == 0
+    assert total(cost_items(copy.environment, plan(copy.environment), usage)) == 0
 
 
 @pytest.mark.parametrize("by", [on_aws.EXPECTED, in_sandbox.EXPECTED])
@@ -56,12 +56,15 @@ def test_an_estimate_grows_with_what_is_wanted(make: Make, by: object) -> None:
     copy = make("minimal")
     sized = plan(copy.environment)
 
-    def dollars(wanted: Wanted) -> tuple[float, float]:
+    def dollars(wanted: VerificationSettings) -> tuple[float, float]:
         seconds, usage = expected(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
-        return seconds, total(bill(copy.environment, sized, usage, expected=True))
+        return seconds, total(cost_items(copy.environment, sized, usage, expected=True))
 
-    small, killed = dollars(Wanted(100, kills=1, reshards=0)), dollars(Wanted(100, kills=9, reshards=0))
-    assert small < killed < dollars(Wanted(500_000, kills=9, reshards=0))
+    small, killed = (
+        dollars(VerificationSettings(100, kills=1, reshards=0)),
+        dollars(VerificationSettings(100, kills=9, reshards=0)),
+    )
+    assert small < killed < dollars(VerificationSettings(500_000, kills=9, reshards=0))
     assert small[1] > 0
 
 
@@ -74,7 +77,7 @@ def test_a_record_is_at_least_one_put_unit(size: int, units: int) -> None:
 
 @given(kills=st.integers(0, 15), reshards=st.integers(0, 10))
 def test_all_kills_and_reshards_have_their_turn(kills: int, reshards: int) -> None:
-    found = turns(kills, reshards)
+    found = order_disturbances(kills, reshards)
     assert (found.count("kill"), found.count("reshard")) == (kills, reshards)
     followed = [after for turn, after in itertools.pairwise(found) if turn == "reshard"]
     # Each reshard is followed by a kill at once, as long as there is one left.

@@ -324,7 +324,7 @@ def test_the_history_server_runs() -> None:
 
 
 def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused() -> None:
-    told = claim_checks.ask(question({}, policies=POLICY, services=("logs",)))
+    told = claim_checks.ask_claims(question({}, policies=POLICY, services=("logs",)))
     assert [each.id for each in told] == list(claims())
     assert {each.verdict for each in told} == {"not asked"}
     asked = [each for each in told if claims()[each.id].check]
@@ -335,14 +335,14 @@ def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused
 
 
 def test_nothing_is_said_of_what_is_not_deployed() -> None:
-    told = claim_checks.ask(question({"cloudformation": {"DescribeStacks": absent}}))
+    told = claim_checks.ask_claims(question({"cloudformation": {"DescribeStacks": absent}}))
     why = {each.id: each.why for each in told}
     assert "nothing of it is deployed" in why["role-names"]
     assert "nothing of it is deployed" in why["emr-runs"]
 
 
 def test_an_answer_of_another_shape_ends_nothing() -> None:
-    told = claim_checks.ask(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
+    told = claim_checks.ask_claims(question({"glue": {"GetJobRuns": {"JobRuns": [{}]}}}))
     assert (
         next(each for each in told if each.id == "glue-runs").why
         == "an answer that is not understood: KeyError"
@@ -352,15 +352,15 @@ def test_an_answer_of_another_shape_ends_nothing() -> None:
 def test_the_report_names_nothing_of_the_account() -> None:
     asked = question(roles("flights-Role-x") | found(), policies=POLICY)
     told = (
-        *claim_checks.ask(asked),
-        claim_checks.Told(
-            "x", "refuted", claim_checks.nameless(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names)
+        *claim_checks.ask_claims(asked),
+        claim_checks.ClaimAnswer(
+            "x", "refuted", claim_checks.without_names(f"at {MACHINE}, {ACCOUNT}, flights-dev-x", asked.names)
         ),
     )
     text = claim_checks.report(told, version="1.0", region="us-east-1", read="2026-11-23")
     for name in (ACCOUNT, asked.names.prefix, "arn:", *asked.names.environment.jobs):
         assert name not in text.replace("docs/unproved.md", ""), name
-    assert text.splitlines()[5] == f"millrace 1.0, us-east-1, 2026-11-23: {claim_checks.counted(told)}"
+    assert text.splitlines()[5] == f"millrace 1.0, us-east-1, 2026-11-23: {claim_checks.summary(told)}"
     assert "refuted (" in text
     assert claim_checks.document(told)["claims"][-1] == {
         "id": "x",

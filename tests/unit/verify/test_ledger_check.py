@@ -12,7 +12,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.ledger import Ledger, payload_hash
-from millrace.verify.environment import Copy
+from millrace.verify.environment import VerificationCopy
 from millrace.verify.ledger_check import check_against_ledgers
 from millrace.verify.outcome import Outcome
 from tests.unit.verify.conftest import NAME, Make
@@ -26,7 +26,7 @@ RECORDS, DIRTY = 40, 7
 
 
 @pytest.fixture
-def copy(make: Make) -> Copy:
+def copy(make: Make) -> VerificationCopy:
     return make("minimal")
 
 
@@ -39,7 +39,7 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture
-def catalog(tmp_path: Path, copy: Copy, ledger: Ledger) -> Iterator[Catalog]:
+def catalog(tmp_path: Path, copy: VerificationCopy, ledger: Ledger) -> Iterator[Catalog]:
     """Both tables, as jobs without a fault write them."""
     held = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/lake")
     held.create_namespace(copy.names.database)
@@ -49,7 +49,7 @@ def catalog(tmp_path: Path, copy: Copy, ledger: Ledger) -> Iterator[Catalog]:
     held.engine.dispose()
 
 
-def tables(copy: Copy) -> dict[str, pa.Schema]:
+def tables(copy: VerificationCopy) -> dict[str, pa.Schema]:
     (leg,) = copy.legs
     return {copy.names.table(leg.landed): LANDED, copy.names.table(leg.derived): DERIVED}
 
@@ -65,7 +65,7 @@ def derived(ledger: Ledger) -> list[dict[str, object]]:
     return [{"_id": i} for i, kind in zip(ledger.ids, ledger.dirt, strict=True) if kind is None]
 
 
-def outcome(catalog: Catalog, copy: Copy, ledger: Ledger) -> Outcome:
+def outcome(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> Outcome:
     """As a verification that ends well but for what its tables hold."""
     found = check_against_ledgers(catalog, copy, {"kinesis": ledger})
     return Outcome(
@@ -74,7 +74,7 @@ def outcome(catalog: Catalog, copy: Copy, ledger: Ledger) -> Outcome:
     )  # fmt: skip
 
 
-def test_tables_of_what_was_sent_are_exact(catalog: Catalog, copy: Copy, ledger: Ledger) -> None:
+def test_tables_of_what_was_sent_are_exact(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> None:
     found = outcome(catalog, copy, ledger)
     (table,) = found.compared
     assert found.exact
@@ -82,7 +82,7 @@ def test_tables_of_what_was_sent_are_exact(catalog: Catalog, copy: Copy, ledger:
     assert table.account.dead_letters == len(range(0, RECORDS, DIRTY)) == ledger.dirty
 
 
-def test_a_row_that_is_deleted_is_lost(catalog: Catalog, copy: Copy, ledger: Ledger) -> None:
+def test_a_row_that_is_deleted_is_lost(catalog: Catalog, copy: VerificationCopy, ledger: Ledger) -> None:
     for name in tables(copy):
         catalog.load_table(name).delete("_id == 'stream/3'")
     found = outcome(catalog, copy, ledger)
@@ -91,7 +91,9 @@ def test_a_row_that_is_deleted_is_lost(catalog: Catalog, copy: Copy, ledger: Led
     assert not found.exact
 
 
-def test_a_row_that_is_appended_again_is_doubled(catalog: Catalog, copy: Copy, ledger: Ledger) -> None:
+def test_a_row_that_is_appended_again_is_doubled(
+    catalog: Catalog, copy: VerificationCopy, ledger: Ledger
+) -> None:
     for (name, schema), rows in zip(tables(copy).items(), (landed(ledger), derived(ledger)), strict=True):
         catalog.load_table(name).append(pa.Table.from_pylist([rows[3]], schema=schema))
     found = outcome(catalog, copy, ledger)
@@ -101,7 +103,7 @@ def test_a_row_that_is_appended_again_is_doubled(catalog: Catalog, copy: Copy, l
 
 
 def test_one_lost_and_one_doubled_are_seen_though_the_count_is_right(
-    catalog: Catalog, copy: Copy, ledger: Ledger
+    catalog: Catalog, copy: VerificationCopy, ledger: Ledger
 ) -> None:
     (name, _) = tables(copy)
     held = catalog.load_table(name)
@@ -112,7 +114,7 @@ def test_one_lost_and_one_doubled_are_seen_though_the_count_is_right(
 
 
 def test_another_payload_and_another_dead_letter_are_seen(
-    catalog: Catalog, copy: Copy, ledger: Ledger
+    catalog: Catalog, copy: VerificationCopy, ledger: Ledger
 ) -> None:
     (name, _) = tables(copy)
     held, rows = catalog.load_table(name), landed(ledger)
@@ -127,7 +129,9 @@ def test_another_payload_and_another_dead_letter_are_seen(
     assert (table.account.lost, table.account.altered, table.account.unknown) == (1, 1, 1)
 
 
-def test_a_table_that_was_never_made_has_lost_all(catalog: Catalog, copy: Copy, ledger: Ledger) -> None:
+def test_a_table_that_was_never_made_has_lost_all(
+    catalog: Catalog, copy: VerificationCopy, ledger: Ledger
+) -> None:
     for name in tables(copy):
         catalog.drop_table(name)
     (table,) = outcome(catalog, copy, ledger).compared
@@ -135,7 +139,7 @@ def test_a_table_that_was_never_made_has_lost_all(catalog: Catalog, copy: Copy, 
 
 
 def test_nothing_sent_nothing_compared_trouble_and_leftovers_are_no_success(
-    catalog: Catalog, copy: Copy, ledger: Ledger
+    catalog: Catalog, copy: VerificationCopy, ledger: Ledger
 ) -> None:
     found = outcome(catalog, copy, ledger)
     assert found.exact

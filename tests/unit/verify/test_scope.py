@@ -21,7 +21,7 @@ from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
 from millrace.verify.manual_removal import UNKNOWN
 from millrace.verify.removal import drop_topic, drop_topics
-from millrace.verify.scope import Scope, scope_of, waves
+from millrace.verify.scope import Scope, removal_waves, scope_of
 from millrace.verify.target import VerifyError
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
@@ -191,7 +191,7 @@ def test_a_stack_goes_before_those_that_it_imports_from(pairs: list[tuple[int, i
         templates[f"s{user}"]["Resources"][f"R{used}"] = {
             "Properties": {"Names": [{"Fn::Join": ["", ["x", {"Fn::ImportValue": f"e{used}"}]]}]}
         }
-    order = waves(templates)
+    order = removal_waves(templates)
     place = {name: number for number, wave in enumerate(order) for name in wave}
     assert sorted(place) == sorted(templates)
     assert all(place[f"s{user}"] < place[f"s{used}"] for user, used in uses)

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 from millrace.lifecycle.problems import AwsError, ThrottledError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
-from millrace.verify.environment import Wanted
+from millrace.verify.environment import VerificationSettings
 from millrace.verify.scenario import Traffic
 from millrace.verify.target import wait_for
 from tests.unit.verify.conftest import Make
@@ -32,7 +32,7 @@ class Throttled:
 
 def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(make: Make) -> None:
     producer = Throttled()
-    traffic = Traffic(make("minimal").sources[0], producer, Wanted())
+    traffic = Traffic(make("minimal").sources[0], producer, VerificationSettings())
     traffic.start()
     assert producer.ended.wait(10)
     with pytest.raises(AwsError, match="AWS is throttling PutRecords"):

@@ -118,7 +118,7 @@ def bench(
     )
     if on == "sandbox":
         subject, payloads = bench_sandbox.subject_of(environment, job, reading, sample, reference or [], seed)
-        measured = bench_sandbox.measure(subject, payloads, runs, levels_of_cores)
+        measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
         queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
     else:
         if sample or reference:
@@ -198,7 +198,7 @@ def _on_engine(
     from millrace.lifecycle.checkpoints import FOLDER
     from millrace.lifecycle.deployed import split_url
     from millrace.lifecycle.one_off_run import run_once
-    from millrace.lifecycle.problems import AwsError, told
+    from millrace.lifecycle.problems import AwsError, translate_aws_errors
     from millrace.lifecycle.state_machine import connect
     from millrace.sizing import plan
 
@@ -229,7 +229,7 @@ def _on_engine(
     confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
     bucket, prefix = split_url(base)
     store = aws.client("s3")
-    with told(f"writing the schedule to {base}"):
+    with translate_aws_errors(f"writing the schedule to {base}"):
         store.put_object(
             Bucket=bucket,
             Key=f"{prefix}/schedule.json",
@@ -241,9 +241,9 @@ def _on_engine(
         [("--benchmark", f"{base}/schedule.json")],
         progress=lambda line: typer.echo(line, err=True),
     )
-    if not ended.well:
+    if not ended.succeeded:
         raise AwsError(f"run {ended.run} ended as {ended.state}: {ended.detail or 'see its log'}")
-    with told(f"reading {base}/measured.json"):
+    with translate_aws_errors(f"reading {base}/measured.json"):
         body = store.get_object(Bucket=bucket, Key=f"{prefix}/measured.json")["Body"].read()
     return Measurements.model_validate_json(body)
 
@@ -261,15 +261,15 @@ def _finish(
     """Print and write; what was disturbed is told, kept for evidence, and refused."""
     if html is not None:
         write_page(html, page(environment, job, found))
-    if found.disturbed:
-        for each in found.disturbed:
+    if found.disturbances:
+        for each in found.disturbances:
             typer.echo(f"disturbed: {each}", err=True)
         typer.echo(
             "millrace bench: other work on the machine disturbed the measurement; no result was written",
             err=True,
         )
         raise typer.Exit(1)
-    target = out or environment.places.root / "benchmarks" / _file(job, found.result.line)
+    target = out or environment.places.root / "benchmarks" / _file(job, found.result.spark_line)
     target.parent.mkdir(parents=True, exist_ok=True)
     text = found.result.model_dump_json(indent=1)
     target.write_text(text + "\n", encoding="utf-8")

@@ -83,9 +83,9 @@ def page(environment: Environment, job: str, found: Outcome) -> Page:
         f"{result.versions.get('spark', '?')}; records of {result.record_bytes:,.0f} bytes."
     )
     made.table(_HEAD, [_row(query, fit) for query, fit in found.fits.items()], f"Cost of each query of {job}")
-    for each in found.disturbed:
+    for each in found.disturbances:
         made.text(f"Disturbed: {each}")
-    made.heading(f"Batches of {found.costliest}")
+    made.add_heading(f"Batches of {found.costliest}")
     made.chart(_chart(found), f"{found.costliest}: duration of a batch by its records, and the fit")
     return made
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import Planned
     from millrace.config import Environment
-    from millrace.sandbox.benchmark import Subject
+    from millrace.sandbox.benchmark import MeasuredQuery
 
 _PAYLOADS = 20_000
 """Different records; the topic holds them again and again."""
@@ -31,12 +31,12 @@ def subject_of(
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
-) -> tuple[Subject, list[bytes]]:
+) -> tuple[MeasuredQuery, list[bytes]]:
     """What is measured in the sandbox, and the records that it reads."""
     from millrace.config.queries import StreamQuery
     from millrace.config.sinks import KINDS
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.benchmark import Subject
+    from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.deployment import document_in, synthesise
     from millrace.sandbox.process import RUN
     from millrace.sandbox.traffic import Feed, Shape
@@ -78,7 +78,7 @@ def subject_of(
             continue
         queries.append(each["name"])
         tables |= {table: _rows_of(table, given) for table in needed}
-    return Subject(document, tuple(queries), tables), made
+    return MeasuredQuery(document, tuple(queries), tables), made
 
 
 def _references(given: Sequence[str]) -> dict[str, Path]:
@@ -106,11 +106,11 @@ def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
     return flights.reference(name) if name in flights.REFERENCE_TABLES else None
 
 
-def measure(
-    subject: Subject, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
+def measure_core_levels(
+    subject: MeasuredQuery, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule on each core level; the few settings that disagree on the fewest cores are measured again."""
-    from millrace.benchmark.repeated_runs import disturbed, replaced, schedule_again
+    from millrace.benchmark.repeated_runs import disagreeing_settings, replaced, schedule_again
     from millrace.sandbox import benchmark, kafka
     from millrace.sandbox.process import only_one
 
@@ -120,16 +120,18 @@ def measure(
         with _progress(len(runs) * len(cores)) as moved:
             benchmark.fill(broker.bootstrap, payloads, held)
             measured = [
-                benchmark.measure(subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved())
+                benchmark.run_schedule(
+                    subject, runs, broker.bootstrap, cores=level, done=lambda _n, _of: moved()
+                )
                 for level in cores
             ]
         # The costs are those of the fewest cores: only there does a disturbance refuse them.
-        found = disturbed(measured[0], subject.queries)
+        found = disagreeing_settings(measured[0], subject.queries)
         if repeated := schedule_again(runs, found):
             for each in found:
                 typer.echo(f"measured again: {each}", err=True)
             with _progress(len(repeated)) as moved:
-                again = benchmark.measure(
+                again = benchmark.run_schedule(
                     subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
                 )
             measured[0] = replaced(measured[0], again, found)

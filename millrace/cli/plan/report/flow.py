@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from millrace.cli.plan.report.plan_verdict import Doubted
+from millrace.cli.plan.report.plan_verdict import CheckedPlan
 from millrace.cli.shared.flow_picture import Arrow, Box
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
@@ -12,7 +12,7 @@ from millrace.config.queries import DeriveQuery, Landing, Query, written
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.plurals import count, dollars, large, size
+from millrace.sizing.plurals import count, dollars, format_bytes, large
 from millrace.sizing.storage import stored_gb
 
 _TROUBLES: Mapping[str, str] = {
@@ -27,7 +27,7 @@ _TROUBLES: Mapping[str, str] = {
 """What a box says of the risks that are its own."""
 
 
-def flow(found: Doubted, risks: Sequence[Risk]) -> tuple[list[Box], list[Arrow]]:
+def flow(found: CheckedPlan, risks: Sequence[Risk]) -> tuple[list[Box], list[Arrow]]:
     """Return a box for each stream, job and table that a job writes, and the arrows between them.
 
     A sink that is a stream of the environment is that stream's box; of a table that its own job reads again there is
@@ -70,7 +70,7 @@ def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     return found
 
 
-def _stream(found: Doubted, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
+def _stream(found: CheckedPlan, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
     stream, sized = found.environment.streams[name], found.plan.streams[name]
     traffic, key = stream.traffic, f"stream {name}"
     severity, trouble = troubles.get(key, (None, ""))
@@ -80,12 +80,12 @@ def _stream(found: Doubted, name: str, troubles: Mapping[str, tuple[Severity, st
     lines = (
         f"{sized.kind} {sized.mode}, {parts}",
         f"{guess}{large(traffic.records_per_second)} records/s, peak {large(peak)}",
-        f"{guess}{size(traffic.record_size)} a record",
+        f"{guess}{format_bytes(traffic.record_size)} a record",
     )
     return Box(key, "stream", name, lines, found.usd(f"streams.{name}"), None, severity, trouble)
 
 
-def _job(found: Doubted, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
+def _job(found: CheckedPlan, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
     job, key = found.plan.jobs[name], f"job {name}"
     severity, trouble = troubles.get(key, (None, ""))
     usd = found.usd(f"jobs.{name}")
@@ -100,9 +100,9 @@ def _job(found: Doubted, name: str, troubles: Mapping[str, tuple[Severity, str]]
 
 def _table(key: str, rate: float, gb_month: float) -> Box:
     kind, name = key.split(" ", 1)
-    lines = [f"peak {large(rate)} records/s"] * bool(rate) + [f"+{size(gb_month * GB)} a month"] * bool(
-        gb_month
-    )
+    lines = [f"peak {large(rate)} records/s"] * bool(rate) + [
+        f"+{format_bytes(gb_month * GB)} a month"
+    ] * bool(gb_month)
     return Box(key, "table", name, (_KINDS.get(kind, kind), *lines))
 
 
@@ -120,7 +120,7 @@ def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
         elif isinstance(each.sink, StreamSink) and named in streams:
             yield f"stream {named}"
         else:
-            yield each.sink.place[1]
+            yield each.sink.target[1]
     letters = getattr(query, "dead_letters", None)
     if letters is not None:
         yield f"letters {letters}"
@@ -130,7 +130,7 @@ _Written = dict[str, tuple[set[str], tuple[float, float]]]
 """By what is written: the jobs that do, rows a second at the peak, and GB that a month adds; 0 where nobody knows."""
 
 
-def _written(found: Doubted) -> _Written:
+def _written(found: CheckedPlan) -> _Written:
     writers: _Written = {}
     for demand in found.demands:
         query = found.environment.jobs[demand.job].queries[demand.query]
@@ -145,7 +145,7 @@ def _written(found: Doubted) -> _Written:
     return writers
 
 
-def _reads(found: Doubted, writers: _Written) -> Iterator[Arrow]:
+def _reads(found: CheckedPlan, writers: _Written) -> Iterator[Arrow]:
     """From streams to jobs with the bytes of the peak, and from tables to jobs that do not write them."""
     flows: dict[tuple[str, str], float] = {}
     for demand in found.demands:
@@ -162,4 +162,4 @@ def _reads(found: Doubted, writers: _Written) -> Iterator[Arrow]:
                 + demand.work.rate * part * found.environment.streams[name].traffic.record_size
             )
     for (begin, end), flowing in flows.items():
-        yield Arrow(begin, end, f"{size(flowing)}/s" if flowing else "")
+        yield Arrow(begin, end, f"{format_bytes(flowing)}/s" if flowing else "")

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millrace.cli.plan.report.plan_verdict import Doubted
+    from millrace.cli.plan.report.plan_verdict import CheckedPlan
     from millrace.cli.shared.verdict import Risk
     from millrace.config.sources.base import Traffic
 
 
-def next_command(found: Doubted, risks: Sequence[Risk], env: str) -> tuple[str, str]:
+def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
     """Return the command for the largest risk that one helps with, else the one that deploys, and what it brings.
 
     Parameters
@@ -58,12 +58,12 @@ def next_command(found: Doubted, risks: Sequence[Risk], env: str) -> tuple[str, 
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 
-def _traffic(found: Doubted, job: str) -> list[Traffic]:
+def _traffic(found: CheckedPlan, job: str) -> list[Traffic]:
     streams = dict.fromkeys(name for demand in found.demands if demand.job == job for name in demand.streams)
     return [found.environment.streams[name].traffic for name in streams]
 
 
-def _bench(found: Doubted, environment: str) -> str | None:
+def _bench(found: CheckedPlan, environment: str) -> str | None:
     """Measure the query that costs most cores, of those that read a stream and were not measured."""
     from millrace.config.queries import StreamQuery
 

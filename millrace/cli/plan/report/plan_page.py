@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from millrace.cli.plan.plan_tables import not_in_it
+from millrace.cli.plan.plan_tables import costs_left_out
 from millrace.cli.plan.report.flow import flow, flow_rows
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
@@ -14,14 +14,14 @@ from millrace.sizing.plurals import count, dollars, large, length
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from millrace.cli.plan.report.plan_verdict import Doubted
+    from millrace.cli.plan.report.plan_verdict import CheckedPlan
     from millrace.cli.shared.verdict import Verdict
     from millrace.config import Environment
     from millrace.sizing import Plan
     from millrace.sizing.model import Choice, ClusterPlan, CostItem, JobPlan, StreamPlan
 
 
-def plan_page(found: Doubted, verdict: Verdict) -> Page:
+def plan_page(found: CheckedPlan, verdict: Verdict) -> Page:
     """Return the page of a plan, with its verdict."""
     environment, plan = found.environment, found.plan
     page = Page(f"{environment.project}-{environment.name}: plan")
@@ -34,7 +34,7 @@ def plan_page(found: Doubted, verdict: Verdict) -> Page:
     )
     tree = costs(plan)
     page.picture("What costs what, in a month?", cost_in_words(tree), cost_tree(tree), kind="costs")
-    page.text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {not_in_it(plan)}.")
+    page.text(f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out(plan)}.")
     for question, noun, rows in (
         ("Do queries keep up with the peak?", "query", list(_capacity(found))),
         ("Are records in time at the peak?", "query", list(_ages(found))),
@@ -42,16 +42,16 @@ def plan_page(found: Doubted, verdict: Verdict) -> Page:
     ):
         if rows:
             page.picture(question, bars_in_words(rows), bars(rows, noun), kind="room")
-    page.heading("What would run each job for less, or faster?")
+    page.add_heading("What would run each job for less, or faster?")
     jobs = sorted(plan.jobs.values(), key=lambda job: -found.usd(f"jobs.{job.name}"))
     for place, job in enumerate(jobs):
         if place == SHOWN:
-            page.fold(f"{count(len(jobs) - SHOWN, 'job')} that cost less")
+            page.begin_fold(f"{count(len(jobs) - SHOWN, 'job')} that cost less")
         _ways(page, environment, job)
     if len(jobs) > SHOWN:
-        page.unfold()
+        page.end_fold()
     if plan.advice or plan.warnings:
-        page.heading("Notes")
+        page.add_heading("Notes")
     for line in (*plan.advice, *plan.warnings):
         page.text(line)
     return page
@@ -80,7 +80,7 @@ def costs(plan: Plan) -> Branch:
     return Branch.of("Total", found)
 
 
-def _capacity(found: Doubted) -> Iterator[Bar]:
+def _capacity(found: CheckedPlan) -> Iterator[Bar]:
     """The peak as a share of what full batches take."""
     for demand in found.demands:
         query = found.plan.jobs[demand.job].queries[demand.query]
@@ -93,7 +93,7 @@ def _capacity(found: Doubted) -> Iterator[Bar]:
         yield Bar(f"{demand.job}/{demand.query}", demand.work.rate / capacity, words)
 
 
-def _ages(found: Doubted) -> Iterator[Bar]:
+def _ages(found: CheckedPlan) -> Iterator[Bar]:
     """The oldest record of the simulator as a share of the SLA."""
     for each in found.played:
         if each.oldest == each.oldest:  # not a number where nothing was committed; the verdict says so
@@ -101,7 +101,7 @@ def _ages(found: Doubted) -> Iterator[Bar]:
             yield Bar(f"{each.job}/{each.query}", each.oldest / each.sla, words)
 
 
-def _shards(found: Doubted) -> Iterator[Bar]:
+def _shards(found: CheckedPlan) -> Iterator[Bar]:
     from millrace.sizing.risks import fullness
 
     for name, stream in found.environment.streams.items():
@@ -119,7 +119,7 @@ def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
     if other is not None:
         more = other.usd - first.usd
         against = f"; next {other}, {dollars(abs(more))} {'more' if more >= 0 else 'less'}"
-    page.fold(f"{job.name}: {first}, {dollars(first.usd)} a month{against}", anchor=f"job-{job.name}")
+    page.begin_fold(f"{job.name}: {first}, {dollars(first.usd)} a month{against}", anchor=f"job-{job.name}")
     page.text(f"{count(job.cores.value, 'core')}: {job.cores.why}")
     page.table(
         ["way", "workers", "$ a month", "GiB needed", "worst age", "remarks"],
@@ -138,7 +138,7 @@ def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
     )
     for line in job.advice:
         page.text(line)
-    page.unfold()
+    page.end_fold()
 
 
 def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.plan.report.next_command import next_command
-from millrace.cli.shared.verdict import Risk, Sla, Verdict, concerning, ranked
+from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, ranked
 from millrace.sizing.plurals import count, dollars, large, length, names, percent, plural
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from millrace.sizing import Plan
     from millrace.sizing.demand import QueryDemand
     from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan
-    from millrace.sizing.simulation.self_check import Played
+    from millrace.sizing.simulation.self_check import SimulatedQuery
 
 
-class Doubted:
+class CheckedPlan:
     """A plan, what the simulator saw of it, and what risks ask of both.
 
     Parameters
@@ -32,7 +32,11 @@ class Doubted:
     """
 
     def __init__(
-        self, environment: Environment, plan: Plan, played: Sequence[Played], old_prices: str | None = None
+        self,
+        environment: Environment,
+        plan: Plan,
+        played: Sequence[SimulatedQuery],
+        old_prices: str | None = None,
     ) -> None:
         from millrace.sizing import total
         from millrace.sizing.demand import query_demands
@@ -62,7 +66,7 @@ class Doubted:
         yield from self.plan.shared
 
 
-def plan_verdict(found: Doubted, env: str | None = None) -> Verdict:
+def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
     """Return the verdict of a plan.
 
     Parameters
@@ -72,13 +76,13 @@ def plan_verdict(found: Doubted, env: str | None = None) -> Verdict:
     env
         As the user named the environment, for the command that comes next.
     """
-    from millrace.sizing.simulation.expected import ALIKE, at_most
+    from millrace.sizing.simulation.expected import ALIKE, largest_monthly_cost
 
     environment, plan = found.environment, found.plan
     risks = ranked(risk for find in _RISKS for risk in find(found))
     assumed = any(line.assumed for line in found.items())
     saved = sum(
-        max(0.0, at_most(job) - job.expected_usd.value)
+        max(0.0, largest_monthly_cost(job) - job.expected_usd.value)
         for job in plan.jobs.values()
         if job.expected_usd is not None
     )
@@ -102,12 +106,12 @@ def plan_verdict(found: Doubted, env: str | None = None) -> Verdict:
     )
 
 
-def _sla(found: Doubted) -> Sla:
+def _sla(found: CheckedPlan) -> Sla:
     if not found.played:
         return Sla("unknown", "no job")
     worst = min(found.played, key=lambda each: each.within)
     share = worst.within
-    if not worst.kept:
+    if not worst.meets_sla:
         words = f"{percent(share)} of {worst.query}'s records within {length(worst.sla)}{worst.share_of_sla} at the steady peak"
         return Sla("missed", words, share)
     late = [(share, name) for job in found.plan.jobs.values() for name, share in job.late_at_rise.items()]
@@ -124,8 +128,8 @@ def _sla(found: Doubted) -> Sla:
     )
 
 
-def _late_at_peak(found: Doubted) -> Iterator[Risk]:
-    late = sorted((each for each in found.played if not each.kept), key=lambda each: each.within)
+def _late_at_peak(found: CheckedPlan) -> Iterator[Risk]:
+    late = sorted((each for each in found.played if not each.meets_sla), key=lambda each: each.within)
     if late:
         first = late[0]
         yield _of_queries(
@@ -138,7 +142,7 @@ def _late_at_peak(found: Doubted) -> Iterator[Risk]:
         )
 
 
-def _late_at_rise(found: Doubted) -> Iterator[Risk]:
+def _late_at_rise(found: CheckedPlan) -> Iterator[Risk]:
     late = sorted(
         (share, job.name, query)
         for job in found.plan.jobs.values()
@@ -156,7 +160,7 @@ def _late_at_rise(found: Doubted) -> Iterator[Risk]:
         )
 
 
-def _contradicted_catch_up(found: Doubted) -> Iterator[Risk]:
+def _contradicted_catch_up(found: CheckedPlan) -> Iterator[Risk]:
     late = sorted((each for each in found.played if each.waiting), key=lambda each: -each.waiting)
     if late:
         first = late[0]
@@ -169,7 +173,7 @@ def _contradicted_catch_up(found: Doubted) -> Iterator[Risk]:
         )
 
 
-def _slow_catch_up(found: Doubted) -> Iterator[Risk]:
+def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
     from millrace.sizing.risks import SLOW
 
     slow = [
@@ -193,12 +197,12 @@ def _slow_catch_up(found: Doubted) -> Iterator[Risk]:
 
 
 def _of_queries(
-    found: Doubted, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
+    found: CheckedPlan, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
 ) -> Risk:
     """A risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are theirs."""
     told = words.format(
         names=names([query for _, query in queries]),
-        also=concerning([query for _, query in queries]),
+        also=also_concerned([query for _, query in queries]),
         miss="misses its SLA" if len(queries) == 1 else "miss their SLA",
     )
     return Risk(
@@ -210,7 +214,7 @@ def _of_queries(
     )
 
 
-def _assumed(found: Doubted) -> Iterator[Risk]:
+def _assumed(found: CheckedPlan) -> Iterator[Risk]:
     usd = sum(line.usd for line in found.items() if line.assumed)
     read = {name for demand in found.demands for name in demand.streams}
     streams = [
@@ -230,7 +234,7 @@ def _assumed(found: Doubted) -> Iterator[Risk]:
         )
 
 
-def _unpriced(found: Doubted) -> Iterator[Risk]:
+def _unpriced(found: CheckedPlan) -> Iterator[Risk]:
     """Sinks that ask a price for each write, which is on no line of the bill."""
     from millrace.config.queries import written
     from millrace.sizing.cost import HOURS
@@ -253,7 +257,7 @@ def _nouns(noun: str, several: Sequence[str]) -> str:
     return noun if len(several) == 1 else plural(noun)
 
 
-def _full(found: Doubted) -> Iterator[Risk]:
+def _full(found: CheckedPlan) -> Iterator[Risk]:
     from millrace.sizing.risks import FULL, fullness
 
     shares = {n: fullness(each, found.plan.streams[n]) for n, each in found.environment.streams.items()}
@@ -266,13 +270,13 @@ def _full(found: Doubted) -> Iterator[Risk]:
             "full-shards",
             "warning",
             f"no room for a hot key or a busier day: {parts} of {full[0]} {percent(shares[full[0]])} full at the peak"
-            + concerning(full),
+            + also_concerned(full),
             tuple(keys),
             found.usd(*keys),
         )
 
 
-def _drivers(found: Doubted) -> Iterator[Risk]:
+def _drivers(found: CheckedPlan) -> Iterator[Risk]:
     from millrace.sizing.prices_and_limits import limits
     from millrace.sizing.risks import FULL
 
@@ -285,13 +289,13 @@ def _drivers(found: Doubted) -> Iterator[Risk]:
             "driver-limit",
             "warning",
             f"one driver hands tasks to {first.cores.value:,} cores of {first.name}, of the {most:,.0f} that it is "
-            "trusted with" + concerning([job.name for job in large_ones]),
+            "trusted with" + also_concerned([job.name for job in large_ones]),
             tuple(keys),
             found.usd(*keys),
         )
 
 
-def _brokers(found: Doubted) -> Iterator[Risk]:
+def _brokers(found: CheckedPlan) -> Iterator[Risk]:
     """Clusters whose brokers cannot do the work of one of them, which AWS restarts for each patch."""
     from millrace.sizing.prices_and_limits import limits
 
@@ -317,7 +321,7 @@ def _brokers(found: Doubted) -> Iterator[Risk]:
             yield Risk("broker-limit", "warning", words, (key,), found.usd(key))
 
 
-def _no_peak(found: Doubted) -> Iterator[Risk]:
+def _no_peak(found: CheckedPlan) -> Iterator[Risk]:
     calm = [
         name
         for name, stream in found.environment.streams.items()
@@ -336,7 +340,7 @@ def _no_peak(found: Doubted) -> Iterator[Risk]:
         )
 
 
-def _prices(found: Doubted) -> Iterator[Risk]:
+def _prices(found: CheckedPlan) -> Iterator[Risk]:
     if found.plan.prices_of != found.plan.region:
         words = f"all prices are those of {found.plan.prices_of}: there is no table of {found.plan.region}"
         yield Risk("other-prices", "note", words, ("total",), found.total)
@@ -350,7 +354,7 @@ def _prices(found: Doubted) -> Iterator[Risk]:
         yield Risk("old-prices", "note", found.old_prices, ("total",), found.total)
 
 
-def _unread(found: Doubted) -> Iterator[Risk]:
+def _unread(found: CheckedPlan) -> Iterator[Risk]:
     read = {name for demand in found.demands for name in demand.streams}
     idle = [name for name in found.plan.streams if name not in read]
     if idle:
@@ -359,7 +363,7 @@ def _unread(found: Doubted) -> Iterator[Risk]:
         yield Risk("unread-streams", "note", words, tuple(keys), found.usd(*keys))
 
 
-_RISKS: tuple[Callable[[Doubted], Iterator[Risk]], ...] = (
+_RISKS: tuple[Callable[[CheckedPlan], Iterator[Risk]], ...] = (
     *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
     *(_assumed, _unpriced, _full, _drivers, _brokers, _no_peak, _prices, _unread),
 )

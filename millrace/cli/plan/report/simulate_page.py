@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.charts import POINTS, lines, thin
-from millrace.cli.shared.pages import Cell, Marked, Page
+from millrace.cli.shared.charts import POINTS, keep_peaks, line_chart
+from millrace.cli.shared.pages import Badge, Cell, Page
 from millrace.sizing.plurals import dollars, large, length
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def simulation_page(
     page = Page(f"{environment.project}-{environment.name}: simulation")
     page.verdict(verdict)
     for name, result in found.items():
-        page.heading(f"Job {name}")
+        page.add_heading(f"Job {name}")
         page.text(
             f"{length(result.seconds)}, {result.mean_executors:.2f} executors on average, "
             f"{dollars(result.usd)}. Ages are those of records at their commit, weighted by records."
@@ -45,7 +45,7 @@ def simulation_page(
                     each,
                     *(ages if len(query.ends) else "-" * 4),
                     length(sla),
-                    Marked(told),
+                    Badge(told),
                     large(query.waiting),
                 ]
             )
@@ -63,17 +63,17 @@ def simulation_page(
             each: over(np.gradient(np.interp(times, q.arrivals.times, q.arrivals.totals), times))
             for each, q in result.queries.items()
         }
-        page.chart(lines("records per second", traffic), f"How many records a second come to {name}?")
-        oldest = {each: thin(q.ends, q.oldest) for each, q in result.queries.items() if len(q.ends)}
+        page.chart(line_chart("records per second", traffic), f"How many records a second come to {name}?")
+        oldest = {each: keep_peaks(q.ends, q.oldest) for each, q in result.queries.items() if len(q.ends)}
         slas = {each: plan.jobs[name].queries[each].latency_seconds.value for each in result.queries}
         page.chart(
-            lines("oldest record, s; dashed: SLA", oldest, rules=slas),
+            line_chart("oldest record, s; dashed: SLA", oldest, rules=slas),
             f"Are the records of {name} in time?",
         )
         waiting = {each: over(q.waiting_at(times)) for each, q in result.queries.items()}
-        page.chart(lines("records", waiting), f"How many records wait for {name}?")
+        page.chart(line_chart("records", waiting), f"How many records wait for {name}?")
         executors = {"executors": over(result.executors_at(times))}
-        page.chart(lines("executors", executors, step=True), f"How many executors does {name} have?")
-        spent = {"workers": over(result.usd_until(times))}
-        page.chart(lines("US dollars", spent), f"What has {name} cost so far?")
+        page.chart(line_chart("executors", executors, step=True), f"How many executors does {name} have?")
+        spent = {"workers": over(result.dollars_spent_until(times))}
+        page.chart(line_chart("US dollars", spent), f"What has {name} cost so far?")
     return page

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, Sla, Verdict, concerning, ranked
+from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, ranked
 from millrace.sizing.cost import HOURS
 from millrace.sizing.plurals import dollars, large, length, names, percent
 
@@ -115,7 +115,7 @@ def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
         yield Risk(
             "late",
             "breach",
-            f"records are late: {told}{concerning([each[2].name for each in late])}",
+            f"records are late: {told}{also_concerned([each[2].name for each in late])}",
             tuple(
                 f"jobs.{each[1]}.queries.{each[2].name}" for each in sorted(late, key=lambda each: each[0])
             ),
@@ -146,7 +146,7 @@ def _silent(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
             "silent-backlog",
             "breach",
             f"{large(query.waiting)} records of {query.name} wait at the end, the oldest for {length(age)}: no age of a "
-            f"committed record shows it{concerning([each[2].name for each in old])}",
+            f"committed record shows it{also_concerned([each[2].name for each in old])}",
             tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
             _usd(found, [job for _, job, _ in old]),
         )
@@ -169,7 +169,7 @@ def _outgrown(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
             "all-executors",
             "warning",
             f"{first} runs all of its executors for {percent(shares[first])} of the time: a larger peak finds no more"
-            f"{concerning(used)}",
+            f"{also_concerned(used)}",
             tuple(f"jobs.{name}" for name in used),
             _usd(found, used),
         )

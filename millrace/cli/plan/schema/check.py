@@ -11,7 +11,7 @@ import typer
 
 from millrace.cli.shared.failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
-from millrace.cli.shared.table_changes import altered, refused
+from millrace.cli.shared.table_changes import altered_tables, refused_queries
 
 if TYPE_CHECKING:
     from millrace.config import Environment
@@ -48,8 +48,8 @@ def check(
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
     else:
-        typer.echo("\n".join(altered(found)) or "no table changes")
-        for line in refused(found):
+        typer.echo("\n".join(altered_tables(found)) or "no table changes")
+        for line in refused_queries(found):
             typer.echo(line, err=True)
     raise typer.Exit(REFUSED if found.refused else 0)
 
@@ -63,7 +63,7 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     from millrace.sizing import plan
 
     sized = plan(environment)
-    place = kept.place(environment)
+    place = kept.running_place(environment)
     if place is None:
         from millrace.config.names import Names
 

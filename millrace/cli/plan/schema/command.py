@@ -14,7 +14,7 @@ import typer
 from millrace.cli.plan.schema.check import check
 from millrace.cli.shared.console import is_terminal, show
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
-from millrace.cli.shared.output_files import writing
+from millrace.cli.shared.output_files import report_write_errors
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
@@ -60,7 +60,7 @@ def schema(
     if not file.parent.is_dir():
         # Made here, it would be the project of whatever lies below.
         raise typer.BadParameter("--write: there is no folder environments/ here or in a folder above")
-    with writing("--write", file):
+    with report_write_errors("--write", file):
         file.write_text(schema_text(), encoding="utf-8")
     typer.echo(f"wrote {SCHEMA_FILE}")
 
@@ -139,7 +139,7 @@ def infer(
         found = _inferred(payloads, form, names, delimiter, null, required=required)
         text = text_of(found)
     if out is not None:
-        with writing("--out", out):
+        with report_write_errors("--out", out):
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(text, encoding="utf-8")
     if as_json:
@@ -158,7 +158,7 @@ def _check_out(out: Path | None, *, force: bool) -> None:
         raise typer.BadParameter(f"--out {out} exists; overwrite it with --force")
     # Before records are read, which may take long.
     above = next(each for each in out.absolute().parents if each.exists())
-    with writing("--out", out):
+    with report_write_errors("--out", out):
         if not above.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(above))
         if not os.access(above, os.W_OK | os.X_OK):

@@ -95,7 +95,7 @@ class KinesisService:
         return self._answer(action, asked)[0]
 
     def _answer(self, action: str, asked: Mapping[str, Any]) -> tuple[Any, Mapping[str, str]]:
-        return aws.patiently(
+        return aws.call_until_answered(
             partial(self._once, action, asked), Backoff(f"Kinesis stream {self.stream}, {action}")
         )
 

@@ -229,6 +229,6 @@ def test_what_is_billed() -> None:
     load = land(Arrivals.constant(100, HOUR), trigger=10.0)
     found = simulate(Scenario(HOUR, (load,), 4, Fixed(3), 0.5))
     assert found.usd == pytest.approx(4 * 0.5)
-    assert found.usd_until(np.asarray([1800.0, 3600.0])).tolist() == pytest.approx([1.0, 2.0])
+    assert found.dollars_spent_until(np.asarray([1800.0, 3600.0])).tolist() == pytest.approx([1.0, 2.0])
     away = simulate(Scenario(HOUR, (load,), 4, Fixed(3), 0.5, outages=(Outage(0.0, 1800.0),)))
     assert away.usd == pytest.approx(4 * 0.5 / 2, rel=0.05)

@@ -138,7 +138,7 @@ def test_a_schedule_is_within_its_bounds(sizes: list[tuple[float, int]], cores: 
 def test_a_moment_and_a_count_are_each_others_inverse(source: Arrivals, count: float) -> None:
     wanted = count * source.records
     if source.records and wanted > 0:
-        assert source.before(source.moment(wanted)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+        assert source.arrived_before(source.moment(wanted)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
 
 def test_chance_has_the_seeds_mean() -> None:
@@ -151,4 +151,4 @@ def test_chance_has_the_seeds_mean() -> None:
 def test_a_sum_has_both() -> None:
     both = Arrivals.constant(5, 100).plus(Arrivals.spikes(0, 10, 10, 50))
     assert both.records == pytest.approx(500 + 200)
-    assert both.scaled(2).before(50) == pytest.approx(2 * (250 + 200))
+    assert both.scaled(2).arrived_before(50) == pytest.approx(2 * (250 + 200))
