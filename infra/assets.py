@@ -21,7 +21,7 @@ from millrace.config.model import Environment, Job
 
 from .errors import InfrastructureError
 from .jars import locked_jars
-from .launch import AssetUrls
+from .launch_document import AssetUrls
 from .launch_settings import kafka_clusters, sources
 from .sinks import written_clusters
 
@@ -122,7 +122,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
 
 
 def libraries() -> Mapping[str, Path]:
-    """Files of boto3 by their place in the archive, for an engine whose Python may lack it (:mod:`etl.services.bundled`)."""
+    """Files of boto3 by their place in the archive, for an engine whose Python may lack it (:mod:`etl.services.bundled_boto3`)."""
     found = {}
     for name in _CARRIED:
         for file in distribution(name).files or ():

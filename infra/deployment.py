@@ -13,10 +13,10 @@ from millrace.sizing.model import Plan
 from millrace.sizing.network import needs_private_image
 
 from . import engines
+from .company_rules import govern
 from .constructs.alarms import add_alarms, alarm_name
 from .constructs.lake_grants import add_lake_grants
 from .constructs.state_machine import JobStateMachine
-from .governance import govern
 from .stacks.history import HistoryStack
 from .stacks.history_image import HistoryImageStack
 from .stacks.job_base import Foundation, JobStack

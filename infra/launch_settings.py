@@ -35,7 +35,7 @@ from millrace.config.queries import (
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import maintained_tables, readers
-from millrace.sizing.files import batch_bytes
+from millrace.sizing.files_per_batch import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import a_second
 

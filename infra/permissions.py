@@ -17,7 +17,7 @@ from millrace.config.table_writers import maintained_tables, readers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.model import JobPlan
 
-from .launch import event_log_prefix
+from .launch_document import event_log_prefix
 from .launch_settings import sources
 from .sinks import sink_grants
 from .source_permissions import kafka_secrets, source_grants

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # forgotten i
 )
 
 from millrace.sandbox import kafka
+from millrace.sandbox.child_processes import free_port
 from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.process import free_port
 from tests.tls import Authority
 
 USER, PASSWORD = "shop", 'hun"ter2 \\; sasl=$1'

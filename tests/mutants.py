@@ -53,7 +53,7 @@ AREAS = {
         ),
     ),
     "fence": Area(
-        ("etl/job/fence.py", "etl/record/commits.py"),
+        ("etl/job/lease_fence.py", "etl/record/commits.py"),
         ("unit/etl/test_fence.py", "spark/test_two_writers.py", "spark/test_marks.py", "spark/test_land.py"),
     ),
     "counts": Area(
@@ -61,7 +61,11 @@ AREAS = {
         ("spark/test_land.py", "spark/test_derive.py", "spark/test_direct.py", "spark/test_exactly_once.py"),
     ),
     "offsets": Area(
-        ("etl/sources/offsets.py", "etl/sources/kafka/range_reader.py", "etl/sources/kinesis/guard.py"),
+        (
+            "etl/sources/offsets.py",
+            "etl/sources/kafka/range_reader.py",
+            "etl/sources/kinesis/missed_records_guard.py",
+        ),
         (
             *(
                 "unit/etl/test_sources.py",

@@ -19,7 +19,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from millrace.sandbox.process import RUN, Process, free_port
+from millrace.sandbox.child_processes import RUN, Process, free_port
 from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.serving import Handler, served
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ..record import hadoop
+from ..record import hadoop_files
 from ..record.commits import BatchId
-from ..record.hadoop import read_text
+from ..record.hadoop_files import read_text
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Checkpoint:
         if not self._made:
             url = f"{self.location}/metadata"
             run = str(json.loads(read_text(spark, url))["id"])
-            self._made.append((run, int(hadoop.modified(spark, url).timestamp())))
+            self._made.append((run, int(hadoop_files.modified(spark, url).timestamp())))
         return self._made[0]
 
     def start_of(self, spark: SparkSession, batch: int) -> Any:
@@ -155,12 +155,12 @@ class Checkpoint:
         head, lines = text.splitlines()[:2], _sources(text)
         for number, end in ends.items():
             lines[number] = json.dumps(end, separators=(",", ":"))
-        hadoop.write_text(spark, url, "\n".join([*head, *lines]))
+        hadoop_files.write_text(spark, url, "\n".join([*head, *lines]))
         self._last.pop(batch, None)
 
     def begun(self, spark: SparkSession) -> bool:
         """Whether a batch was ever planned from it: then a start position counts for new shards only."""
-        return any(name.isdecimal() for name in hadoop.names(spark, f"{self.location}/offsets"))
+        return any(name.isdecimal() for name in hadoop_files.names(spark, f"{self.location}/offsets"))
 
     def positions(self, spark: SparkSession) -> tuple[Any, ...] | None:
         """Where its sources continue after the last batch that was committed, in the log's order.
@@ -177,7 +177,7 @@ class Checkpoint:
     def committed_at(self, spark: SparkSession, batch: int) -> datetime | None:
         """When a batch was committed; None where it was not, or so long ago that Spark forgot it."""
         try:
-            return hadoop.modified(spark, f"{self.location}/commits/{batch}")
+            return hadoop_files.modified(spark, f"{self.location}/commits/{batch}")
         except FileNotFoundError:
             return None
 
@@ -216,7 +216,7 @@ def parse_offset(log: str, place: int = 0) -> Any:
 
 def _newest(spark: SparkSession, folder: str) -> int | None:
     """The newest entry of a log; None where it has none."""
-    return max((int(name) for name in hadoop.names(spark, folder) if name.isdecimal()), default=None)
+    return max((int(name) for name in hadoop_files.names(spark, folder) if name.isdecimal()), default=None)
 
 
 def _decoded(log: str) -> list[Any]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ..record import hadoop
+from ..record import hadoop_files
 from ..record.errors import LossError, RestartQueryError, StartError
 from ..record.query import Query
 from .checkpoint import Checkpoint
@@ -131,7 +131,7 @@ def start_with_all_files(
             "position": 0,
             "scan_all_files": not whole,
         }
-        hadoop.write_text(spark, url, json.dumps(begins, separators=(",", ":")))
+        hadoop_files.write_text(spark, url, json.dumps(begins, separators=(",", ":")))
         if not whole and not begun:
             from_all.append(table)
     return tuple(from_all)
@@ -252,11 +252,11 @@ def _of_first(
 def _is_there(spark: SparkSession, url: str) -> bool:
     """Whether a file is what was written."""
     try:
-        return isinstance(json.loads(hadoop.read_text(spark, url)), dict)
+        return isinstance(json.loads(hadoop_files.read_text(spark, url)), dict)
     except (FileNotFoundError, ValueError):
         return False
     except OSError as error:
-        if hadoop.is_corrupt(error):
+        if hadoop_files.is_corrupt(error):
             return False
         raise
 

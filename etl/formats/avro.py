@@ -41,7 +41,7 @@ from . import avro_schemas, schemas
 from .decoding import arrow
 from .decoding import rows as shared
 from .decoding.decompress import STAGE, with_decompressed
-from .decoding.exponents import decimals
+from .decoding.out_of_range_numbers import decimals
 
 LONGEST_VALUE = 64 << 20
 """Bytes of a text or of ``bytes``; MSK and Kinesis take smaller records."""

@@ -30,7 +30,7 @@ from pyspark.sql.types import DecimalType, StringType, StructField, StructType
 
 from ..launch.format_kinds import Format
 from . import schemas
-from .decoding import exponents
+from .decoding import out_of_range_numbers
 from .decoding import rows as shared
 
 MOST_DELIMITERS = 20_000
@@ -83,7 +83,7 @@ class CsvDecoder:
         fine = F.coalesce(self._whole(record) & shared.valid_text(payload), F.lit(False))
         for _, absent in shared.required(self.schema, record.getField, record.isNotNull()):
             fine = fine & ~absent
-        finite = exponents.all_finite(self.schema, record)
+        finite = out_of_range_numbers.all_finite(self.schema, record)
         if finite is not None:
             fine = fine & finite
         held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record)))
@@ -94,11 +94,11 @@ class CsvDecoder:
 
         Decimals are read as texts, and made from them where that does not take forever.
         """
-        if not exponents.decimals(self.schema):
+        if not out_of_range_numbers.decimals(self.schema):
             return rows.withColumn("_record", self._parse(self.schema))
         texts = F.col("_texts")
         values = {
-            f.name: exponents.decimal(texts[f.name], f.dataType)
+            f.name: out_of_range_numbers.decimal(texts[f.name], f.dataType)
             if isinstance(f.dataType, DecimalType)
             else texts[f.name]
             for f in self.schema.fields
@@ -107,7 +107,7 @@ class CsvDecoder:
         corrupt = F.coalesce(texts[_CORRUPT], F.when(refused, F.lit(_CORRUPT)))
         record = {**values, _END: texts[_END], _CORRUPT: corrupt}
         made = F.struct(*(value.alias(name) for name, value in record.items()))
-        parsed = rows.withColumn("_texts", self._parse(exponents.as_texts(self.schema)))
+        parsed = rows.withColumn("_texts", self._parse(out_of_range_numbers.as_texts(self.schema)))
         return parsed.withColumn("_record", F.when(texts.isNotNull(), made)).drop("_texts")
 
     def _parse(self, schema: StructType) -> Column:
@@ -172,7 +172,9 @@ class CsvDecoder:
                 )
                 .when(
                     self._infinite(record, loose) != "",
-                    shared.reason("schema", F.concat(F.lit(exponents.RANGE), self._infinite(record, loose))),
+                    shared.reason(
+                        "schema", F.concat(F.lit(out_of_range_numbers.RANGE), self._infinite(record, loose))
+                    ),
                 )
                 .when(
                     missing != "",
@@ -189,7 +191,9 @@ class CsvDecoder:
 
     def _infinite(self, record: Column, loose: Column) -> Column:
         """Fields with a number that is out of range; what is infinite and has no digit is what it says."""
-        asked = {f.name: exponents.all_finite(f.dataType, record[f.name]) for f in self.schema.fields}
+        asked = {
+            f.name: out_of_range_numbers.all_finite(f.dataType, record[f.name]) for f in self.schema.fields
+        }
         return F.concat_ws(
             ", ",
             *(

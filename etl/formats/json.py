@@ -41,7 +41,7 @@ from ..record.projection import Projection
 from ..record.tables import nullable
 from . import schemas
 from .base import Observe
-from .decoding import exponents
+from .decoding import out_of_range_numbers
 from .decoding.rows import TOMBSTONE, reason, required, valid_text
 
 NOT_ONE = "not exactly one JSON object"
@@ -139,7 +139,7 @@ class JsonDecoder:
 
         What is written in the second many times runs once, as Spark shares what is evaluated in any case; with the first it is
         short, and with the last the plan stays linear in the number of fields. Where arrays or maps hold a ``DOUBLE``, one more
-        is between them: see :func:`etl.formats.decoding.exponents.all_finite`.
+        is between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_finite`.
         """
         raw = _parse(F.col(_TEXT), _times_as_text(nullable(self.schema)))
         # Asked of each value by itself: out of the record, each question would hold the whole of it, and the
@@ -148,8 +148,12 @@ class JsonDecoder:
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
         present = [~absent for _, absent in required(self.schema, values.__getitem__, F.lit(True))]
-        held = [f for f in self.schema if exponents.is_flat(f.dataType)]
-        fits = [ok for f in held if (ok := exponents.all_finite(f.dataType, values[f.name])) is not None]
+        held = [f for f in self.schema if out_of_range_numbers.is_flat(f.dataType)]
+        fits = [
+            ok
+            for f in held
+            if (ok := out_of_range_numbers.all_finite(f.dataType, values[f.name])) is not None
+        ]
         fine = _all(*_whole(raw), *present, *read, *fits, valid_text(F.col("payload")))
         others = [F.col(name) for name in kept]
         judged = [
@@ -179,8 +183,8 @@ class JsonDecoder:
             F.col("exact.verdict.error").alias("_error"),
         ]
         to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT)]
-        nested = StructType([f for f in self.schema if not exponents.is_flat(f.dataType)])
-        infinite = exponents.out_of_range(nested, F.col("quick"))
+        nested = StructType([f for f in self.schema if not out_of_range_numbers.is_flat(f.dataType)])
+        infinite = out_of_range_numbers.out_of_range(nested, F.col("quick"))
         if infinite is None:
             return to_parse, judged, taken_apart
         found = F.coalesce(exact, F.when(infinite.isNotNull(), self._letter(infinite)))
@@ -189,7 +193,7 @@ class JsonDecoder:
 
     def _quick_text(self) -> Column:
         """What the quick way parses; null where that could take forever."""
-        suspected = exponents.may_have_large_exponent(_text(), self.schema)
+        suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
         return _with_end() if suspected is None else F.when(~suspected, _with_end())
 
     def _letter(self, verdict: Column) -> Column:
@@ -199,11 +203,11 @@ class JsonDecoder:
 
     def _exact(self) -> Column:
         """``record`` and ``verdict`` of what the quick way could not take; each parse runs once."""
-        suspected = exponents.may_have_large_exponent(_text(), self.schema)
+        suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
         if suspected is None:
             return _let(self._parses(), self._judge)
-        fields = nullable(exponents.with_decimals(self.schema))
-        harmless = _parse(_with_end_after_all(exponents.without_large_exponents(_text())), fields)
+        fields = nullable(out_of_range_numbers.with_decimals(self.schema))
+        harmless = _parse(_with_end_after_all(out_of_range_numbers.without_large_exponents(_text())), fields)
         return _let(F.when(suspected, harmless), lambda found: _let(self._parses(found), self._judge))
 
     def _parses(self, harmless: Column | None = None) -> Column:
@@ -233,7 +237,7 @@ class JsonDecoder:
         verdict = F.when(F.length(payload) == 0, reason("decode", "empty record")).when(
             ~valid_text(F.col("payload")), reason("decode", "not UTF-8")
         )
-        fields = exponents.with_decimals(self.schema)
+        fields = out_of_range_numbers.with_decimals(self.schema)
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all(*_whole(harmless))
@@ -242,7 +246,11 @@ class JsonDecoder:
             ~_all(*_whole(record)), self._diagnosis(record, self.schema, parses["loose"], "wrong type: ")
         )
         missed = reason("schema", F.concat(F.lit("no value for a required field: "), missing))
-        verdicts = (verdict, exponents.out_of_range(self.schema, record), F.when(missing != "", missed))
+        verdicts = (
+            verdict,
+            out_of_range_numbers.out_of_range(self.schema, record),
+            F.when(missing != "", missed),
+        )
         found = F.coalesce(*(each for each in verdicts if each is not None))
         return F.struct(record.alias("record"), found.alias("verdict"))
 

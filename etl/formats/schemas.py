@@ -9,7 +9,7 @@ from pyspark.errors import ArithmeticException, ParseException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from ..record import hadoop
+from ..record import hadoop_files
 from ..record.errors import StartError
 from .decoding.rows import check_names
 
@@ -45,7 +45,7 @@ def read_file(spark: SparkSession, path: str) -> bytes:
     """
     try:
         if "://" in path or path.startswith("/"):
-            return hadoop.read_bytes(spark, path)
+            return hadoop_files.read_bytes(spark, path)
         package, *rest = PurePosixPath(path).parts
         data = pkgutil.get_data(package, "/".join(rest))
     except OSError as error:

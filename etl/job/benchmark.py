@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, RouteSettings
 from ..launch.sink_kinds import SinkSettings
-from ..record import batch_accounts, hadoop
+from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError, describe
 from ..record.query import Query
@@ -97,7 +97,7 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
         It is not there, or not one.
     """
     try:
-        text = hadoop.read_text(spark, url)
+        text = hadoop_files.read_text(spark, url)
         schedule: Schedule = typed_json.read_versioned(Schedule, text, "schedule", VERSION)
     except (OSError, ValueError) as error:
         raise StartError(f"--benchmark {url}: {error}") from error
@@ -158,7 +158,7 @@ class Benchmark:
             **machine(self.spark),
             "runs": measured,
         }
-        hadoop.write_text(self.spark, schedule.result, json.dumps(outcome))
+        hadoop_files.write_text(self.spark, schedule.result, json.dumps(outcome))
         self.report.emit("benchmarked", result=schedule.result, runs=len(measured))
         return 0
 
@@ -197,7 +197,7 @@ class Benchmark:
                 yield {"query": query.name, **dataclasses.asdict(run), "batches": batches}
         finally:
             self._drop()
-            hadoop.delete(self.spark, job.checkpoints)
+            hadoop_files.delete(self.spark, job.checkpoints)
 
     def _fresh(
         self, query: LandSettings | DirectSettings | DeriveSettings, run: Run, partitions: int

@@ -19,7 +19,7 @@ from ..checkpoints.stateful_operators import stateful
 from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
-from ..record import hadoop
+from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..record.query import Query
@@ -67,7 +67,7 @@ class Manifests:
             A checkpoint that another query, connector or layout of state has written, or that lost its identity, or a
             topic or stream that was made again; names every one of them, what changed, and the way out.
         """
-        there = set(hadoop.names(self._spark, self._folder))
+        there = set(hadoop_files.names(self._spark, self._folder))
         wrong: list[str] = []
         queries = []
         for query in self._job.queries:
@@ -126,7 +126,7 @@ class Manifests:
             schema_text=lambda path: read_file(self._spark, path),
         )
         begun = Checkpoint(location).begun(self._spark)
-        if begun and "metadata" not in hadoop.names(self._spark, location):
+        if begun and "metadata" not in hadoop_files.names(self._spark, location):
             raise StartError(
                 f"query {query.name}: the checkpoint {location} has lost its file `metadata`: Spark would take it for "
                 "another query's, and sinks would take the batches that come again for new ones; put the file back, or "
@@ -164,7 +164,7 @@ class Manifests:
     def _read(self, query: str) -> Manifest:
         url = f"{self._folder}/{_file(query)}"
         try:
-            return manifest.read(hadoop.read_text(self._spark, url))
+            return manifest.read(hadoop_files.read_text(self._spark, url))
         except (ManifestError, OSError) as error:
             # Without one the checkpoint counts as that of a release before manifests.
             raise StartError(
@@ -177,7 +177,7 @@ class Manifests:
         """A query whose checkpoint was reset to a moment: its sources begin there, whatever the document says."""
         url = f"{self._folder}/{_start_file(query.name)}"
         try:
-            at = str(json.loads(hadoop.read_text(self._spark, url))["start"])
+            at = str(json.loads(hadoop_files.read_text(self._spark, url))["start"])
             moment = start_time(at)
         except (KeyError, OSError, TypeError, ValueError) as error:
             again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
@@ -189,7 +189,7 @@ class Manifests:
         return dataclasses.replace(query, routes=routes)
 
     def _write(self, new: Manifest) -> None:
-        hadoop.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
+        hadoop_files.write_text(self._spark, f"{self._folder}/{_file(new.query)}", new.text())
 
 
 class FirstBatchHandler:

@@ -13,16 +13,16 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from ..launch import document as launch
-from ..launch.document import Arguments, BackfillRequest, ReplayRequest
+from ..launch import launch_document as launch
+from ..launch.launch_document import Arguments, BackfillRequest, ReplayRequest
 from ..launch.settings import JobSettings
 from ..metrics.outputs import Console, open_monitor
 from ..metrics.spark import SparkMetrics
-from ..record import hadoop
+from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from ..repair import backfill_landing, commands
-from . import benchmark, fence, lease, log_redaction, maintenance_schedule, run
+from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule, run
 from .lease import Lease
 from .maintenance_schedule import Maintenance
 from .supervise import Retries, Supervisor
@@ -144,13 +144,13 @@ def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease | N
     return lease.of(
         job.checkpoints,
         run_name,
-        (os.getpid(), fence.jvm_process(spark)),
+        (os.getpid(), lease_fence.jvm_process(spark)),
         lambda holder: report.emit("waiting_for_lease", **holder),
     )
 
 
 def _read(spark: SparkSession, url: str) -> str:
     try:
-        return hadoop.read_text(spark, url)
+        return hadoop_files.read_text(spark, url)
     except OSError as error:
         raise StartError(f"launch document: {error}") from error

@@ -13,7 +13,10 @@ from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
 from ..queries import derive
 from ..queries import open_sources as sources
-from ..queries.components import (
+from ..queries.derive import Deriver
+from ..queries.direct import DirectBatchWriter
+from ..queries.land import Lander, table_schema
+from ..queries.query_parts import (
     await_landing,
     batch_transform_and_schema,
     direct_routes,
@@ -22,9 +25,6 @@ from ..queries.components import (
     prepare_sink,
     source_table,
 )
-from ..queries.derive import Deriver
-from ..queries.direct import DirectBatchWriter
-from ..queries.land import Lander, table_schema
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.query import Query

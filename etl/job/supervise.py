@@ -28,9 +28,9 @@ from ..record.errors import (
     whole_text,
 )
 from ..record.query import BatchHandler, Query
-from . import fence, shutdown
-from .fence import Fence
+from . import lease_fence, shutdown
 from .lease import Lease
+from .lease_fence import Fence
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -91,7 +91,7 @@ class _Running:
         if self.stopping.is_set():
             raise StopRequestedError(self.spec.name)
         try:
-            fence.check(self.lease)
+            lease_fence.check(self.lease)
             self.spec.handle(batch, batch_id)
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id
@@ -131,7 +131,7 @@ class Supervisor:
     check_seconds: float = CHECK_SECONDS
     lease: Lease | None = None
     kill: Callable[[], None] | None = None
-    end_seconds: float = fence.END_SECONDS
+    end_seconds: float = lease_fence.END_SECONDS
     _stopping: threading.Event = field(default_factory=threading.Event)
     _done: threading.Event = field(default_factory=threading.Event)
 
@@ -198,7 +198,7 @@ class Supervisor:
             for where in [{"query": one.spec.name, **one.where} for one in running] or [{}]:
                 self.report.failed(error, **where)
 
-        return Fence(self.lease, tell, self.kill or fence.killer(self.spark), self.end_seconds)
+        return Fence(self.lease, tell, self.kill or lease_fence.killer(self.spark), self.end_seconds)
 
     def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
         trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
@@ -250,7 +250,7 @@ class Supervisor:
     def _end_if_lost(self, running: list[_Running]) -> None:
         """End all queries when the lease is lost, in the middle of a batch too."""
         try:
-            fence.check(self.lease)
+            lease_fence.check(self.lease)
         except LeaseLostError as error:
             # All at once: one that does not end must not keep another's batch going.
             ends = [threading.Thread(target=_end, args=(one,), daemon=True) for one in running]

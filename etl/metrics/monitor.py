@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from .pipe import Pipe
+from .output_queues import Pipe
 from .progress import BacklogSource, MetricSample, TriggerMeter
 
 if TYPE_CHECKING:

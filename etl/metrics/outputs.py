@@ -13,7 +13,7 @@ from ..record.errors import StartError
 from . import cloudwatch
 from .jsonlines import JsonLines
 from .monitor import Monitor
-from .pipe import Pipe
+from .output_queues import Pipe
 from .progress import BacklogSource, MetricSample
 
 

@@ -33,7 +33,7 @@ from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_plac
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sources.base import ReplayedLeg
 from ..sources.offsets import OffsetRange
-from ..sources.union import offsets_of
+from ..sources.source_union import offsets_of
 from . import offset_overlap
 from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import Overlap

@@ -30,7 +30,7 @@ from ..record.lookup_bounds import Bound, LookUpStep, write_with_first_valid_bou
 from ..record.projection import Projection
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
-from ..sources.union import SourceUnion, offsets_of
+from ..sources.source_union import SourceUnion, offsets_of
 from .offset_overlap import Overlap, of_landed
 
 MOST_READS = 3

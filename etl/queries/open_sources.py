@@ -12,7 +12,7 @@ from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source, group_sources
 from ..record.tables import Table
 from ..sources.base import LegGuard, ReplayedLeg, SourceContext
-from ..sources.union import SourceUnion, union
+from ..sources.source_union import SourceUnion, union
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..formats.decoding.routes import rows_of_route
-from ..launch.document import BackfillRequest
+from ..launch.launch_document import BackfillRequest
 from ..queries.derive import EnrichThenTransform, good_records
 from ..record import batch_accounts
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count

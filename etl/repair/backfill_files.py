@@ -13,7 +13,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ..launch.document import BackfillRequest
+from ..launch.launch_document import BackfillRequest
 from ..record import envelope
 from ..record.errors import StartError, describe
 from ..record.lookup_bounds import Bound

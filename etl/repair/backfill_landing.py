@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from ..formats.base import Decoder
 from ..formats.decoding.routes import of_query as decoder_of
 from ..launch import spark_settings
-from ..launch.document import BackfillRequest
+from ..launch.launch_document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
 from ..queries import land
 from ..record import batch_accounts, tables

@@ -10,7 +10,8 @@ from ..formats.decoding import routes
 from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, JobSettings, LandSettings
 from ..queries import land
-from ..queries.components import (
+from ..queries.direct import ReplayToSinks
+from ..queries.query_parts import (
     batch_transform_and_schema,
     direct_routes,
     enrich_then_transform,
@@ -18,7 +19,6 @@ from ..queries.components import (
     prepare_sink,
     source_table,
 )
-from ..queries.direct import ReplayToSinks
 from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch import typed_json
 from ..launch.settings import JobSettings
-from ..record import batch_accounts, hadoop
+from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .erase_condition import Condition, first_line
@@ -102,7 +102,7 @@ class Erasure:
             A step failed; it is done again with the next call.
         """
         try:
-            text = hadoop.read_text(spark, f"{self.folder}/request.json")
+            text = hadoop_files.read_text(spark, f"{self.folder}/request.json")
             request: EraseRequest = typed_json.read(EraseRequest, json.loads(text), "request")
         except FileNotFoundError:
             return
@@ -127,18 +127,20 @@ class Erasure:
         if answer["state"] == "done":
             # The record first: what is asked for is done as long as the request is there.
             self._keep(spark, request, answer)
-            hadoop.delete(spark, f"{self.folder}/request.json")
+            hadoop_files.delete(spark, f"{self.folder}/request.json")
 
     def _answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
         """How far an erasure is, by what was written last."""
         try:
-            found: dict[str, Any] = json.loads(hadoop.read_text(spark, f"{self.folder}/{request.id}.json"))
+            found: dict[str, Any] = json.loads(
+                hadoop_files.read_text(spark, f"{self.folder}/{request.id}.json")
+            )
         except (FileNotFoundError, ValueError):
             return _new(request)
         return found
 
     def _write(self, spark: SparkSession, answer: Mapping[str, Any]) -> None:
-        hadoop.write_text(spark, f"{self.folder}/{answer['id']}.json", json.dumps(answer))
+        hadoop_files.write_text(spark, f"{self.folder}/{answer['id']}.json", json.dumps(answer))
 
     def _erase(
         self, spark: SparkSession, condition: Condition, found: tuple[Target, ...], answer: dict[str, Any]
@@ -176,7 +178,7 @@ class Erasure:
             record["condition"] = request.where
         for place in {self._place(spark, name) for name in answer["tables"]}:
             url = f"{place}/{RECORDS}/{self.job.job}/{request.id}.json"
-            hadoop.write_text(spark, url, json.dumps(record, indent=2))
+            hadoop_files.write_text(spark, url, json.dumps(record, indent=2))
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
         begun = datetime.fromisoformat(answer["begun_at"])
         self.report.emit(

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..formats.base import Decoder
-from ..launch.document import ReplayRequest
-from ..record import batch_accounts, envelope, hadoop
+from ..launch.launch_document import ReplayRequest
+from ..record import batch_accounts, envelope, hadoop_files
 from ..record.batch_accounts import ReplayAccounts, Reporter
 from ..record.errors import AccountsError, StartError
 from ..record.lookup_bounds import Bound
@@ -53,7 +53,7 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
         With the line, for the first that is anything else or names a record again.
     """
     try:
-        text = hadoop.read_text(spark, url)
+        text = hadoop_files.read_text(spark, url)
     except OSError as error:
         raise StartError(f"--corrected: {error}") from error
     payloads: dict[str, bytes] = {}

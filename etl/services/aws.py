@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from ..record.errors import SinkError, StartError
-from . import bundled
+from . import bundled_boto3
 from .backoff import START_SECONDS, Backoff
 
 BUSY = frozenset(
@@ -56,7 +56,7 @@ def client(
     StartError
         There is no boto3.
     """
-    boto3 = bundled.boto3(f"to reach {service}")
+    boto3 = bundled_boto3.boto3(f"to reach {service}")
     from botocore.config import Config
 
     # A client of its own session: boto3's default one is not safe where several tasks make theirs at once.
@@ -186,7 +186,7 @@ def as_start_error(what: str) -> Iterator[None]:
     StartError
         No permission, no credentials, no region, no answer; or there is no boto3.
     """
-    bundled.boto3("to ask AWS")
+    bundled_boto3.boto3("to ask AWS")
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:

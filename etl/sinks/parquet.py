@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.sink_kinds import JobContext, SinkSettings
-from ..record import hadoop
+from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
@@ -73,14 +73,14 @@ class ParquetSink:
         path = self.settings.path
         shape = {f.name: f.dataType.simpleString() for f in schema.fields}
         try:
-            found = hadoop.names(spark, path)
+            found = hadoop_files.names(spark, path)
             if FOLDER not in found:
                 if any(not name.startswith(("_", ".")) for name in found):
                     raise StartError(
                         f"{path}: there are files in it that are none of ours; name another folder"
                     )
-                hadoop.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _text(shape))
-            elif (held := hadoop.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
+                hadoop_files.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _text(shape))
+            elif (held := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):
                 raise StartError(
                     f"{path}: it holds rows of {held}, not of {_text(shape)}; name another folder"
                 )
@@ -171,7 +171,7 @@ class ParquetSink:
             written.observe(new).write.mode("overwrite").parquet(folder)
         figures = written.values()
         if not figures["rows"]:
-            hadoop.delete(spark, folder)  # files without a row
+            hadoop_files.delete(spark, folder)  # files without a row
         self._manifests.commit(
             spark,
             Manifest(

@@ -12,10 +12,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..launch.document import BackfillRequest
+from ..launch.launch_document import BackfillRequest
 from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source
-from ..metrics.pipe import Pipe
+from ..metrics.output_queues import Pipe
 from ..record.errors import LossError
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table

@@ -18,7 +18,7 @@ from ..checkpoints import manifest
 from ..launch import typed_json
 from ..launch.settings import JobSettings, QuerySettings
 from ..launch.source_kinds import group_sources
-from ..record import hadoop
+from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import LossError, NoAnswerError, StartError
 
@@ -259,12 +259,12 @@ def of(
 
     def load() -> str | None:
         try:
-            return hadoop.read_text(spark, url)
+            return hadoop_files.read_text(spark, url)
         except FileNotFoundError:
             return None
 
     def save(text: str) -> None:
-        hadoop.write_text(spark, url, text)
+        hadoop_files.write_text(spark, url, text)
 
     again = f"`millrace checkpoint reset {job.job} {query.name} --env {job.environment}` lets it begin with the new one"
     return StreamIdentities(query.name, legs, load, save, again, report, begun)

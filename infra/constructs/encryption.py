@@ -11,7 +11,7 @@ from millrace.config.model import Environment
 from millrace.config.regions import domain
 from millrace.sizing.network import key_classes
 
-from ..removal import removal_policy
+from ..data_removal import removal_policy
 
 
 class DataKey(kms.Key):

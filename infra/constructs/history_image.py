@@ -11,7 +11,7 @@ from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.names import Names
 from millrace.config.regions import domain
 
-from ..removal import removal_policy
+from ..data_removal import removal_policy
 
 UPSTREAM = "public.ecr.aws"
 _LONGEST_PREFIX = 30

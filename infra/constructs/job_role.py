@@ -10,8 +10,8 @@ from constructs import Construct
 
 from millrace.config.grants import Grant
 
+from ..accepted_findings import acknowledge
 from ..errors import InfrastructureError
-from ..findings import acknowledge
 from ..grants import statement
 from ..policies import ATTACHED, INLINE, characters, length, split_into_policies
 

@@ -8,7 +8,7 @@ from constructs import Construct
 
 from millrace.config.model import Environment
 
-from ..removal import is_disposable, removal_policy
+from ..data_removal import is_disposable, removal_policy
 
 
 class EncryptedLogGroup(logs.LogGroup):

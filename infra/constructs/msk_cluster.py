@@ -16,8 +16,8 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
 from millrace.sizing.model import ClusterPlan
 
-from ..findings import acknowledge
-from ..removal import removal_policy
+from ..accepted_findings import acknowledge
+from ..data_removal import removal_policy
 from ..stacks.network import MSK_PORTS
 from .logs import EncryptedLogGroup
 

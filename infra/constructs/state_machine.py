@@ -13,7 +13,7 @@ from aws_cdk import aws_sns as sns
 from millrace.config.grants import allow
 from millrace.sizing.model import RUNBOOK, JobPlan
 
-from ..findings import acknowledge
+from ..accepted_findings import acknowledge
 from ..stacks.job_base import JobStack, Runs
 from .state_machine_base import RecordedStateMachine
 from .state_machine_definition import definition

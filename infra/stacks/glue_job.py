@@ -18,12 +18,12 @@ from millrace.config.grants import allow
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
+from ..accepted_findings import acknowledge
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_engine
 from ..engines.glue import data_lake_formats, glue_conf
-from ..findings import acknowledge
-from ..launch import event_log_prefix
+from ..launch_document import event_log_prefix
 from ..permissions import Grant, glue_network_grants
 from .job_base import Foundation, JobStack, Runs
 

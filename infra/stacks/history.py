@@ -12,11 +12,11 @@ from millrace.config.grants import FILES, NO_NARROWER, Grant, allow, list_prefix
 from millrace.config.names import Names
 from millrace.config.platform import HistoryServer, SignIn
 
+from ..accepted_findings import acknowledge
 from ..constructs.history_image import PUBLIC_URI, CachedImage
 from ..constructs.job_role import JobRole
 from ..constructs.log_flattener import FLAT_PREFIX, LogFlattener
 from ..constructs.logs import EncryptedLogGroup
-from ..findings import acknowledge
 from .base import EnvironmentStack
 from .network import HTTPS, NetworkStack
 from .storage import StorageStack

@@ -20,7 +20,7 @@ from ..assets import JobFiles, asset_url, document_asset, job_files
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_definition import Engine
-from ..launch import launch_document
+from ..launch_document import launch_document
 from ..permissions import JobPermissions, Keys
 from .base import EnvironmentStack
 from .network import NetworkStack

@@ -17,7 +17,7 @@ from millrace.sizing.model import Plan
 
 from ..constructs.encryption import key_for
 from ..constructs.msk_cluster import ExistingCluster, ProvisionedCluster, ServerlessCluster
-from ..removal import removal_policy
+from ..data_removal import removal_policy
 from .base import EnvironmentStack
 
 

@@ -11,7 +11,7 @@ from millrace.config.names import Names
 
 from ..constructs.encryption import key_for
 from ..constructs.state_machine_base import allow_execution_logs
-from ..removal import is_disposable
+from ..data_removal import is_disposable
 from .base import EnvironmentStack
 
 

@@ -19,8 +19,8 @@ from ..assets import asset_url
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.logs import EncryptedLogGroup
 from ..dashboards import boards, cloudwatch_body, grafana, to_text
+from ..data_removal import is_disposable, removal_policy
 from ..panels import sections
-from ..removal import is_disposable, removal_policy
 from .base import EnvironmentStack
 
 

@@ -13,7 +13,7 @@ from constructs import Construct
 from millrace.config.names import Bucket, Names
 
 from ..constructs.encryption import allow_log_groups, key_for
-from ..removal import is_disposable, removal_policy
+from ..data_removal import is_disposable, removal_policy
 from ..spark import database_location
 from .base import EnvironmentStack
 

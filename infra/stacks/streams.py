@@ -13,9 +13,9 @@ from millrace.config.names import Names
 from millrace.config.queries import LandQuery
 from millrace.sizing.model import Plan
 
+from ..accepted_findings import acknowledge
 from ..constructs.encryption import key_for
-from ..findings import acknowledge
-from ..removal import removal_policy
+from ..data_removal import removal_policy
 from .base import EnvironmentStack
 
 _KIB = 1024

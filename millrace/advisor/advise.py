@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from millrace.advisor.application import History
+from millrace.advisor.application_history import History
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
-from millrace.advisor.findings.disturbed import describe_disturbances
 from millrace.advisor.findings.model import Advice, Finding, Kind
-from millrace.advisor.findings.view import LEAST, QueryView
+from millrace.advisor.findings.query_view import LEAST, QueryView
+from millrace.advisor.findings.run_disturbances import describe_disturbances
 from millrace.advisor.job_context import AdvisedJob
 
 _BY_COUNTING: frozenset[Kind] = frozenset(

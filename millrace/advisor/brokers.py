@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from millrace.advisor.script import ProgramSettings
+from millrace.advisor.job_program import ProgramSettings
 
 
 def servers_of(said: ProgramSettings) -> str:

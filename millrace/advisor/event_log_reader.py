@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor import events
-from millrace.advisor.application import (
+from millrace.advisor.application_history import (
     NO_TASKS,
     Executor,
     Failure,

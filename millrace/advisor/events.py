@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from millrace.advisor.application import TASK, Batch, Failure, Scan, Source, StateOperator
+from millrace.advisor.application_history import TASK, Batch, Failure, Scan, Source, StateOperator
 
 _STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
@@ -169,7 +169,7 @@ assert _ROW.size == TASK.itemsize
 
 
 def task(event: Mapping[str, Any], executor: int) -> bytes:
-    """Return a row of :data:`~millrace.advisor.application.TASK`, packed.
+    """Return a row of :data:`~millrace.advisor.application_history.TASK`, packed.
 
     The scheduler's delay is what is left of a task's time beside running, (de)serialising and fetching its result, as
     Spark's own user interface counts it (``AppStatusUtils.schedulerDelay``).

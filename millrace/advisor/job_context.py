@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from millrace.advisor.application import History, Query
+from millrace.advisor.application_history import History, Query
 from millrace.advisor.findings.model import Change, Value
 from millrace.config import Environment
 from millrace.config.problems import dotted

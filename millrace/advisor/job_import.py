@@ -18,10 +18,10 @@ from typing import Any, get_args
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
-from millrace.advisor.foreign import bytes_of_size, settings_of
+from millrace.advisor.foreign_jobs import bytes_of_size, settings_of
+from millrace.advisor.job_names import slug, stable_name
+from millrace.advisor.job_program import LONGEST, ProgramSettings, read, unsupported_settings
 from millrace.advisor.log_simulation import QueryTwin
-from millrace.advisor.naming import slug, stable_name
-from millrace.advisor.script import LONGEST, ProgramSettings, read, unsupported_settings
 from millrace.config import ConfigurationError, Problem
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob

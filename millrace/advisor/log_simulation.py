@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from millrace.advisor import observed
-from millrace.advisor.application import Batch, Floats, History, Query
+from millrace.advisor.application_history import Batch, Floats, History, Query
 from millrace.advisor.observed import INSTANT, seconds_of, stages
 from millrace.advisor.statistics import list_schedule_seconds, startup_batches, union_seconds
 from millrace.sizing.simulation import Arrivals

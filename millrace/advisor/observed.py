@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Floats, Stage
+from millrace.advisor.application_history import Batch, Floats, Stage
 from millrace.advisor.statistics import most_at_once
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part

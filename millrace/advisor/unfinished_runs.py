@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from millrace.advisor.application import (
+from millrace.advisor.application_history import (
     TASK,
     Batch,
     Query,
@@ -65,7 +65,7 @@ class PendingRun:
 
 
 def task_table(rows: bytes | bytearray) -> Any:
-    """Tasks of a stage out of their packed rows, as an array of :data:`millrace.advisor.application.TASK`."""
+    """Tasks of a stage out of their packed rows, as an array of :data:`millrace.advisor.application_history.TASK`."""
     return np.frombuffer(bytes(rows), TASK)
 
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from millrace.advisor.application import Floats, History
+from millrace.advisor.application_history import Floats, History
 from millrace.advisor.log_simulation import Costs, QueryTwin, twin
 from millrace.config import ConfigurationError, Problem
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from millrace.benchmark.measurements import Point
-from millrace.sizing.measured import Interval, ScalingCurve
+from millrace.sizing.benchmark_figures import Interval, ScalingCurve
 
 Array = npt.NDArray[np.float64]
 

@@ -15,9 +15,18 @@ from millrace.cli.plan import import_job, init, plan, policies, prices, simulate
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
-from millrace.cli.run import deploy, history_image, lifecycle, notebook, sandbox, setup, traffic, upgrade
+from millrace.cli.run import (
+    deploy,
+    history_image,
+    notebook,
+    sandbox,
+    setup,
+    start_stop_drain,
+    traffic,
+    upgrade,
+)
 from millrace.cli.shared.console import show_problems, visible_output
-from millrace.cli.shared.failures import REFUSED, report_failures
+from millrace.cli.shared.expected_failures import REFUSED, report_failures
 from millrace.cli.watch import advise, cost, history, logs, status, verify
 from millrace.config import ConfigurationError
 
@@ -45,9 +54,9 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "notebook": notebook.notebook,
             "history-image": history_image.history_image,
             "deploy": deploy.deploy,
-            "start": lifecycle.start,
-            "stop": lifecycle.stop,
-            "drain": lifecycle.drain,
+            "start": start_stop_drain.start,
+            "stop": start_stop_drain.stop,
+            "drain": start_stop_drain.drain,
             "upgrade": upgrade.upgrade,
             "rollback": upgrade.rollback,
         },

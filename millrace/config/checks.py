@@ -12,10 +12,10 @@ from pathlib import Path as FilePath
 
 from millrace.config import kafka_versions
 from millrace.config.base import arn_parts
+from millrace.config.check_infrastructure import check_estate
 from millrace.config.check_jobs import check_jobs
 from millrace.config.check_kafka_login import check_login
 from millrace.config.check_names import check_names, check_tags
-from millrace.config.check_surroundings import check_estate
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import MISSING, Finding

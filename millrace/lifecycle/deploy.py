@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deployed import NotDeployedError, outputs
 from millrace.lifecycle.deployed_diff import (
     Changes,
@@ -17,6 +16,7 @@ from millrace.lifecycle.deployed_diff import (
     settings_of,
     unstarted,
 )
+from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute

@@ -11,7 +11,8 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.config.names import Names
-from millrace.lifecycle.changes import (
+from millrace.lifecycle.deployed import outputs, split_url
+from millrace.lifecycle.deployment_changes import (
     JobChange,
     StackChange,
     Template,
@@ -20,9 +21,8 @@ from millrace.lifecycle.changes import (
     stack_change,
     stream_names,
 )
-from millrace.lifecycle.deployed import outputs, split_url
-from millrace.lifecycle.exports import Order, importers, moved, order
 from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.stack_exports import Order, importers, moved, order
 from millrace.lifecycle.state_machine import Aws
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")

@@ -19,7 +19,6 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.changes import JobChange, Template, job_change, stream_names
 from millrace.lifecycle.checkpoints import FOLDER
 from millrace.lifecycle.deploy import (
     Changes,
@@ -31,6 +30,7 @@ from millrace.lifecycle.deploy import (
     deployed_template,
 )
 from millrace.lifecycle.deployed import split_url
+from millrace.lifecycle.deployment_changes import JobChange, Template, job_change, stream_names
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws

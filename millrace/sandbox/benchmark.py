@@ -19,8 +19,8 @@ from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.schedule import Planned, document
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import Line, line_of
-from millrace.sandbox import driver, jars
-from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox import jars, local_driver
+from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
 from millrace.sandbox.toolchain import CORE, java_home, program_environment, python_path
 
@@ -155,13 +155,13 @@ def run_schedule(
     arguments += ["--benchmark", (home / "schedule.json").as_uri()]
     environment = {**program_environment(), "JAVA_HOME": str(java_home()), "PYTHONPATH": python_path()}
     entry = CORE / "main.py"
-    with driver.start(
+    with local_driver.start(
         "benchmark", home, entry, settings, arguments, environment=environment, line=line
     ) as process:
         told = 0
         while process.alive:
             time.sleep(0.2)
-            for event in itertools.islice(driver.events(process), told, None):
+            for event in itertools.islice(local_driver.events(process), told, None):
                 told += 1
                 if event["event"] == "measured":
                     done(event["number"] + 1, event["of"])
@@ -218,7 +218,7 @@ def _spark_settings(
     found = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
     return {
         **kept,
-        **driver.LOCAL,
+        **local_driver.LOCAL,
         **iceberg_catalog(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",
         "spark.jars": ",".join(map(str, found)),

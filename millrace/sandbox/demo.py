@@ -22,11 +22,11 @@ from rich.table import Table
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, Line
 from millrace.sandbox import flights, query_states
+from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.drill import Drill, DrillProgress, Feed, Outcome
+from millrace.sandbox.failure_drill import Drill, DrillProgress, Feed, Outcome
 from millrace.sandbox.history_server import history_server
-from millrace.sandbox.kept import save_endpoints as keep_record
-from millrace.sandbox.process import RUN
+from millrace.sandbox.running_sandbox import save_endpoints as keep_record
 from millrace.sandbox.spark import EVENT_LOGS
 
 Records = Literal["few", "month", "all"]

@@ -15,7 +15,7 @@ from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import LaunchDocument, launch_document
 from millrace.sandbox import flights, kafka, localstack
-from millrace.sandbox.process import RUN, Process, SandboxError, only_one
+from millrace.sandbox.child_processes import RUN, Process, SandboxError, only_one
 from millrace.sandbox.spark import SandboxSpark, forget_tables
 from millrace.sandbox.toolchain import installed, program_environment
 from millrace.sizing import plan as compute_plan

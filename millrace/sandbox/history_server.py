@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millrace.sandbox import jars
-from millrace.sandbox.process import RUN, Process, free_port
+from millrace.sandbox.child_processes import RUN, Process, free_port
 from millrace.sandbox.spark import EVENT_LOGS
 from millrace.sandbox.toolchain import bypass_proxies, java_home, program_environment, spark_home
 

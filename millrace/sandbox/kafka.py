@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import jars
-from millrace.sandbox.process import RUN, Process, ended, free_port, wait_until
+from millrace.sandbox.child_processes import RUN, Process, ended, free_port, wait_until
 from millrace.sandbox.toolchain import java_home, program_environment
 from millrace.sizing.kafka import TIME_LIMITS
 

@@ -19,7 +19,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from millrace.sandbox.process import RUN, Process, free_port
+from millrace.sandbox.child_processes import RUN, Process, free_port
 from millrace.sandbox.toolchain import node_bin, node_module, program_environment
 
 REGION = "us-east-1"

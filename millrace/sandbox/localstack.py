@@ -17,7 +17,7 @@ from urllib.parse import urlparse
 import boto3
 
 from millrace.sandbox import jars
-from millrace.sandbox.process import RUN, Process, SandboxError, ended, free_port
+from millrace.sandbox.child_processes import RUN, Process, SandboxError, ended, free_port
 from millrace.sandbox.toolchain import (
     bypass_proxies,
     java_home,

@@ -13,9 +13,9 @@ from confluent_kafka import KafkaError, Message
 from confluent_kafka import Producer as KafkaClient
 
 from millrace.lifecycle.problems import translate_aws_errors
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.process import SandboxError
 
 MOST_AT_ONCE = 500
 """Most records of one PutRecords call (Kinesis service limit)."""

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.etl.formats.decoding.decompress import DecompressError, decompress
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.child_processes import SandboxError
 
 _LARGEST = 64 << 20
 _WAIT_SECONDS = 10.0

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch import spark_settings
-from millrace.sandbox.driver import LOCAL
+from millrace.sandbox.local_driver import LOCAL
 from millrace.sandbox.toolchain import program_environment
 
 

@@ -23,10 +23,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import line_of
 from millrace.lifecycle.deployed import LaunchDocument, split_url
-from millrace.sandbox import driver, jars
+from millrace.sandbox import jars, local_driver
+from millrace.sandbox.child_processes import RUN, Process
 from millrace.sandbox.engine_settings import engine_settings
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import RUN, Process
 from millrace.sandbox.query_states import METRICS_FILE
 from millrace.sandbox.toolchain import java_home
 
@@ -143,7 +143,7 @@ class SandboxSpark:
 
     def _machine(self, *, attempts: str) -> dict[str, str]:
         return {
-            **driver.LOCAL,
+            **local_driver.LOCAL,
             # A local master asks nobody for spark.task.maxFailures.
             "spark.master": f"local[{self.cores},{attempts}]",
             "spark.driver.memory": self.driver_memory,
@@ -189,7 +189,7 @@ class SandboxSpark:
             given += ["--bind", binding]
         given += arguments
         environment = {**self.stack.environment(), "AWS_CBOR_DISABLE": "true", "JAVA_HOME": str(java_home())}
-        process = driver.start(
+        process = local_driver.start(
             f"job-{run}", home, entry, settings, given, environment=environment, archive=archive, line=line
         )
         return Job(process, event_logs)
@@ -280,7 +280,7 @@ class Job:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
-        return driver.events(self.process)
+        return local_driver.events(self.process)
 
     def committed(self) -> list[datetime]:
         """List the commit times of the batches that landed or derived anything."""

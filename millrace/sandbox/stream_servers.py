@@ -18,7 +18,7 @@ from millrace.config.model import Environment, Stream
 from millrace.lifecycle import kafka_access
 from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import samples
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import SandboxSpark
 from millrace.sandbox.toolchain import bypass_proxies

@@ -17,9 +17,9 @@ from typing import Literal, Protocol
 
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.payloads import Payloads
-from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import Producer
 from millrace.sandbox.traffic_values import Values
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.state_machine import connect
-from millrace.sandbox.kept import running_spark
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.localstack import ACCOUNT
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.running_sandbox import running_spark
 from millrace.sandbox.stream_servers import Target as Target
 from millrace.sandbox.stream_servers import server_of
 from millrace.sizing.prices_and_limits import prices

@@ -10,9 +10,9 @@ from millrace.config.names import Names
 from millrace.config.problems import Finding
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
 from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
+from millrace.sizing.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
 from millrace.sizing.metrics import BY_NAME, namespace
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
-from millrace.sizing.windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
 
 BATCH_SHARE = 1.2
 """AWS' own rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""

@@ -11,9 +11,9 @@ from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
+from millrace.sizing.benchmark_figures import Speed, cores_with_contention, speed
+from millrace.sizing.benchmark_figures import problems as result_problems
 from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
-from millrace.sizing.measured import Speed, cores_with_contention, speed
-from millrace.sizing.measured import problems as result_problems
 from millrace.sizing.prices_and_limits import a_second, limits
 
 

@@ -11,7 +11,6 @@ from millrace.config.problems import Finding
 from millrace.config.units import format_duration
 from millrace.sizing.advice import job_advice
 from millrace.sizing.capacity import CoreSpread, choose_cores, spread_over_cores, whole_cores
-from millrace.sizing.choice import cheaper_version, choices, worker_hour
 from millrace.sizing.cost import job_cost
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.memory import Memory, of_job, records_held
@@ -20,6 +19,7 @@ from millrace.sizing.plurals import count
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
 from millrace.sizing.usage import usage_cost
+from millrace.sizing.worker_choices import cheaper_version, choices, worker_hour
 
 
 def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:

@@ -194,7 +194,7 @@ class JobPlan:
     """The same workers on a later version of the engine, where that costs less."""
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
-    """A month's workers under the stated traffic, where that was played (:mod:`millrace.sizing.simulation.expected`)."""
+    """A month's workers under the stated traffic, where that was played (:mod:`millrace.sizing.simulation.expected_cost`)."""
     late_at_rise: Mapping[str, float] = field(default_factory=dict)
     """Share of records in time, by query, when a peak finds the workers of the average, and not with all of them; played too."""
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from types import MappingProxyType
 
+from millrace.config import availability_zones as zone_tables
 from millrace.config import kafka_versions
-from millrace.config import zones as zone_tables
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merge_advice
@@ -23,7 +23,7 @@ from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
 from millrace.sizing.query import Source
 from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
-from millrace.sizing.shared import shared_cost
+from millrace.sizing.shared_cost import shared_cost
 from millrace.sizing.storage import unpriced_costs
 from millrace.sizing.streams import partitions
 

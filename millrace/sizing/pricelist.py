@@ -14,8 +14,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
+from millrace.sizing.price_products import PRODUCTS, Product
 from millrace.sizing.prices_and_limits import Price, PriceTable
-from millrace.sizing.products import PRODUCTS, Product
 
 SOURCE = "AWS Price List API"
 

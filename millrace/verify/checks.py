@@ -11,7 +11,7 @@ from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.kafka_versions import STANDARD
 from millrace.lifecycle.history_image import public
 from millrace.sizing.prices_and_limits import ELSEWHERE
-from millrace.verify.question import Answer, Check, Question
+from millrace.verify.claim_question import Answer, Check, Question
 
 RESOURCE_TYPES = {
     "AWS::ECR::PullThroughCacheRule": ("EcrRepositoryPrefix", "UpstreamRegistry", "UpstreamRegistryUrl"),

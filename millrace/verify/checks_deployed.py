@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlparse
 
+from millrace.config.availability_zones import MSK_REFUSES
 from millrace.config.engines import SPARK
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS
 from millrace.config.model import MskCluster
-from millrace.config.zones import MSK_REFUSES
 from millrace.lifecycle.kafka_access import servers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.prices_and_limits import limits
 from millrace.verify.checks import policy_errors, shortened_list
-from millrace.verify.question import Answer, Check, Question
+from millrace.verify.claim_question import Answer, Check, Question
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
 """Iceberg of each version of an engine whose document says it."""

@@ -14,8 +14,8 @@ from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.verify import checks, checks_deployed
+from millrace.verify.claim_question import Answer, Question
 from millrace.verify.claims import claims
-from millrace.verify.question import Answer, Question
 
 Verdict = Literal["proved", "refuted", "not asked"]
 

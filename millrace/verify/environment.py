@@ -18,10 +18,10 @@ from millrace.config.names import Names
 from millrace.config.platform import Bucket, Disposable
 from millrace.config.problems import ConfigurationError, Finding
 from millrace.config.queries import Payload, Routing, StreamQuery
-from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
+from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
 from millrace.sandbox import payloads as making
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.payloads import Payloads
-from millrace.sandbox.process import SandboxError
 
 TAG = "millrace:verify"
 """On all that a verification makes; its value is :func:`environment_mark` of the environment that is verified."""

@@ -17,13 +17,13 @@ from millrace.lifecycle.deployed import NotDeployedError, launch_document
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import check_bootstrapped
 from millrace.sandbox import kafka, localstack
-from millrace.sandbox.process import only_one
+from millrace.sandbox.child_processes import only_one
 from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
 from millrace.sizing.model import Plan
-from millrace.verify import cdk
-from millrace.verify.bill import Run, quantities
+from millrace.verify import cdk_command
 from millrace.verify.environment import VerificationCopy
-from millrace.verify.target import Expected, TimeLimits, VerifyError
+from millrace.verify.verification_cost import Run, quantities
+from millrace.verify.verification_target import Expected, TimeLimits, VerifyError
 
 _GRACE_SECONDS = 60.0
 
@@ -91,8 +91,10 @@ class Sandbox:
                 qualifier=copy.environment.governance.qualifier,
             )
         except NotDeployedError:
-            cdk.run("cdklocal", ["bootstrap", f"aws://{account}/{region}", "-a", str(assembly)], environment)
-        cdk.deploy("cdklocal", assembly, environment, copy.tags)
+            cdk_command.run(
+                "cdklocal", ["bootstrap", f"aws://{account}/{region}", "-a", str(assembly)], environment
+            )
+        cdk_command.deploy("cdklocal", assembly, environment, copy.tags)
 
     @property
     def spark(self) -> SandboxSpark:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from pyiceberg.catalog import Catalog
 
-from millrace.sandbox import lake
+from millrace.sandbox import lake_tables
 from millrace.sandbox.ledger import Account, Ledger
 from millrace.verify.environment import Leg, VerificationCopy
-from millrace.verify.outcome import TableComparison
-from millrace.verify.target import aws_errors
+from millrace.verify.verification_outcome import TableComparison
+from millrace.verify.verification_target import aws_errors
 
 
 def check_against_ledgers(
@@ -35,4 +35,6 @@ def check_against_ledgers(
 
 def _account(catalog: Catalog, copy: VerificationCopy, leg: Leg, ledger: Ledger) -> Account:
     with aws_errors(f"{copy.names.table(leg.landed)} and {copy.names.table(leg.derived)}"):
-        return lake.account(catalog, ledger, copy.names.table(leg.landed), copy.names.table(leg.derived))
+        return lake_tables.account(
+            catalog, ledger, copy.names.table(leg.landed), copy.names.table(leg.derived)
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from millrace.verify.scope import BUCKET, LOG_GROUP, PARAMETER, STACK, STREAM
+from millrace.verify.removal_scope import BUCKET, LOG_GROUP, PARAMETER, STACK, STREAM
 
 TOPIC = "topic "
 UNKNOWN = "all that begins with "

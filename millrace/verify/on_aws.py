@@ -26,10 +26,10 @@ from millrace.lifecycle.problems import AwsError, check_bootstrapped, translate_
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.sandbox.toolchain import program_environment
 from millrace.sizing.model import Plan
-from millrace.verify import cdk
-from millrace.verify.bill import Run, billed_by, quantities
+from millrace.verify import cdk_command
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
-from millrace.verify.target import Expected, TimeLimits, VerifyError, wait_for
+from millrace.verify.verification_cost import Run, billed_by, quantities
+from millrace.verify.verification_target import Expected, TimeLimits, VerifyError, wait_for
 
 POLL_SECONDS = 5.0
 
@@ -140,7 +140,7 @@ class Account:
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy with CDK's command line."""
-        cdk.deploy(self.program, assembly, program_environment(), copy.tags)
+        cdk_command.deploy(self.program, assembly, program_environment(), copy.tags)
 
     def catalog(self, names: Names) -> Catalog:
         """The Glue Data Catalog."""

@@ -16,8 +16,8 @@ from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sizing.kafka import TIME_LIMITS
-from millrace.verify.scope import Scope, leftovers, log_groups, parameters, removal_waves
-from millrace.verify.target import Place, VerifyError
+from millrace.verify.removal_scope import Scope, leftovers, log_groups, parameters, removal_waves
+from millrace.verify.verification_target import Place, VerifyError
 
 _AT_ONCE = 1000
 """Of one call (S3 API reference, "DeleteObjects")."""

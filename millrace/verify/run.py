@@ -14,18 +14,18 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sizing.model import Plan
-from millrace.verify import cdk
-from millrace.verify.bill import Run, Usage, cost_items, quantities
+from millrace.verify import cdk_command
 from millrace.verify.claim_checks import ClaimAnswer
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.manual_removal import TOPIC, UNKNOWN
-from millrace.verify.outcome import Outcome, Step, TableComparison
 from millrace.verify.removal import drop_topic, remove
+from millrace.verify.removal_scope import Scope
 from millrace.verify.scenario import Say, ScenarioRun, order_disturbances
-from millrace.verify.scope import Scope
-from millrace.verify.target import Expected, Place, VerifyError
+from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
+from millrace.verify.verification_outcome import Outcome, Step, TableComparison
+from millrace.verify.verification_target import Expected, Place, VerifyError
 
 TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, SandboxError, VerifyError)
 """What ends a verification with a message; whatever it is, what was made is taken away, and what it cost is told."""
@@ -172,7 +172,7 @@ class Verification:
         assembly = self.folder / f"{self.copy.environment.name}.out"
         try:
             with clock.step("synthesise"):
-                cdk.synthesise(self.copy.file, assembly)
+                cdk_command.synthesise(self.copy.file, assembly)
             self._made = time.monotonic()
             with clock.step("deploy"):
                 self.place.deploy(self.copy, assembly)

@@ -16,14 +16,13 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
 from millrace.lifecycle.problems import AwsError, ThrottledError, translate_aws_errors
-from millrace.sandbox import lake
+from millrace.sandbox import lake_tables
+from millrace.sandbox.child_processes import StalledError, wait_until
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.process import StalledError, wait_until
 from millrace.sandbox.producer import Background, KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key_field
 from millrace.sandbox.traffic_values import Generator
-from millrace.verify.bill import put_units
 from millrace.verify.environment import (
     PARTITIONS,
     SHARDS,
@@ -33,9 +32,10 @@ from millrace.verify.environment import (
     VerificationSettings,
 )
 from millrace.verify.ledger_check import check_against_ledgers
-from millrace.verify.outcome import Kill, TableComparison
 from millrace.verify.removal import make_topic
-from millrace.verify.target import Place, VerifyError, aws_errors, wait_for
+from millrace.verify.verification_cost import put_units
+from millrace.verify.verification_outcome import Kill, TableComparison
+from millrace.verify.verification_target import Place, VerifyError, aws_errors, wait_for
 
 _MOMENT_SECONDS = 3.0
 """Before a kill at most: longer than a trigger, so that a kill falls anywhere in a batch or between two."""
@@ -350,12 +350,12 @@ class ScenarioRun:
     def _rows(self, name: str) -> int:
         table = self._copy.names.table(name)
         with aws_errors(table):
-            return lake.row_count(self._catalog, table)
+            return lake_tables.row_count(self._catalog, table)
 
     def _commit(self, name: str, after_ms: float) -> float | None:
         """When a table was first committed to after a moment, in ms; by the clock of whoever committed."""
         with aws_errors(self._copy.names.table(name)):
-            table = lake.find(self._catalog, self._copy.names.table(name))
+            table = lake_tables.find(self._catalog, self._copy.names.table(name))
         times = [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)
 

@@ -19,7 +19,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
 from millrace.advisor.findings.model import Advice
-from millrace.advisor.findings.view import LEAST, QueryView
+from millrace.advisor.findings.query_view import LEAST, QueryView
 from millrace.advisor.job_context import AdvisedJob
 from millrace.sandbox import kafka
 from millrace.sandbox.toolchain import ROOT

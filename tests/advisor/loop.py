@@ -26,11 +26,11 @@ from millrace.advisor.event_logs import find
 from millrace.advisor.findings.model import Advice
 from millrace.advisor.job_context import environment_job
 from millrace.config import load
-from millrace.sandbox import lake
+from millrace.sandbox import lake_tables
+from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import Background, KafkaProducer, paced
 from millrace.sandbox.spark import EVENT_LOGS, Job, ship_event_logs
 from millrace.sizing import plan
@@ -151,7 +151,7 @@ class Loop:
     def caught_up(self, sandbox: Sandbox) -> bool:
         """Whether what was sent is in the table."""
         catalog = sandbox.spark.catalog(sandbox.warehouse)
-        return lake.row_count(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
+        return lake_tables.row_count(catalog, sandbox.names.table(TABLE)) >= len(self.producer.ledger)
 
     def judged(self) -> Advice:
         """What the advisor says of the last log, with the environment as it is."""

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from millrace.sandbox import kinesalite, localstack
-from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox.child_processes import RUN, SandboxError
 from tests.faults.rounds import ROUNDS
 
 HOME = RUN / "faults"

@@ -19,8 +19,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import kafka
+from millrace.sandbox.child_processes import RUN, SandboxError, wait_until
 from millrace.sandbox.kafka import Cluster
-from millrace.sandbox.process import RUN, SandboxError, wait_until
 from millrace.sandbox.producer import KafkaProducer
 from tests.faults.feed import Feed
 from tests.faults.kafka import KafkaStage

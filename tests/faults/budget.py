@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from millrace.sandbox.process import RUN
+from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.faults.crashed import KINDS as CRASHED
 from tests.faults.deployed import ROUNDS as DEPLOYED

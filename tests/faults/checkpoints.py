@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 
 from millrace.lifecycle.checkpoints import Checkpoints
 from millrace.lifecycle.reset_effects import beginning
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.spark import Job
 from tests.faults.deployed import Shop, opened
 

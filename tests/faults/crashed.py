@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import StaticTable
 
-from millrace.sandbox import driver, jars, kafka, kinesalite, localstack
+from millrace.sandbox import jars, kafka, kinesalite, local_driver, localstack
+from millrace.sandbox.child_processes import Process, SandboxError, wait_until
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.kinesalite import REGION, Kinesalite
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import Process, SandboxError, wait_until
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import SandboxSpark
 from tests import postgres
@@ -197,7 +197,7 @@ class Crashed:
                 str(path) for name in JAR_SETS for path in jars.files(name)
             ),
             "spark.driver.memory": "1g",
-            "spark.driver.extraJavaOptions": f"{driver.LOCAL['spark.driver.extraJavaOptions']} {quick}",
+            "spark.driver.extraJavaOptions": f"{local_driver.LOCAL['spark.driver.extraJavaOptions']} {quick}",
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
             f"{catalog}.uri": f"jdbc:postgresql://127.0.0.1:{self.servers.port}/postgres?sslmode=disable",
             f"{catalog}.jdbc.user": USER,
@@ -266,7 +266,7 @@ class Crashed:
     def settled(self) -> bool:
         """Whether the job has done what there was to do: all is read, all batches are committed, nothing changes any more."""
         quiet = time.monotonic() - self.servers.points.last >= QUIET_SECONDS
-        started = {event["query"] for event in driver.events(self.job) if event["event"] == "started"}
+        started = {event["query"] for event in local_driver.events(self.job) if event["event"] == "started"}
         if not quiet or self.asks.exists() or not started.issuperset(self.names):
             return False
         logs = {name: self._log(name) for name in self.names}

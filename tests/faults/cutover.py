@@ -32,11 +32,11 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 from ruamel.yaml import YAML
 
-from millrace.sandbox import driver, jars
+from millrace.sandbox import jars, local_driver
+from millrace.sandbox.child_processes import RUN, Process, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.ledger import Difference
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.process import RUN, Process, SandboxError
 from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
 from tests.faults.project import NAME, bring, millrace, prepare
@@ -118,7 +118,7 @@ class Theirs:
         (self.home / "logs").mkdir(exist_ok=True)
         shipped = [path for name in ("sandbox", "kafka-client") for path in jars.files(name)]
         settings = {
-            **driver.LOCAL,
+            **local_driver.LOCAL,
             **self.spark.file_system(),
             **iceberg_catalog("lake", RUN / "catalog.db", f"s3://{BUCKET}/warehouse"),
             "spark.master": "local[2]",
@@ -129,7 +129,9 @@ class Theirs:
             "spark.eventLog.dir": (self.home / "logs").as_uri(),
         }
         environment = self.spark.stack.environment()
-        job = driver.start("old-job", self.home, OLD, settings, arguments, environment=environment, log="log")
+        job = local_driver.start(
+            "old-job", self.home, OLD, settings, arguments, environment=environment, log="log"
+        )
         self.runs.append(job)
         return job
 

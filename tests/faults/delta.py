@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delta import DeltaSink, DeltaSinkSettings
 from millrace.sandbox import jars, session
-from millrace.sandbox.process import RUN
+from millrace.sandbox.child_processes import RUN
 from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
 from tests.spark.test_sink_times import REFUSED, TAKEN, odd
 

@@ -23,12 +23,12 @@ from typing import Any
 
 from millrace.lifecycle.audit import HOUR, Audit
 from millrace.lifecycle.audit_job import audit
-from millrace.sandbox import kept, kinesalite, lake
+from millrace.sandbox import kinesalite, lake_tables, running_sandbox
+from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
 from millrace.sandbox.ledger import Difference
-from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
 from tests.faults.held import of_stack, rows
@@ -95,15 +95,15 @@ class Shop:
 
     def rows(self, table: str, *columns: str) -> list[Row]:
         """Rows of a table; none where it is not there yet."""
-        return lake.read(self.catalog, self.sandbox.names.table(table), *columns)
+        return lake_tables.read(self.catalog, self.sandbox.names.table(table), *columns)
 
     def count(self, table: str) -> int:
         """Rows of an append-only table, by its last snapshot."""
-        return lake.row_count(self.catalog, self.sandbox.names.table(table))
+        return lake_tables.row_count(self.catalog, self.sandbox.names.table(table))
 
     def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""
-        return lake.account(self.catalog, ledger, self.sandbox.names.table(table)).landing(table)
+        return lake_tables.account(self.catalog, ledger, self.sandbox.names.table(table)).landing(table)
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""
@@ -135,7 +135,7 @@ class Shop:
 
     def audited(self, job: str, query: str, left_out: int = 0) -> Difference:
         """Let ``millrace audit`` compare source and tables; ``left_out`` records are known to be in no table."""
-        place = kept.sandbox_place(self.sandbox.spark, self.sandbox.environment)
+        place = running_sandbox.sandbox_place(self.sandbox.spark, self.sandbox.environment)
         stack = self.sandbox.stack.client
         place = replace(place, client=lambda s: self.kinesis.client() if s == "kinesis" else stack(s))
         now = datetime.now(UTC)

@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from millrace.sandbox import jars, kafka, session
-from millrace.sandbox.process import RUN
+from millrace.sandbox.child_processes import RUN
 from tests.faults.in_process import Job, NotHeldError, Told, played, told
 
 HOME = RUN / "faults-full-disk"

@@ -32,8 +32,8 @@ from millrace.lifecycle.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.state_machine import Aws, Verb, execute
 from millrace.lifecycle.upgrade import UpgradeError, current
-from millrace.sandbox.kept import save_endpoints
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.child_processes import SandboxError
+from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.project import ENVIRONMENT, millrace, synthesise
 from tests.faults.upgrade import HOME, JOB, Scene, compared, opened, under_load
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from millrace.config import Environment, Names, load
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.deployment import Sandbox, deploy
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.process import SandboxError
 from millrace.sandbox.toolchain import ROOT, program_environment
 from millrace.sizing import plan
 

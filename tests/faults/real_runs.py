@@ -11,8 +11,8 @@ from typing import Any
 
 from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.sandbox import localstack
+from millrace.sandbox.child_processes import only_one
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import only_one
 from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
 from millrace.sandbox.toolchain import ROOT
 from tests.integration.lifecycle.engines import Engines, Run, serving

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.sandbox import kafka, lake
+from millrace.sandbox import kafka, lake_tables
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
-from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from tests.faults import jobs
 from tests.faults.feed import Feed
@@ -128,7 +128,7 @@ class RoutedStage(Stage):
             self.until(lambda t=table, c=count: self._count(t) >= c, 120, f"{count} rows in {table}")  # type: ignore[misc]  # of this turn
 
     def _count(self, table: str) -> int:
-        return lake.row_count(self.catalog, f"faults.{table}")
+        return lake_tables.row_count(self.catalog, f"faults.{table}")
 
     def account(self) -> Account:
         """Of the routed table; the others are counted in where they are not exact."""

@@ -30,11 +30,11 @@ from typing import Any
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from millrace.sandbox import deployment, driver, jars, kafka, kinesalite, lake
+from millrace.sandbox import deployment, jars, kafka, kinesalite, lake_tables, local_driver
+from millrace.sandbox.child_processes import RUN, Process, wait_until
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import REGION
 from millrace.sandbox.ledger import Difference
-from millrace.sandbox.process import RUN, Process, wait_until
 from millrace.sandbox.producer import KafkaProducer
 from tests import opensearch, postgres
 from tests.faults import held, jobs, stage
@@ -141,7 +141,7 @@ class Round:
 
     def batches(self, runs: Iterable[Process]) -> list[dict[str, Any]]:
         """Lines of the accounts of the sinks' queries, of batches with records in them."""
-        told = (event for run in runs for event in driver.events(run) if event["event"] == "batch")
+        told = (event for run in runs for event in local_driver.events(run) if event["event"] == "batch")
         return [event for event in told if event["query"] in self.sinks and event["read"]]
 
     def killed(self, choose: random.Random) -> set[str]:
@@ -271,7 +271,7 @@ def direct(ending: ExitStack) -> Round:
         readers["to-delta"] = lambda: (i for f in _delta() for i in pq.read_table(f)["_id"].to_pylist())
     return Round(
         KafkaProducer(broker.bootstrap, TOPIC), lambda n: {"n": n, "text": "x" * 50}, readers, begin, log,
-        lambda query: (identity for (identity,) in lake.read(catalog, _letters(query), "_id")),
+        lambda query: (identity for (identity,) in lake_tables.read(catalog, _letters(query), "_id")),
     )  # fmt: skip
 
 

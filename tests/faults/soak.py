@@ -28,10 +28,10 @@ import numpy as np
 import psutil
 from scipy import stats
 
-from millrace.sandbox import flights, lake
+from millrace.sandbox import flights, lake_tables
+from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.flights import Event
-from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import Background, KafkaProducer, paced
 from millrace.sandbox.spark import Job
 from millrace.sandbox.toolchain import java_home
@@ -138,12 +138,12 @@ def endless() -> Iterator[Event]:
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
     """Compare both tables with the ledger."""
     catalog, table = sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table
-    return lake.account(catalog, producer.ledger, table(LANDED), table(DERIVED))
+    return lake_tables.account(catalog, producer.ledger, table(LANDED), table(DERIVED))
 
 
 def rows_of(sandbox: Sandbox, table: str) -> int:
     """Rows by the table's last state."""
-    return lake.row_count(sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table(table))
+    return lake_tables.row_count(sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table(table))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -16,11 +16,11 @@ from typing import Any
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.config.engines.versions import Line
-from millrace.sandbox import driver, jars, lake
-from millrace.sandbox.driver import events
+from millrace.sandbox import jars, lake_tables, local_driver
+from millrace.sandbox.child_processes import Process, wait_until
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.ledger import Account
-from millrace.sandbox.process import Process, wait_until
+from millrace.sandbox.local_driver import events
 from millrace.sandbox.producer import KinesisProducer
 from millrace.sandbox.spark import iceberg_catalog
 from millrace.sandbox.toolchain import ROOT, program_environment
@@ -81,7 +81,7 @@ def start(
     text = (ROOT / "etl" / "main.py").read_text()
     entry.write_text(text.replace("import sys\n", f"import sys\n{prelude}", 1))
     settings = {
-        **driver.LOCAL,
+        **local_driver.LOCAL,
         **iceberg_catalog("lake", lake_home / "catalog.db", f"file://{lake_home}/lake"),
         "spark.master": "local[2,4]",  # four attempts at a task, as on the engines
         "spark.sql.shuffle.partitions": "2",
@@ -93,7 +93,9 @@ def start(
         arguments += ["--bind", "=".join(bind)]
     variables = {**program_environment(), **CREDENTIALS, "AWS_CBOR_DISABLE": "true", "PYTHONPATH": str(ROOT)}
     variables |= {"AWS_REGION": REGION, "AWS_DEFAULT_REGION": REGION, **environment}
-    return driver.start(name, home, entry, settings, arguments, environment=variables, log=log, line=line)
+    return local_driver.start(
+        name, home, entry, settings, arguments, environment=variables, log=log, line=line
+    )
 
 
 @dataclass
@@ -229,7 +231,7 @@ class Stage:
 
     def landed(self) -> int:
         """Rows of the table, by its last snapshot."""
-        return lake.row_count(self.catalog, TABLE)
+        return lake_tables.row_count(self.catalog, TABLE)
 
     def until(self, reached: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for something.
@@ -264,7 +266,7 @@ class Stage:
 
     def account(self) -> Account:
         """Hold the table against the ledger."""
-        return lake.account(self.catalog, self.feed.producer.ledger, TABLE)
+        return lake_tables.account(self.catalog, self.feed.producer.ledger, TABLE)
 
     def kill(self) -> None:
         """End all runs."""

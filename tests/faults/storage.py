@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job import lease
 from millrace.sandbox import jars, kafka, localstack, session
+from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import RUN
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
 from tests.faults import bucket
 from tests.faults.bucket import Faults

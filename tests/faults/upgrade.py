@@ -31,9 +31,9 @@ from millrace.lifecycle.deploy import DeployError, changes, document_of
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
 from millrace.sandbox import kafka, kinesalite
+from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.ledger import Difference
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import Job
 from millrace.sandbox.toolchain import ROOT
@@ -111,7 +111,7 @@ class Scene:
         return assembly
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
-        """As ``millrace.cli.run.assembly.cdk_deploy_stack``, for a LocalStack that is not the environment's."""
+        """As ``millrace.cli.run.cdk_assembly.cdk_deploy_stack``, for a LocalStack that is not the environment's."""
         command = ["cdklocal", "deploy", stack, "--exclusively", "-a", str(assembly), "--method", "direct"]
         environment = {**self.stack.environment(), "CI": "1", "NO_COLOR": "1"}
         try:

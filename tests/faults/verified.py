@@ -28,7 +28,7 @@ from typing import Any
 
 from millrace.lifecycle.deployed import outputs
 from millrace.sandbox import localstack
-from millrace.sandbox.process import RUN, SandboxError
+from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import SandboxSpark
 from millrace.sandbox.toolchain import ROOT

@@ -10,7 +10,7 @@ from localstack_client.session import Session
 
 from millrace.sandbox import demo
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.drill import Drill, Outcome
+from millrace.sandbox.failure_drill import Drill, Outcome
 
 DRILL_SECONDS = 600
 """Two jobs from their deployment to the end of their ledgers, each killed once, beside the other lanes."""

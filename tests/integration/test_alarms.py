@@ -13,8 +13,8 @@ import pytest
 
 from millrace.etl.metrics.catalogue import BY_NAME
 from millrace.infra.constructs.alarms import alarm_name
-from millrace.sandbox.drill import Outcome
-from millrace.sandbox.process import RUN
+from millrace.sandbox.child_processes import RUN
+from millrace.sandbox.failure_drill import Outcome
 from millrace.sandbox.query_states import METRICS_FILE, states
 from millrace.sizing.metrics import namespace
 

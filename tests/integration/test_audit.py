@@ -22,7 +22,7 @@ from millrace.lifecycle.audit_job import audit
 from millrace.lifecycle.audit_kafka import Topic, compare
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.problems import AwsError
-from millrace.sandbox import kept
+from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox
 
 TOPIC = "audited"
@@ -41,7 +41,7 @@ ROWS = pa.schema(
     [("flights", "land-flights", "offsets"), ("departures", "land-departures", "records")],
 )
 def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, method):
-    place = kept.sandbox_place(sandbox.spark, sandbox.environment)
+    place = running_sandbox.sandbox_place(sandbox.spark, sandbox.environment)
     end = datetime.now(UTC)
     # The events' own times are those of the flights, in 2013; when they came is another matter.
     (found,) = audit(place, job, query, end - 2 * HOUR, end)
@@ -52,12 +52,12 @@ def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, metho
 
 
 def test_the_command_says_so_and_ends_well(sandbox, outcomes):
-    kept.save_endpoints(sandbox)
+    running_sandbox.save_endpoints(sandbox)
     try:
         ended = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2", "--json"])
         told = CliRunner().invoke(app, ["audit", "flights", "--env", "local", "--hours", "2"])
     finally:
-        kept._RECORD.unlink()
+        running_sandbox._RECORD.unlink()
     assert ended.exit_code == told.exit_code == 0, ended.output
     (found,) = json.loads(ended.stdout)
     produced = outcomes["flights"].account.produced
@@ -196,11 +196,19 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
     letters.append(direct_rows([6, 21]))
     now = datetime.now(UTC)
     topic = Topic(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
-    kept = RecordTable(Landed(letters, DIRECT), SinkRecords(sink, DIRECT), hours_of(now - HOUR, now)[0])
+    running_sandbox = RecordTable(
+        Landed(letters, DIRECT), SinkRecords(sink, DIRECT), hours_of(now - HOUR, now)[0]
+    )
 
     def told(held):
         hours, holes = compare(
-            topic, kept, hours_of(now - HOUR, now), only=None, read={0: 30}, whole=True, claims=held
+            topic,
+            running_sandbox,
+            hours_of(now - HOUR, now),
+            only=None,
+            read={0: 30},
+            whole=True,
+            claims=held,
         )
         left_out = sum(hour.left_out for hour in hours)
         return [(h.first, h.last, h.verdict) for h in holes], sum(h.missing for h in hours), left_out

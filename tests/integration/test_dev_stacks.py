@@ -21,8 +21,8 @@ from millrace.config import Names, load
 from millrace.config.model import KinesisStream
 from millrace.config.names import Bucket
 from millrace.sandbox import localstack
+from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.deployment import deploy, synthesise
-from millrace.sandbox.process import RUN
 from millrace.sizing import Plan, plan
 from tests.integration.test_deployment import PRETENDED
 

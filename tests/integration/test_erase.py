@@ -10,15 +10,15 @@ from pyiceberg.expressions import EqualTo
 from typer.testing import CliRunner
 
 from millrace.cli import app
-from millrace.sandbox import kept
+from millrace.sandbox import running_sandbox
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_tail_number_is_erased_beside_the_running_jobs(sandbox, outcomes, monkeypatch):
-    place = kept.sandbox_place(sandbox.spark, sandbox.environment)
-    monkeypatch.setattr(kept, "running_place", lambda _: place)
-    monkeypatch.setattr(kept, "running_spark", lambda _: sandbox.spark)
+    place = running_sandbox.sandbox_place(sandbox.spark, sandbox.environment)
+    monkeypatch.setattr(running_sandbox, "running_place", lambda _: place)
+    monkeypatch.setattr(running_sandbox, "running_spark", lambda _: sandbox.spark)
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     flights = outcomes["flights"]
 

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from millrace.sandbox import kept
-from millrace.sandbox.drill import Outcome
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox import running_sandbox
+from millrace.sandbox.child_processes import SandboxError
+from millrace.sandbox.failure_drill import Outcome
 
 QUERY = "land-flights"
 
@@ -37,7 +37,8 @@ def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
     corrected.write_text(json.dumps({"id": identity, "payload_base64": encoded}) + "\n")
     arguments = ["--id", identity, "--corrected", corrected.as_uri()]
     first, second = (
-        kept.replay(sandbox.spark, sandbox.environment, "flights", QUERY, arguments) for _ in range(2)
+        running_sandbox.replay(sandbox.spark, sandbox.environment, "flights", QUERY, arguments)
+        for _ in range(2)
     )
     assert (first["letters"], first["good"], first["bad"]) == (1, 1, 0)
     assert (second["good"], second["already"]) == (0, 1)
@@ -54,7 +55,7 @@ def test_a_corrected_letter_lands_once(sandbox, outcomes, letter, tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_an_unknown_letter_is_named(sandbox, outcomes):
-    outcome = kept.replay(
+    outcome = running_sandbox.replay(
         sandbox.spark, sandbox.environment, "flights", QUERY, ["--id", "flights/0/999999999"]
     )
     assert outcome["unknown_ids"] == ["flights/0/999999999"]
@@ -63,7 +64,7 @@ def test_an_unknown_letter_is_named(sandbox, outcomes):
 
 def test_an_environment_that_is_not_kept_is_told(sandbox):
     with pytest.raises(SandboxError, match="is not running in the sandbox"):
-        kept.running_spark(sandbox.environment)
+        running_sandbox.running_spark(sandbox.environment)
 
 
 @pytest.mark.slow
@@ -79,7 +80,7 @@ def test_a_range_goes_through_the_transform_again(sandbox, outcomes):
     before = derived()
     now = datetime.now(UTC)
     bounds = ["--since", (now - timedelta(hours=1)).isoformat(), "--until", now.isoformat()]
-    outcome = kept.run_once(
+    outcome = running_sandbox.run_once(
         sandbox.spark,
         sandbox.environment,
         "flights",

@@ -21,13 +21,13 @@ from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import simulation_verdict
-from millrace.cli.shared.pages import write_page
+from millrace.cli.shared.html_pages import write_page
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import load
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
-from millrace.sizing.simulation.planned import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from tests.pages import browser
 from tests.unit.advisor.runs import Truth, history
 from tests.unit.benchmark.made import session

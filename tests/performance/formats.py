@@ -42,8 +42,8 @@ from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.sandbox import flights
+from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.payloads import payloads
-from millrace.sandbox.process import RUN
 from millrace.sandbox.toolchain import ROOT
 from tests import protobuf as pb
 from tests.performance.intervals import interval

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding import routes as route
-from millrace.etl.queries.components import enrich_then_transform
+from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import envelope
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.commits import ALONE, BATCH, RUN

@@ -24,7 +24,7 @@ from millrace.config import load
 from millrace.sandbox.toolchain import ROOT
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, simulate
-from millrace.sizing.simulation.planned import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from tests.performance.intervals import interval
 from tests.performance.synth import Took
 

@@ -19,7 +19,7 @@ from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
 from millrace.advisor.forecast import FIGURES, forecast, next_interval, observed_figures
 from millrace.advisor.what_if import ApplicationTwin, parse, twin_of_application
-from millrace.sandbox.process import RUN
+from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.toolchain import java_home
 from tests.unit.advisor.runs import Truth, history
 

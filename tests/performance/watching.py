@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from millrace.etl.metrics import ages, cloudwatch
 from millrace.etl.metrics.jsonlines import JsonLines
 from millrace.etl.metrics.monitor import Monitor, SparkFeed
-from millrace.etl.metrics.pipe import Pipe
+from millrace.etl.metrics.output_queues import Pipe
 from millrace.etl.metrics.progress import BacklogSource, MetricSample
 from millrace.etl.record.batch_accounts import Reporter
 

@@ -25,9 +25,9 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kafka.source import KafkaSource
-from millrace.etl.sources.kinesis.guard import Horizon, KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisGuard
 from millrace.etl.sources.kinesis.source import KinesisSource
-from millrace.etl.sources.union import SourceUnion
+from millrace.etl.sources.source_union import SourceUnion
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
 EPOCH = datetime(2026, 1, 1, 12, tzinfo=UTC)

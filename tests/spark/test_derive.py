@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings, EnrichmentSettings
 from millrace.etl.queries import derive
 from millrace.etl.queries.derive import Deriver, EnrichThenTransform, earliest_landing_time, load_transform

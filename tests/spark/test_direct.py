@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_services import call
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform

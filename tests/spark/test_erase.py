@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import maintenance_schedule
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.maintenance.table_services import Retention, call, sql_timestamp
 from millrace.etl.record import tables
 from millrace.etl.repair import erase

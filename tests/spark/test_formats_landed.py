@@ -23,7 +23,7 @@ from millrace.etl.formats.json import JsonFormat
 from millrace.etl.formats.protobuf import ProtobufFormat
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextFormat
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer

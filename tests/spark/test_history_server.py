@@ -14,7 +14,7 @@ import pytest
 
 from millrace.infra.stacks.history import S3_JARS, START
 from millrace.sandbox import jars
-from millrace.sandbox.process import free_port
+from millrace.sandbox.child_processes import free_port
 from millrace.sandbox.toolchain import bypass_proxies, java_home, program_environment, spark_home, spark_line
 from tests.faults.services import moto
 

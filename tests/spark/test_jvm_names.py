@@ -7,7 +7,7 @@ from py4j.java_gateway import JavaPackage, JVMView
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.record import hadoop
+from millrace.etl.record import hadoop_files
 from millrace.etl.services import jvm_name_cache
 
 
@@ -25,7 +25,7 @@ def test_columns_and_paths_are_made_without_a_look_up(
     there = tmp_path_factory.mktemp("names") / "file"
     there.write_text("x")
     assert spark.range(3).select(F.col("id") + F.lit(1)).where(F.expr("true")).count() == 3
-    assert hadoop.read_text(spark, str(there)) == "x"
+    assert hadoop_files.read_text(spark, str(there)) == "x"
     assert not asked
 
 

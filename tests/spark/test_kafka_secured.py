@@ -21,8 +21,8 @@ from millrace.config.kafka_login import Login
 from millrace.config.model import ExternalCluster
 from millrace.lifecycle import kafka_access
 from millrace.sandbox import jars
-from millrace.sandbox.driver import events
-from millrace.sandbox.process import Process
+from millrace.sandbox.child_processes import Process
+from millrace.sandbox.local_driver import events
 from tests import guarded
 from tests.faults import jobs, stage
 from tests.faults.services import moto

@@ -22,7 +22,7 @@ from millrace.etl.record.lookup_bounds import Bound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.kinesis.guard import FURTHER, KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import FURTHER, KinesisGuard
 from tests.faults.feed import aggregate as packed
 from tests.spark.batches import ENVELOPE, KINESIS, Events, frame, good, ids, kinesis_rows, lander, log_offsets
 from tests.spark.test_exactly_once import LosesShuffles

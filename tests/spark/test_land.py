@@ -19,7 +19,7 @@ from millrace.etl.record.errors import StartError
 from millrace.etl.record.lookup_bounds import Bound, OutsideBoundError, write_with_first_valid_bound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
-from millrace.etl.sources.kinesis import guard as kinesis_guard
+from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
 from tests.spark.batches import (
     DDL,
     EPOCH,

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.metrics.monitor import Monitor
-from millrace.etl.metrics.pipe import Pipe
+from millrace.etl.metrics.output_queues import Pipe
 from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.etl.metrics.spark import SparkMetrics

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.job import run
 from millrace.etl.launch.settings import parse
-from millrace.etl.queries import components
+from millrace.etl.queries import query_parts
 from millrace.etl.queries.direct import DirectBatchWriter
 from millrace.etl.queries.land import Lander
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.union import SourceUnion
+from millrace.etl.sources.source_union import SourceUnion
 from tests.faults import jobs
 from tests.spark.batches import Events
 
@@ -65,12 +65,12 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
             }  # fmt: skip
             run.build(spark, job(tmp_path / "lands", land), {}, Events().reporter)
 
-    monkeypatch.setattr(components, "sleep", make)
+    monkeypatch.setattr(query_parts, "sleep", make)
     (query,) = run.build(spark, job(tmp_path / "derives", derive), {}, told.reporter)
     assert query.name == "take"
     assert len(waits) == 2
     assert [e["table"] for e in told.all() if e["event"] == "waiting_for_table"] == [str(landed)]
-    monkeypatch.setattr(components, "LANDING_SECONDS", 0.0)
+    monkeypatch.setattr(query_parts, "LANDING_SECONDS", 0.0)
     derive["source_table"] += "_never"
     with pytest.raises(
         StartError, match=r"there is no table .*landed_later_\d+_never; start the job that lands it first"

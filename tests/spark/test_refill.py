@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.document import BackfillRequest
+from millrace.etl.launch.launch_document import BackfillRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.job import run
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError

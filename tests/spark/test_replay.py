@@ -18,9 +18,9 @@ from pyspark.sql import Row, SparkSession
 
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
-from millrace.etl.record import hadoop
+from millrace.etl.record import hadoop_files
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import commands
@@ -295,7 +295,7 @@ def test_a_file_that_is_missing_or_not_text_is_refused(spark: SparkSession, tmp_
     (tmp_path / "latin").write_bytes(b'{"id":"a","payload":"\xe9"}')
     with pytest.raises(StartError, match="latin: not UTF-8: byte 21"):
         read_corrected(spark, str(tmp_path / "latin"))
-    assert hadoop.read_bytes(spark, str(tmp_path / "latin"))[21] == 0xE9
+    assert hadoop_files.read_bytes(spark, str(tmp_path / "latin"))[21] == 0xE9
 
 
 def job(table: Table, schema: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from millrace.etl.formats.decoding.routes import Route, Router, rows_of_route
 from millrace.etl.formats.json import JsonDecoder, JsonFormat
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
 from millrace.etl.launch.source_kinds import group_sources
 from millrace.etl.queries import derive, land
@@ -29,9 +29,9 @@ from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
-from millrace.etl.sources.kinesis.guard import KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
 from millrace.etl.sources.kinesis.source import KinesisSource
-from millrace.etl.sources.union import SourceUnion
+from millrace.etl.sources.source_union import SourceUnion
 from tests.spark.batches import EPOCH, Events, frame
 
 Names = Callable[[str], Table]

@@ -15,7 +15,7 @@ from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
 from millrace.etl.formats.decoding.routes import Route, Router
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
-from millrace.etl.launch.document import ReplayRequest
+from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks, in_landing_shape
@@ -29,7 +29,7 @@ from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committ
 from millrace.etl.sources.base import ReplayedLeg
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.etl.sources.offsets import OffsetRange
-from millrace.etl.sources.union import offsets_of
+from millrace.etl.sources.source_union import offsets_of
 from tests.spark.batches import EPOCH, Events, frame
 from tests.spark.test_direct import NoLookUp
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch.document import parse_arguments, read_document
 from millrace.etl.launch.engine_kinds import ENGINES
+from millrace.etl.launch.launch_document import parse_arguments, read_document
 from millrace.etl.launch.settings import DeriveSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table

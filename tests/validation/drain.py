@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from millrace.benchmark.fit import Fit
 from millrace.sandbox import flights, kafka
-from millrace.sandbox.process import only_one
+from millrace.sandbox.child_processes import only_one
 from tests.performance import core
 from tests.performance.session import spark_session
 

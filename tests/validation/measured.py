@@ -17,8 +17,8 @@ from millrace.benchmark.repetitions import Disturbance, disturbances
 from millrace.benchmark.schedule import WARM_UP, Planned
 from millrace.benchmark.warmup import warmup_batches
 from millrace.sandbox import benchmark, flights, kafka
+from millrace.sandbox.child_processes import RUN, only_one
 from millrace.sandbox.deployment import document_in, synthesise
-from millrace.sandbox.process import RUN, only_one
 from tests.validation import rivals
 from tests.validation.rivals import Foretell
 

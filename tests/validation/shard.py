@@ -23,10 +23,10 @@ from millrace.config import load
 from millrace.config.names import Names
 from millrace.infra.launch_settings import job_settings
 from millrace.sandbox import kinesalite
+from millrace.sandbox.child_processes import RUN, only_one
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
 from millrace.sandbox.localstack import ACCOUNT
-from millrace.sandbox.process import RUN, only_one
 from millrace.sandbox.producer import Background, KinesisProducer, paced
 from millrace.sizing import plan
 from tests.faults.stage import Stage

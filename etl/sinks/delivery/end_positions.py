@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ...record import hadoop
+from ...record import hadoop_files
 from ...record.errors import JVM_ERRORS, SinkError, whole_text
 from ...services.backoff import Backoff
 from ..base import Again, BatchPlace, WriteCounts
@@ -140,23 +140,27 @@ class EndPositions:
     @staticmethod
     def _write(spark: SparkSession, folder: str, mark: StreamEnd) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and marks again.
-        for other in hadoop.names(spark, folder):
-            hadoop.delete(spark, f"{folder}/{other}")
-        hadoop.write_text(spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark)))
+        for other in hadoop_files.names(spark, folder):
+            hadoop_files.delete(spark, f"{folder}/{other}")
+        hadoop_files.write_text(
+            spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark))
+        )
 
     def _read(self, spark: SparkSession, place: BatchPlace) -> StreamEnd | None:
         folder = f"{place.notes}/{FOLDER}"
         # A run's names are in the order of its batches.
         mine = [
-            n for n in hadoop.names(spark, folder) if n.startswith(f"{place.run}-") and n.endswith(".json")
+            n
+            for n in hadoop_files.names(spark, folder)
+            if n.startswith(f"{place.run}-") and n.endswith(".json")
         ]
         if not mine:
             return None
         url = f"{folder}/{mine[-1]}"
         try:
-            mark = StreamEnd(**json.loads(hadoop.read_text(spark, url)))
+            mark = StreamEnd(**json.loads(hadoop_files.read_text(spark, url)))
         except (OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not hadoop.is_corrupt(error):
+            if isinstance(error, OSError) and not hadoop_files.is_corrupt(error):
                 raise
             raise SinkError(
                 f"{url} says where {self.stream} ended, and cannot be read: {error}. Delete it: what the current batch "

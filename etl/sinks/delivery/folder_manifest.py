@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F
 
-from ...record import hadoop
+from ...record import hadoop_files
 from ...record.errors import SinkError
 from ..base import BatchPlace
 
@@ -94,12 +94,12 @@ class Manifests:
         """
         url = f"{self.location}/{name_of(place.run, place.batch)}.json"
         try:
-            found = json.loads(hadoop.read_text(spark, url))
+            found = json.loads(hadoop_files.read_text(spark, url))
             manifest = Manifest(**{**found, "files": tuple(found["files"])})
         except FileNotFoundError:
             return None
         except (KeyError, OSError, TypeError, ValueError) as error:
-            if isinstance(error, OSError) and not hadoop.is_corrupt(error):
+            if isinstance(error, OSError) and not hadoop_files.is_corrupt(error):
                 raise
             raise SinkError(
                 f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "
@@ -116,7 +116,7 @@ class Manifests:
         """URLs of the manifests that another checkpoint, or a replay, wrote."""
         return [
             f"{self.location}/{name}"
-            for name in hadoop.names(spark, self.location)
+            for name in hadoop_files.names(spark, self.location)
             if name.endswith(".json") and not name.startswith(f"{run}-")
         ]
 
@@ -159,7 +159,7 @@ class Manifests:
     def commit(self, spark: SparkSession, manifest: Manifest) -> None:
         """Write a manifest: whole, or not at all."""
         url = f"{self.location}/{name_of(manifest.run, manifest.batch)}.json"
-        hadoop.write_text(spark, url, json.dumps(asdict(manifest)))
+        hadoop_files.write_text(spark, url, json.dumps(asdict(manifest)))
 
 
 def _file(url: str) -> str:
@@ -168,4 +168,4 @@ def _file(url: str) -> str:
 
 def files_in(spark: SparkSession, folder: str) -> Sequence[str]:
     """Data files of a batch's folder, by name."""
-    return [name for name in hadoop.names(spark, folder) if not name.startswith(("_", "."))]
+    return [name for name in hadoop_files.names(spark, folder) if not name.startswith(("_", "."))]

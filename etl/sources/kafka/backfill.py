@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
-from ...launch.document import BackfillRequest
+from ...launch.launch_document import BackfillRequest
 from ...record import batch_accounts, envelope
 from ...record.lookup_bounds import Bound
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps

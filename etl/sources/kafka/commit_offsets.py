@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
-from ...metrics.pipe import Pipe
+from ...metrics.output_queues import Pipe
 from ...record.batch_accounts import Reporter
 from ...record.errors import NoAnswerError
 from . import connection

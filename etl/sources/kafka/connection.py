@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection, SecretLogin
 from ...record.errors import NoAnswerError, StartError, describe
-from ...services import bundled
+from ...services import bundled_boto3
 from ...services.aws import as_start_error
 from . import login as kafka_login
 
@@ -259,4 +259,6 @@ def closing_client(open_client: Callable[[], Any], *patience: Any) -> Iterator[A
 
 
 def _msk_client() -> Any:
-    return bundled.boto3("to look up an MSK cluster; or give --bind kafka.NAME.bootstrap").client("kafka")
+    return bundled_boto3.boto3("to look up an MSK cluster; or give --bind kafka.NAME.bootstrap").client(
+        "kafka"
+    )

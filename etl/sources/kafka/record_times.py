@@ -19,10 +19,10 @@ from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ...launch.source_kinds import group_sources
-from ...record import batch_accounts, envelope, hadoop
+from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import Reporter
 from ...record.query import Query
-from ..union import union
+from ..source_union import union
 from . import connection
 from .range_reader import LATEST, Ranges, Reader, is_overflow
 from .topics import batch_options, to_envelope
@@ -67,7 +67,7 @@ class Leg:
 
     def _first(self, spark: SparkSession) -> Any:
         """Where a checkpoint's first batch begins, as Spark's Kafka source keeps it."""
-        text = hadoop.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
+        text = hadoop_files.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
         return json.loads(text[text.index("{") :])
 
 

@@ -16,7 +16,7 @@ from ..base import Leg, Parts, SourceContext
 from ..identity_check import Identity
 from . import stream
 from .backfill import read_stream_range
-from .guard import KinesisGuard
+from .missed_records_guard import KinesisGuard
 
 ENDPOINT = "kinesis.endpoint"
 """Bind that names another endpoint than the region's own."""

@@ -17,12 +17,12 @@ from ...launch.engine import KINESIS_IN_PYTHON, Engine
 from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
-from ...services import bundled
+from ...services import bundled_boto3
 from ...services.aws import as_start_error, sts_endpoint
 from ..identity_check import Ids
 from . import closed_shards
 from .closed_shards import Positions, Records, Shard, ShardRest
-from .guard import Horizon
+from .missed_records_guard import Horizon
 
 if TYPE_CHECKING:
     from .source import KinesisSource
@@ -232,7 +232,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
     """Make a boto3 ``kinesis`` client, with the keys of the source's role where it has one."""
-    boto3 = bundled.boto3(f"to ask stream {source.stream} for its consumers and shards")
+    boto3 = bundled_boto3.boto3(f"to ask stream {source.stream} for its consumers and shards")
     keys: dict[str, str] = {}
     if source.role is not None and endpoint is None:
         sts = boto3.client("sts", region_name=source.region, endpoint_url=sts_endpoint(source.region))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Flags, Floats
+from millrace.advisor.application_history import Batch, Flags, Floats
 from millrace.advisor.findings.model import Effect, Evidence, Finding
-from millrace.advisor.findings.view import BOUND, QueryView, figure_evidence
+from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.statistics import Estimate, median, slope
 
 HIT = 0.8

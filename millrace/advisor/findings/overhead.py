@@ -9,7 +9,7 @@ import numpy as np
 
 from millrace.advisor.findings.capacity import hits
 from millrace.advisor.findings.model import Finding
-from millrace.advisor.findings.view import BOUND, QueryView, figure_evidence
+from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
 from millrace.advisor.job_context import connector
 from millrace.advisor.statistics import Estimate, median
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Floats, SparkJob, Stage
+from millrace.advisor.application_history import Batch, Floats, SparkJob, Stage
 from millrace.advisor.findings.model import Evidence, Finding
-from millrace.advisor.findings.view import QueryView, figure_evidence
+from millrace.advisor.findings.query_view import QueryView, figure_evidence
 from millrace.advisor.statistics import median
 
 USUAL = 0.8

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Flags, Floats, Stage
-from millrace.advisor.findings import ranges
+from millrace.advisor.application_history import Batch, Flags, Floats, Stage
+from millrace.advisor.findings import kafka_range_tasks
 from millrace.advisor.findings.model import Change, Evidence, Finding
-from millrace.advisor.findings.view import LEAST, QueryView, figure_evidence, stages
+from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence, stages
 from millrace.advisor.job_context import SHUFFLE
 from millrace.advisor.statistics import Estimate, list_schedule_seconds, median
 
@@ -277,11 +277,11 @@ def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple
     name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if stage.reads_shuffle:
         return _after_shuffle(view, stage, wanted, name)
-    sizes = ranges.records_per_partition([batch for batch, _ in stage.pairs])
+    sizes = kafka_range_tasks.records_per_partition([batch for batch, _ in stage.pairs])
     if sizes is None:
         return view.changes("partitions", stage.partitions, wanted)
     if wanted > stage.partitions:
-        least = ranges.smallest_min_partitions(sizes, wanted, cores, MANY * cores)
+        least = kafka_range_tasks.smallest_min_partitions(sizes, wanted, cores, MANY * cores)
         if least is None:
             return view.subject.code(name, "after the source", f"repartition({wanted})")
         return view.changes("partitions", stage.partitions, least)

@@ -20,7 +20,7 @@ from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.units import parse_start
 
 if TYPE_CHECKING:
-    from millrace.advisor.application import History, Query
+    from millrace.advisor.application_history import History, Query
     from millrace.advisor.job_import import Running
     from millrace.advisor.log_simulation import QueryTwin
     from millrace.sizing import Plan
@@ -103,7 +103,7 @@ def import_command(
 
       millrace import emr:00f1abcd/00f2abcd --name orders --schema pipelines/orders/schemas/order.ddl --logs s3://our-logs/emr
     """
-    from millrace.advisor.cutover import cut_over, job_comment
+    from millrace.advisor.import_cutover import cut_over, job_comment
     from millrace.advisor.job_import import environment
 
     root = find_root()
@@ -171,7 +171,7 @@ def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
     ConfigurationError
         The file is another one.
     """
-    from millrace.advisor.cutover import describes_job
+    from millrace.advisor.import_cutover import describes_job
 
     try:
         text = target.read_bytes().decode()
@@ -198,7 +198,7 @@ def _begin_again(
     as_json: bool,
 ) -> None:
     """Write into the file of an earlier import where the job begins now."""
-    from millrace.advisor.cutover import TakeoverError, set_start_position
+    from millrace.advisor.import_cutover import TakeoverError, set_start_position
 
     try:
         text, begins = set_start_position(text, made)

@@ -17,8 +17,8 @@ from millrace.cli.plan.plan_tables import render
 from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import show, width
+from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import EnvironmentName
-from millrace.cli.shared.pages import write_page
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, load
@@ -113,7 +113,7 @@ def plan_command(
 
 def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
     """Return a plan with what its own simulator and the age of its prices say against it."""
-    from millrace.sizing.simulation.expected import with_expected
+    from millrace.sizing.simulation.expected_cost import with_expected
     from millrace.sizing.simulation.self_check import self_check
 
     sized = with_expected(environment, sized)
@@ -145,7 +145,7 @@ def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) 
 
     from rich.tree import Tree
 
-    from millrace.sizing.derivation import Node, explain
+    from millrace.sizing.number_derivation import Node, explain
 
     found = explain(environment, sized, key)
     if as_json:
@@ -172,8 +172,8 @@ def _differs(
     from rich.text import Text
 
     from millrace.config.load import find_root
-    from millrace.sizing.difference import differences
     from millrace.sizing.export import to_json
+    from millrace.sizing.plan_difference import differences
 
     root = environment.places.root or find_root()
     before = plan_diff.plan_to_compare(reference, env, root)

@@ -15,7 +15,7 @@ from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 
 if TYPE_CHECKING:
-    from millrace.sizing.difference import Difference
+    from millrace.sizing.plan_difference import Difference
 
 _ALLOWED = "a commit, branch or tag of the project's repository, or a file that `millrace plan --json` wrote"
 
@@ -96,7 +96,7 @@ def as_json(found: Sequence[Difference]) -> dict[str, Any]:
 
 def cells(each: Difference) -> tuple[str, str, str, str]:
     """Key, before, after and what comes on top, as a person reads them."""
-    from millrace.sizing.difference import MONEY
+    from millrace.sizing.plan_difference import MONEY
 
     money = each.unit == MONEY
 

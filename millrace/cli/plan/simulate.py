@@ -16,8 +16,8 @@ import typer
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
 from millrace.cli.shared.console import is_terminal, show, width
+from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import EnvironmentName, wrong_option
-from millrace.cli.shared.pages import write_page
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, load
@@ -106,7 +106,7 @@ def simulate_command(
     """
     from millrace.sizing import plan
     from millrace.sizing.simulation import Outage, simulate
-    from millrace.sizing.simulation.planned import scenario, streams_of
+    from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 
     environment = load(env)
     jobs = [_known(job, environment)] if job is not None else list(environment.jobs)

@@ -15,7 +15,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_
 if TYPE_CHECKING:
     from millrace.config import Environment
     from millrace.lifecycle.kafka_access import Settings
-    from millrace.lifecycle.split import Split
+    from millrace.lifecycle.topic_split import Split
 
 
 def split(
@@ -46,7 +46,7 @@ def split(
     from millrace.config.model import KafkaTopic
     from millrace.config.names import Names
     from millrace.lifecycle.audit_kafka import Topic
-    from millrace.lifecycle.split import Split, balance_partitions, records_by_partition
+    from millrace.lifecycle.topic_split import Split, balance_partitions, records_by_partition
 
     environment = load(env)
     check_job(environment, job)
@@ -76,9 +76,9 @@ def _reached(environment: Environment, cluster: str) -> Settings:
     from millrace.config.names import Names
     from millrace.lifecycle import kafka_access
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import kept
+    from millrace.sandbox import running_sandbox
 
-    place = kept.running_place(environment)
+    place = running_sandbox.running_place(environment)
     if place is not None:
         return place.kafka(cluster)
     names = Names(environment, environment.account or "")

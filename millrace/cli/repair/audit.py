@@ -57,7 +57,7 @@ def audit(
     from millrace.lifecycle.audit_job import audit as compare
     from millrace.lifecycle.audit_job import on_aws
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import kept
+    from millrace.sandbox import running_sandbox
 
     environment = load(env)
     check_job(environment, job)
@@ -70,7 +70,9 @@ def audit(
         )
     end = datetime.now(UTC)
     found: list[Audit | Unaudited] = []
-    place = kept.running_place(environment) or on_aws(connect(Names(environment, environment.account or "")))
+    place = running_sandbox.running_place(environment) or on_aws(
+        connect(Names(environment, environment.account or ""))
+    )
     with Console(stderr=True).status(f"audit {job}") as spinner:
         for name in query or known:
             spinner.update(f"{name}: comparing source and table")

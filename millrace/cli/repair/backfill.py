@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
 
 if TYPE_CHECKING:
@@ -167,9 +167,9 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
     from millrace.config.names import Names
     from millrace.lifecycle.audit_job import on_aws
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import kept
+    from millrace.sandbox import running_sandbox
 
-    place = kept.running_place(environment)
+    place = running_sandbox.running_place(environment)
     if place is not None:
         return place, None
     aws = connect(Names(environment, environment.account or ""))
@@ -180,12 +180,12 @@ def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str
     """Run the job's entry script once, and give back what it said, or how it ended."""
     from millrace.lifecycle.one_off_run import outcome, run_once
     from millrace.lifecycle.problems import AwsError
-    from millrace.sandbox import kept
+    from millrace.sandbox import running_sandbox
 
     if aws is None:
         arguments = [part for pair in asked.items() for part in pair if part]
-        spark = kept.running_spark(environment)
-        return kept.run_once(spark, environment, job, "backfill", arguments, "backfilled")
+        spark = running_sandbox.running_spark(environment)
+        return running_sandbox.run_once(spark, environment, job, "backfill", arguments, "backfilled")
     begun = datetime.now(UTC)
     ended = run_once(aws, job, list(asked.items()), progress=lambda line: typer.echo(line, err=True))
     if not ended.succeeded:
@@ -236,7 +236,7 @@ def estimate(
         Records in the range.
     """
     from millrace.sizing import plan
-    from millrace.sizing.measured import speed
+    from millrace.sizing.benchmark_figures import speed
 
     sized = plan(environment).jobs[job]
     rate = speed(environment, job, query)

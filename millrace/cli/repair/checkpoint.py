@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.failures import RefusedError, confirm
+from millrace.cli.shared.expected_failures import RefusedError, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
 from millrace.config import Environment, load
 from millrace.config.problems import ConfigurationError, Problem
@@ -202,7 +202,7 @@ def _refused_there(environment: Environment, source: Checkpoints, query: str, ot
     from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
     from millrace.config.engines import SPARK
     from millrace.config.engines.versions import line_of
-    from millrace.sandbox.kept import running_place
+    from millrace.sandbox.running_sandbox import running_place
 
     text = source.manifest(query)
     there = environment.jobs[other]
@@ -220,7 +220,7 @@ def _checkpoints(environment: Environment, job: str) -> Checkpoints:
     from millrace.config.names import Names
     from millrace.lifecycle.checkpoints import Checkpoints
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox.kept import running_place
+    from millrace.sandbox.running_sandbox import running_place
 
     sandbox = running_place(environment)
     if sandbox is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.failures import RefusedError, confirm
+from millrace.cli.shared.expected_failures import RefusedError, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
 
 if TYPE_CHECKING:
@@ -80,14 +80,14 @@ def erase(
     from millrace.lifecycle.audit_job import on_aws
     from millrace.lifecycle.erase import Erasures
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import kept
+    from millrace.sandbox import running_sandbox
 
     environment = load(env)
-    sandbox = kept.running_place(environment)
+    sandbox = running_sandbox.running_place(environment)
     place = sandbox or on_aws(connect(Names(environment, environment.account or "")))
     desk = Erasures(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
-    with kept.running(environment, desk.jobs) if sandbox is not None else nullcontext():
+    with running_sandbox.running(environment, desk.jobs) if sandbox is not None else nullcontext():
         request = _under_way(desk, where)
         if request is not None:
             console.print(f"erasure {request.id} is under way", markup=False)

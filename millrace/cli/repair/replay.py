@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
 
 if TYPE_CHECKING:
@@ -58,18 +58,20 @@ def replay(
       millrace replay flights --env prod --corrected corrected.jsonl
     """
     from millrace.config import load
-    from millrace.sandbox import kept
+    from millrace.sandbox import running_sandbox
 
     environment = load(env)
     check_job(environment, job)
     name = _query(environment, job, query)
-    if kept.running_place(environment) is None:
+    if running_sandbox.running_place(environment) is None:
         outcome = _on_aws(environment, job, name, identity or (), corrected, yes=yes)
     else:
         arguments = [part for each in identity or () for part in ("--id", each)]
         if corrected is not None:
             arguments += ["--corrected", corrected.resolve().as_uri()]
-        outcome = kept.replay(kept.running_spark(environment), environment, job, name, arguments)
+        outcome = running_sandbox.replay(
+            running_sandbox.running_spark(environment), environment, job, name, arguments
+        )
     typer.echo(json.dumps(outcome) if as_json else _sentence(outcome))
     raise typer.Exit(1 if outcome.get("unknown_ids") else 0)
 

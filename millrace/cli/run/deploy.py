@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.assembly import cdk_deploy_all, synthesize_and_compare
-from millrace.cli.run.changes import as_document, describe, tables_of
+from millrace.cli.run.cdk_assembly import cdk_deploy_all, synthesize_and_compare
+from millrace.cli.run.changes_report import as_document, describe, tables_of
 from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
-from millrace.cli.shared.failures import REFUSED, confirm
+from millrace.cli.shared.expected_failures import REFUSED, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.table_changes import altered_tables, refused_queries
 from millrace.config import load

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 
 import typer
 
-from millrace.cli.run.assembly import cdk_deploy_stack, synthesise
+from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesise
 from millrace.cli.shared.console import progress
-from millrace.cli.shared.failures import RefusedError
+from millrace.cli.shared.expected_failures import RefusedError
 from millrace.cli.shared.options import EnvironmentName
 
 

@@ -17,7 +17,7 @@ from millrace.cli.shared.options import EnvironmentName
 if TYPE_CHECKING:
     from millrace.config import Environment
     from millrace.config.problems import Finding
-    from millrace.sandbox.trial import Landed
+    from millrace.sandbox.environment_trial import Landed
 
 sandbox_app = typer.Typer(
     help="Run an environment on this machine; stop what a sandbox left running.", no_args_is_help=True
@@ -95,7 +95,7 @@ def run_here(
       millrace sandbox run --env dev
     """
     from millrace.config import Finding, load
-    from millrace.sandbox import trial
+    from millrace.sandbox import environment_trial
     from millrace.sandbox.localstack import ACCOUNT
     from millrace.sandbox.traffic import Shape
 
@@ -111,7 +111,9 @@ def run_here(
     feeds = {
         stream: traffic.feed_of(loaded, stream, Shape(per_second=rate), seed) for stream in loaded.streams
     }
-    found = trial.run(env, loaded, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True))
+    found = environment_trial.run(
+        env, loaded, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True)
+    )
     for table, landed in found.items():
         typer.echo(f"{table}: {_figures(landed)}; example:")
         typer.echo(f"  {', '.join(f'{name}={value}' for name, value in landed.example.items())}")
@@ -159,7 +161,7 @@ def _without_server(loaded: Environment) -> Iterator[Finding]:
 @sandbox_app.command()
 def stop() -> None:
     """Stop the servers that `millrace demo --keep` or a killed demo left running."""
-    from millrace.sandbox.process import stop_left_behind
+    from millrace.sandbox.child_processes import stop_left_behind
 
     stopped = stop_left_behind()
     typer.echo(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from millrace.cli.shared.failures import RefusedError
+from millrace.cli.shared.expected_failures import RefusedError
 
 
 def setup(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from millrace.cli.shared.console import is_terminal
-from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import (
     AsJson,
     EnvironmentName,
@@ -302,7 +302,7 @@ def _confirm(
 
 
 def _ledger_path(stream: str) -> Path:
-    from millrace.sandbox.process import RUN
+    from millrace.sandbox.child_processes import RUN
 
     return RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from millrace.cli.shared.pages import badge, escape
+from millrace.cli.shared.html_pages import badge, escape
 from millrace.sizing.plurals import count, dollars, percent
 from millrace.sizing.risks import FULL
 

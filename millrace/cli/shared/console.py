@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.padding import Padding
 
 from millrace.config import ConfigurationError
-from millrace.config.visible import TABLE
+from millrace.config.invisible_characters import TABLE
 
 _PIPE_WIDTH = 1000
 """Wider than any row: what a script or a log reads is never wrapped or cut."""

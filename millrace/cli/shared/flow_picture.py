@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millrace.cli.shared.pages import badge, escape
+from millrace.cli.shared.html_pages import badge, escape
 from millrace.cli.shared.verdict import SEVERITIES, Severity
 from millrace.sizing.plurals import count
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millrace.sandbox.rehearsal import Rehearsal
+    from millrace.sandbox.start_rehearsal import Rehearsal
 
 
 def altered_tables(found: Rehearsal) -> list[str]:

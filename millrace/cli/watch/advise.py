@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.html_pages import check_page, write_page
 from millrace.cli.shared.options import check_job, wrong_option
-from millrace.cli.shared.pages import check_page, write_page
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.cli.watch import advise_options as options
@@ -26,7 +26,7 @@ from millrace.config import Environment, load
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from millrace.advisor.application import History
+    from millrace.advisor.application_history import History
     from millrace.advisor.event_logs import EventLog
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
     from millrace.advisor.job_context import AdvisedJob
@@ -171,8 +171,8 @@ def _subject_and_place(
     import boto3
     from botocore.exceptions import BotoCoreError
 
-    from millrace.advisor.foreign import emr_application
-    from millrace.advisor.foreign import glue_job as ask_glue
+    from millrace.advisor.foreign_jobs import emr_application
+    from millrace.advisor.foreign_jobs import glue_job as ask_glue
 
     try:
         session = boto3.Session()
@@ -193,7 +193,7 @@ def _subject_and_place(
 def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
     """The log of a run, or the newest where none is named; and what is doubtful about it."""
     from millrace.advisor.event_logs import find
-    from millrace.advisor.foreign import log_of
+    from millrace.advisor.foreign_jobs import log_of
 
     logs = find(place)
     found = log_of(logs, run) if run else logs[0]

@@ -14,7 +14,7 @@ from millrace.cli.shared.console import show
 from millrace.cli.shared.options import wrong_option
 
 if TYPE_CHECKING:
-    from millrace.advisor.application import History
+    from millrace.advisor.application_history import History
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast, QueryForecast, ScoredForecast
     from millrace.advisor.job_context import AdvisedJob
@@ -216,7 +216,7 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
         No environment; nothing that its file could say; a value that is no longer the one of the advice; an environment
         that would not be valid. Nothing is written then.
     """
-    from millrace.advisor.apply import try_changes
+    from millrace.advisor.apply_changes import try_changes
     from millrace.config import load
     from millrace.sizing import total
 

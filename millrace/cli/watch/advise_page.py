@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.charts import POINTS, bars, interval_chart, keep_peaks, line_chart
-from millrace.cli.shared.pages import Badge, Cell, Link, Page, format_number
+from millrace.cli.shared.html_pages import Badge, Cell, Link, Page, format_number
 from millrace.cli.watch.advise_options import backlog_of, cells_of
 from millrace.cli.watch.advise_verdict import severity
 
 if TYPE_CHECKING:
-    from millrace.advisor.application import Batch, History, Query
+    from millrace.advisor.application_history import Batch, History, Query
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast import Forecast
     from millrace.advisor.what_if import ApplicationTwin, Key, WhatIfChange

@@ -16,7 +16,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, wrong_option
 from millrace.config import load
 
 if TYPE_CHECKING:
-    from millrace.lifecycle.bill import Bill
+    from millrace.lifecycle.real_cost import Bill
     from millrace.sizing import Plan
     from millrace.sizing.actual_cost import Pair
 
@@ -76,7 +76,7 @@ def cost_command(
         )
 
     from millrace.config.names import Names
-    from millrace.lifecycle.bill import actual as ask
+    from millrace.lifecycle.real_cost import actual as ask
     from millrace.lifecycle.state_machine import connect
 
     connect(Names(environment, environment.account or ""))
@@ -103,7 +103,7 @@ def _tell(note: str | None) -> None:
 def _explorer() -> Any:
     import boto3
 
-    from millrace.lifecycle.bill import REGION
+    from millrace.lifecycle.real_cost import REGION
 
     return boto3.client("ce", region_name=REGION)
 

@@ -73,8 +73,8 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
         AWS refused a call.
     """
     from millrace.lifecycle.problems import translate_aws_errors
+    from millrace.sandbox.child_processes import RUN
     from millrace.sandbox.history_server import EventLogBucket, bucket_history_server, start
-    from millrace.sandbox.process import RUN
 
     names: Names = aws.names
     bucket = names.bucket("event-logs")

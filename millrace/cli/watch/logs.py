@@ -135,12 +135,12 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
     from millrace.config.names import Names
     from millrace.lifecycle import logs as deployed
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import kept
+    from millrace.sandbox import running_sandbox
 
-    if kept.running_place(environment) is not None:
+    if running_sandbox.running_place(environment) is not None:
 
         def in_files(since: datetime | None) -> Sequence[Line | Failure]:
-            lines = kept.log_lines(job, since)
+            lines = running_sandbox.log_lines(job, since)
             return deployed.find_failures(lines) if errors else lines
 
         return _Written(lambda most: in_files(begin)[-most:], in_files, late=None)

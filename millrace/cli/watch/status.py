@@ -15,9 +15,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from millrace.cli.run.lifecycle import run_verb
+from millrace.cli.run.start_stop_drain import run_verb
 from millrace.cli.shared.console import is_terminal
-from millrace.cli.shared.failures import FAILED
+from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
 from millrace.config import Environment, load
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.console import progress
-from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from millrace.lifecycle.state_machine import Aws
     from millrace.sizing.model import Plan
     from millrace.verify.environment import VerificationCopy, VerificationSettings
-    from millrace.verify.outcome import Outcome
     from millrace.verify.removal import Removed
-    from millrace.verify.scope import Scope
-    from millrace.verify.target import Expected, Place
+    from millrace.verify.removal_scope import Scope
+    from millrace.verify.verification_outcome import Outcome
+    from millrace.verify.verification_target import Expected, Place
 
 NOT_EXACT = 1
 
@@ -170,9 +170,9 @@ def _verify(
     from millrace.config.load import find_root
     from millrace.sandbox.toolchain import state_folder
     from millrace.sizing import plan
-    from millrace.verify.bill import cost_items
     from millrace.verify.environment import derive, new_name
     from millrace.verify.run import Verification, expected
+    from millrace.verify.verification_cost import cost_items
 
     kind = _kind(environment, in_sandbox=in_sandbox)
     folder = state_folder() / "verify"
@@ -310,7 +310,7 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     """Take away what earlier verifications of an environment left."""
     from millrace.config.names import Names
     from millrace.lifecycle.state_machine import connect
-    from millrace.verify.scope import find
+    from millrace.verify.removal_scope import find
 
     aws = connect(Names(environment, environment.account or ""))
     left = find(aws.client, environment)
@@ -355,7 +355,7 @@ def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
     from millrace.lifecycle import kafka_access
     from millrace.lifecycle.problems import AwsError
     from millrace.verify.removal import drop_topics
-    from millrace.verify.target import VerifyError
+    from millrace.verify.verification_target import VerifyError
 
     if not scope.cluster:
         return []

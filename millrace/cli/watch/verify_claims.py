@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from millrace.config.model import Environment
     from millrace.lifecycle.state_machine import Aws
     from millrace.verify.claim_checks import ClaimAnswer
+    from millrace.verify.claim_question import Question
     from millrace.verify.environment import VerificationCopy
-    from millrace.verify.question import Question
 
 REFUTED = 1
 
@@ -91,7 +91,7 @@ def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path |
 
 def _question(environment: Environment, aws: Aws) -> Question:
     from millrace.sizing.network import services
-    from millrace.verify.question import Question
+    from millrace.verify.claim_question import Question
 
     return Question(
         aws,

@@ -15,7 +15,7 @@ from millrace.cli.shared.console import show
 if TYPE_CHECKING:
     from millrace.sizing.model import CostItem, Plan
     from millrace.verify.environment import VerificationCopy, VerificationSettings
-    from millrace.verify.outcome import Outcome
+    from millrace.verify.verification_outcome import Outcome
 
 
 def print_announcement(
@@ -40,7 +40,7 @@ def print_announcement(
     wanted
         What is done.
     seconds, cost
-        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.bill.cost_items` tell.
+        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.verification_cost.cost_items` tell.
     left_out
         What is not verified.
     paid

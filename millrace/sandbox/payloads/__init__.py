@@ -19,8 +19,8 @@ from pyspark.sql.types import BooleanType, NumericType, StructType
 
 from millrace.config.formats import PayloadFormat
 from millrace.config.queries import Payload
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Dirt
-from millrace.sandbox.process import SandboxError
 from millrace.sandbox.traffic_values import NoTestValuesError, Values
 
 Encode = Callable[[Values], bytes]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from millrace.config.formats.avro import AvroFormat
 from millrace.sandbox.avro_schemas import AvroSchema
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Dirt
 from millrace.sandbox.payloads import Payloads
-from millrace.sandbox.process import SandboxError
 from millrace.sandbox.traffic_values import Values
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.executor_pool import Pool
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
-from millrace.sizing.simulation.pool import Pool
 from millrace.sizing.simulation.result import Commit, JobResult, QueryResult, job_result, query_result
 from millrace.sizing.simulation.tasks import Slots, Tasks, makespan
 

@@ -14,7 +14,7 @@ from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.query import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage
-from millrace.sizing.simulation.planned import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from millrace.sizing.simulation.run import simulate
 
 PEAK_TRIGGERS = 40.0

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from millrace.cli.run.assembly import cdk_deploy_all as deploy_assembly
-from millrace.cli.run.changes import describe
-from millrace.lifecycle.changes import JobChange
+from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
+from millrace.cli.run.changes_report import describe
 from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
 from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import execute, machine_arn
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, upgrade, with_template
 from millrace.sandbox import localstack

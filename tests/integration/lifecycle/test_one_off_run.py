@@ -11,7 +11,7 @@ import pytest
 from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.one_off_run import run_once
 from millrace.lifecycle.state_machine import execute
-from millrace.sizing.measured import read
+from millrace.sizing.benchmark_figures import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
 from tests.unit.benchmark.made import B, session

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application import (
+from millrace.advisor.application_history import (
     Batch,
     Executor,
     Failure,

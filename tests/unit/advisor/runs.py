@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Executor, History, Query, Source, SparkJob, Stage, Tasks
+from millrace.advisor.application_history import (
+    Batch,
+    Executor,
+    History,
+    Query,
+    Source,
+    SparkJob,
+    Stage,
+    Tasks,
+)
 
 BEGIN = 1_700_000_000.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application import Executor, History
+from millrace.advisor.application_history import Executor, History
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
 from millrace.advisor.job_context import AdvisedJob, environment_job

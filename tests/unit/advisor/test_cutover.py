@@ -13,9 +13,15 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from millrace.advisor.cutover import TakeoverError, cut_over, describes_job, job_comment, set_start_position
+from millrace.advisor.import_cutover import (
+    TakeoverError,
+    cut_over,
+    describes_job,
+    job_comment,
+    set_start_position,
+)
 from millrace.advisor.job_import import Running, environment
-from millrace.advisor.script import read
+from millrace.advisor.job_program import read
 from millrace.cli import app
 from millrace.cli.plan.import_job import _begin_again, _yaml
 from millrace.config import load

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application import Batch, Failure, Query, Source
+from millrace.advisor.application_history import Batch, Failure, Query, Source
 from millrace.advisor.job_context import AdvisedJob
 from tests.unit.advisor.made import (
     START,

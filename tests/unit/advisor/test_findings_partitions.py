@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from millrace.advisor.advise import NOBODY, advise
-from millrace.advisor.application import Source
-from millrace.advisor.apply import try_changes
+from millrace.advisor.application_history import Source
+from millrace.advisor.apply_changes import try_changes
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.findings.ranges import range_tasks, smallest_min_partitions
+from millrace.advisor.findings.kafka_range_tasks import range_tasks, smallest_min_partitions
 from millrace.advisor.forecast import playable_changes
 from millrace.advisor.job_context import SHUFFLE, AdvisedJob, environment_job
 from millrace.config import load

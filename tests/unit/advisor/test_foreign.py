@@ -16,7 +16,7 @@ from millrace.advisor import event_logs
 from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.foreign import (
+from millrace.advisor.foreign_jobs import (
     ForeignJob,
     _emr_month,
     bytes_of_size,
@@ -314,7 +314,7 @@ def test_sizes_as_spark_writes_them(text, wanted):
     ],
 )
 def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
-    from millrace.advisor.application import Source
+    from millrace.advisor.application_history import Source
 
     def from_source(number, begun):
         read_from = Source(source, None, None, None, 100)

@@ -25,7 +25,7 @@ from millrace.advisor import log_simulation as twins
 from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import EventLog, File, LogLines, find
-from millrace.advisor.findings import tasks, view
+from millrace.advisor.findings import query_view, tasks
 from millrace.advisor.job_context import AdvisedJob
 from millrace.advisor.statistics import median, slope, startup_batches
 from millrace.cli.app import app
@@ -127,7 +127,7 @@ def _log(text: bytes) -> EventLog:
 def _report(text: bytes, *, twin: bool = False) -> None:
     """A report is made of it, as JSON and as words, whatever it holds; judged from two batches on, as from eight."""
     with ExitStack() as patched:
-        for module in (view, tasks, twins):
+        for module in (query_view, tasks, twins):
             patched.enter_context(patch.object(module, "LEAST", 2))
         advice = advise(read(_log(text)))
         json.dumps(to_json(advice))

@@ -18,8 +18,8 @@ from botocore.exceptions import ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, cluster_of
 from millrace.advisor.job_import import emr, environment, glue
-from millrace.advisor.naming import slug
-from millrace.advisor.script import read
+from millrace.advisor.job_names import slug
+from millrace.advisor.job_program import read
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.runs import Truth, history, run
 from tests.unit.advisor.written import write

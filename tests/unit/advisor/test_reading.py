@@ -23,7 +23,7 @@ from millrace.advisor.advise import advise
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import LogLines, find
 from millrace.advisor.events import parse, without_accumulables
-from millrace.advisor.findings import tasks, view
+from millrace.advisor.findings import query_view, tasks
 from millrace.cli.watch.advise import to_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import even, history, kinds
@@ -372,7 +372,7 @@ def test_accumulators_are_cut_out_of_a_task_and_nothing_else():
 
 
 def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
-    for module in (view, tasks):
+    for module in (query_view, tasks):
         monkeypatch.setattr(module, "LEAST", 2)
     lines, chance = TEXT.splitlines(keepends=True), random.Random(1)
     for share in (0.5, 0.8, 0.9, 0.95, 0.99) * 4:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.job_import import environment
-from millrace.advisor.script import read, unsupported_settings
+from millrace.advisor.job_program import read, unsupported_settings
 from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 

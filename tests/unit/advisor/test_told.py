@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from millrace.advisor.advise import advise
 from millrace.advisor.what_if import twin_of_application
 from millrace.cli.app import app
-from millrace.cli.shared.pages import write_page
+from millrace.cli.shared.html_pages import write_page
 from millrace.cli.watch import advise_page
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict

@@ -12,16 +12,16 @@ import typer
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli.run import assembly, upgrade
+from millrace.cli.run import cdk_assembly, upgrade
 from millrace.cli.run import deploy as deploying
-from millrace.cli.shared import failures
+from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.lifecycle import deploy, problems, state_machine
-from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import Changes
+from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import toolchain
-from millrace.sandbox.rehearsal import Rehearsal
+from millrace.sandbox.start_rehearsal import Rehearsal
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,7 +37,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "changes", lambda *_: change)
-    monkeypatch.setattr(assembly, "synthesise", lambda _env, _account, folder: found.append(folder))
+    monkeypatch.setattr(cdk_assembly, "synthesise", lambda _env, _account, folder: found.append(folder))
     for command in (deploying, upgrade):
         monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
         monkeypatch.setattr(command, "refusals", lambda *_: [])
@@ -75,7 +75,7 @@ def test_each_command_has_a_folder_of_its_own_until_it_has_ended(
 def test_a_script_reads_one_document_with_the_tables_that_change(
     synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failures, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(expected_failures, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(typer, "confirm", lambda text, *, err: typer.echo(text, err=err))
     done = run("--json")
     assert done.exit_code == 1

@@ -18,7 +18,7 @@ from millrace.etl.launch import typed_json
 from millrace.etl.repair import erase as core
 from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_job import Place
-from millrace.sandbox import kept
+from millrace.sandbox import running_sandbox
 from tests.unit.cli.test_commands import ROOT, Done, millrace
 
 WHERE = "carrier = 'AA'"
@@ -95,8 +95,8 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
         raise AssertionError("asked for")
 
     place = Place(Names(environment, "111122223333"), lambda _: made, none, lambda _: {})
-    monkeypatch.setattr(kept, "running_place", lambda _: place)
-    monkeypatch.setattr(kept, "running", lambda *_: nullcontext())
+    monkeypatch.setattr(running_sandbox, "running_place", lambda _: place)
+    monkeypatch.setattr(running_sandbox, "running", lambda *_: nullcontext())
     return made
 
 

@@ -11,8 +11,8 @@ import pytest
 import typer.main
 
 from millrace.cli.app import GROUPS, app
-from millrace.cli.run.assembly import synthesise
-from millrace.cli.shared.failures import STATUS
+from millrace.cli.run.cdk_assembly import synthesise
+from millrace.cli.shared.expected_failures import STATUS
 from millrace.sandbox import toolchain
 from tests.unit.cli.test_commands import millrace
 

@@ -17,7 +17,7 @@ from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars
 from millrace.cli.shared.charts import interval_chart, line_chart
 from millrace.cli.shared.flow_picture import OPEN, Arrow, Box, flow_picture
-from millrace.cli.shared.pages import Link, Page, format_number
+from millrace.cli.shared.html_pages import Link, Page, format_number
 from millrace.config import environments, load
 from millrace.sizing import plan, total
 from millrace.sizing.plurals import dollars

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.cli.plan.policies import documents
-from millrace.cli.run import assembly as deploying
+from millrace.cli.run import cdk_assembly as deploying
 from millrace.config import ConfigurationError, Names, load
 from millrace.infra.command_permissions import ROLES, grants, policies
 from millrace.infra.command_scope import Scope
@@ -29,8 +29,8 @@ from millrace.lifecycle import audit_kafka, catalog
 from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_table import Landed
 from millrace.lifecycle.upgrade import Version
-from millrace.sandbox import history_server, rehearsal, toolchain
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox import history_server, start_rehearsal, toolchain
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sizing import plan
 from tests.unit.cli.account import Account, Asked
 
@@ -137,7 +137,7 @@ def account(
         lambda _env, _account, folder: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
-    monkeypatch.setattr(rehearsal, "rehearse_starts", lambda *_: rehearsal.Rehearsal({}, ()))
+    monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.Rehearsal({}, ()))
     monkeypatch.setattr(history_server, "start", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr(audit_kafka.Topic, "boundaries", functools.partialmethod(_boundaries, made))

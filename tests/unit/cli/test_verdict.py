@@ -25,7 +25,7 @@ from millrace.config import environments, load
 from millrace.sizing import plan, total
 from millrace.sizing.plurals import count, dollars, format_bytes, large, length, names, percent
 from millrace.sizing.simulation import Arrivals, Outage, simulate
-from millrace.sizing.simulation.planned import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from tests.unit.advisor.runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace

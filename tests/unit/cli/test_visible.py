@@ -19,11 +19,11 @@ from hypothesis import strategies as some
 from millrace.cli.shared import console
 from millrace.cli.shared.bars import Bar, Branch, bars, cost_tree
 from millrace.cli.shared.flow_picture import Box, flow_picture
-from millrace.cli.shared.pages import Page
+from millrace.cli.shared.html_pages import Page
 from millrace.cli.shared.verdict import Risk, Sla, Verdict
 from millrace.config import ConfigurationError
+from millrace.config.invisible_characters import TABLE, escape_invisible
 from millrace.config.problems import Problem
-from millrace.config.visible import TABLE, escape_invisible
 from tests.unit.advisor.made import history
 from tests.unit.advisor.written import write
 

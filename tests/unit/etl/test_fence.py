@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.job.fence import STATUS, Fence
+from millrace.etl.job.lease_fence import STATUS, Fence
 from millrace.etl.record.errors import LeaseLostError
 
 WHY = "another run has taken it"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.launch.document import Arguments, ReplayRequest, parse_arguments, read_document
+from millrace.etl.launch.launch_document import Arguments, ReplayRequest, parse_arguments, read_document
 from millrace.etl.launch.settings import parse
 from millrace.etl.record.errors import StartError
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Names, load
-from millrace.etl.launch.document import parse_arguments, read_document
+from millrace.etl.launch.launch_document import parse_arguments, read_document
 from millrace.etl.record.errors import StartError
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from millrace.etl.job import command as main
-from millrace.etl.launch import document
+from millrace.etl.launch import launch_document
 from millrace.etl.record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from millrace.etl.repair import commands
 
@@ -46,7 +46,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     job = SimpleNamespace(job="shop", queries=(), batch_retries=0)
     monkeypatch.setattr(main.log_redaction, "redacting_session", lambda: made)
     monkeypatch.setattr(main, "_read", lambda *_: "{}")
-    monkeypatch.setattr(document, "read_document", lambda *_: job)
+    monkeypatch.setattr(launch_document, "read_document", lambda *_: job)
     return made
 
 
@@ -92,7 +92,7 @@ def started(session: Session, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any,
 
     def begin(build: Any, supervise: Any) -> Lease:
         nothing: Any = SimpleNamespace(close=lambda: None, start=lambda: None, stop=lambda: None)
-        monkeypatch.setattr(document, "deployed_name", lambda *_: "shop")
+        monkeypatch.setattr(launch_document, "deployed_name", lambda *_: "shop")
         monkeypatch.setattr(main, "Console", lambda _: io.StringIO())
         monkeypatch.setattr(main, "SparkMetrics", lambda _: SimpleNamespace(write=None))
         monkeypatch.setattr(main, "open_monitor", lambda *_: nothing)

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors.exceptions.captured import CapturedException
 
 from millrace.etl.metrics.monitor import Monitor
-from millrace.etl.metrics.pipe import Pipe
+from millrace.etl.metrics.output_queues import Pipe
 from millrace.etl.metrics.progress import BacklogSource, MetricSample
 from tests.unit.etl.test_metrics_progress import LANDED, idle, kafka, progress
 

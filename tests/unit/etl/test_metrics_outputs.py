@@ -22,8 +22,8 @@ from millrace.etl.launch.settings import parse
 from millrace.etl.metrics import cloudwatch
 from millrace.etl.metrics.catalogue import METRICS
 from millrace.etl.metrics.jsonlines import JsonLines
+from millrace.etl.metrics.output_queues import ROOM, Pipe
 from millrace.etl.metrics.outputs import Console, open_monitor
-from millrace.etl.metrics.pipe import ROOM, Pipe
 from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.etl.record.batch_accounts import Reporter

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from millrace.etl.metrics.pipe import Pipe
+from millrace.etl.metrics.output_queues import Pipe
 
 
 def wait_for(what: threading.Event) -> None:

@@ -24,7 +24,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
     unpack,
     unread_tails,
 )
-from millrace.etl.sources.kinesis.guard import KinesisGuard
+from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
 from millrace.etl.sources.kinesis.source import KinesisSource
 from tests import protobuf as pb
 from tests.faults.feed import aggregate

@@ -12,7 +12,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle import upgrade as upgrading
-from millrace.lifecycle.changes import JobChange
 from millrace.lifecycle.deploy import (
     Changes,
     DeployError,
@@ -21,6 +20,7 @@ from millrace.lifecycle.deploy import (
     apply,
     unstarted,
 )
+from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import UpgradeError
 from tests.unit.lifecycle.test_deploy import put_metric

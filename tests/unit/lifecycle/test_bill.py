@@ -13,9 +13,9 @@ import pytest
 from botocore.stub import Stubber
 
 from millrace.config import Environment, load
-from millrace.lifecycle.bill import ENVIRONMENT, JOB, PROJECT, STREAM, actual
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, actual
 from millrace.sizing import plan, total
 from millrace.sizing.actual_cost import pairs
 from tests.unit.cli.test_commands import ROOT, millrace

@@ -20,7 +20,7 @@ from pyiceberg.types import (
 )
 
 from millrace.lifecycle.catalog import columns, named
-from millrace.sandbox import kept
+from millrace.sandbox import running_sandbox
 
 
 def test_columns_are_those_of_the_catalog_without_what_iceberg_keeps_for_old_rows(moto: str) -> None:
@@ -55,7 +55,7 @@ def test_the_sandbox_has_the_same_names_of_types(tmp_path: Path) -> None:
             NestedField(3, "tags", MapType(30, StringType(), 31, StringType())),
         ),
     )
-    found = kept.columns(catalog, ["shop.clicks", "shop.none"])
+    found = running_sandbox.columns(catalog, ["shop.clicks", "shop.none"])
     catalog.close()
     assert found == {
         "shop.clicks": "`at` timestamp, `seats` array<struct<row:bigint,price:decimal(12,2)>>, "

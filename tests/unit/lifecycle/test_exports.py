@@ -8,9 +8,9 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.cli.run.changes import describe
+from millrace.cli.run.changes_report import describe
 from millrace.lifecycle.deploy import changes
-from millrace.lifecycle.exports import imports
+from millrace.lifecycle.stack_exports import imports
 from millrace.lifecycle.state_machine import Aws
 from tests.unit.lifecycle.test_deploy import BUCKET, document, template
 

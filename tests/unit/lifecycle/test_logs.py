@@ -20,7 +20,7 @@ from millrace.lifecycle import logs, state_machine
 from millrace.lifecycle.logs import Line
 from millrace.lifecycle.problems import TransientError
 from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox import kept
+from millrace.sandbox import running_sandbox
 
 FAILED = json.dumps({"event": "failed", "job": "clicks", "query": "land-clicks", "error": "LossError: gone"})
 BATCH = json.dumps({"event": "batch", "job": "clicks", "query": "land-clicks", "batch": 7, "read": 12})
@@ -109,8 +109,8 @@ def test_older_ones_are_found_where_the_last_hour_has_none(aws: Aws) -> None:
 @pytest.fixture
 def left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Logs of a sandbox, as files; which of them are a job's goes by their names."""
-    monkeypatch.setattr(kept, "RUN", tmp_path)
-    monkeypatch.setattr(kept, "running_place", lambda environment: environment)
+    monkeypatch.setattr(running_sandbox, "RUN", tmp_path)
+    monkeypatch.setattr(running_sandbox, "running_place", lambda environment: environment)
     for number, (run, text) in enumerate(
         (
             ("departures-1", LOG),

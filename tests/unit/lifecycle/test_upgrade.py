@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.changes import StackChange
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.deployed import split_url
+from millrace.lifecycle.deployment_changes import StackChange
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import (

@@ -14,18 +14,18 @@ import boto3
 import pytest
 
 from millrace.config import Names, load
-from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
+from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan
 from millrace.verify import in_sandbox, on_aws, removal
 from millrace.verify.environment import TAG, VerificationCopy, VerificationSettings, derive
 from millrace.verify.on_aws import PATIENCE, Account
 from millrace.verify.removal import empty, remove
+from millrace.verify.removal_scope import find, leftovers
 from millrace.verify.run import scope
-from millrace.verify.scope import find, leftovers
-from millrace.verify.target import VerifyError
+from millrace.verify.verification_target import VerifyError
 from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).parents[3]

@@ -106,7 +106,7 @@ def test_the_command_asks_by_the_names_of_the_copy(
 
     monkeypatch.setattr(prices, "price_list", lambda _: Noting("pricing"))
     monkeypatch.setattr(
-        "millrace.verify.question.Question.fetch", lambda *_: (_ for _ in ()).throw(OSError())
+        "millrace.verify.claim_question.Question.fetch", lambda *_: (_ for _ in ()).throw(OSError())
     )
     told = verify_claims.observer(copy.environment, Noting)(copy)
     assert [each.id for each in told] == list(claims())

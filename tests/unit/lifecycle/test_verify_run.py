@@ -17,15 +17,15 @@ from pyiceberg.exceptions import NoSuchTableError
 from millrace.config import Names, load
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox import lake
+from millrace.sandbox import lake_tables
 from millrace.sizing import plan
-from millrace.verify import cdk, on_aws, removal
-from millrace.verify.bill import Run
+from millrace.verify import cdk_command, on_aws, removal
 from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
 from millrace.verify.on_aws import PATIENCE, Account
-from millrace.verify.outcome import Outcome
 from millrace.verify.run import Verification
-from millrace.verify.target import VerifyError, aws_errors, wait_for
+from millrace.verify.verification_cost import Run
+from millrace.verify.verification_outcome import Outcome
+from millrace.verify.verification_target import VerifyError, aws_errors, wait_for
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
@@ -81,7 +81,7 @@ def stacks(aws: Aws) -> list[str]:
 
 @pytest.fixture
 def half(aws: Aws, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
-    monkeypatch.setattr(cdk, "synthesise", assembled)
+    monkeypatch.setattr(cdk_command, "synthesise", assembled)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2)
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
@@ -191,7 +191,7 @@ def test_nothing_is_taken_away_where_nothing_was_made(
         assembled(_, assembly)
         raise AwsError("cdk synth ended with status 2")
 
-    monkeypatch.setattr(cdk, "synthesise", refuse)
+    monkeypatch.setattr(cdk_command, "synthesise", refuse)
     found = run(half, copy, tmp_path)
     assert [step.name for step in found.steps] == ["synthesise"]
     assert (found.trouble, sum(line.usd for line in found.cost)) == (("cdk synth ended with status 2",), 0)
@@ -272,7 +272,7 @@ def test_what_is_asked_too_often_is_asked_again() -> None:
 
 def rows(catalog: Any) -> int:
     with aws_errors("t"):
-        return lake.row_count(catalog, "t")
+        return lake_tables.row_count(catalog, "t")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from millrace.sandbox import producer
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.producer import Background
 
 

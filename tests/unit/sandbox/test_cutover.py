@@ -7,7 +7,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from millrace.advisor.job_import import Running, environment
-from millrace.advisor.script import read
+from millrace.advisor.job_program import read
 from millrace.config import Names, load
 from millrace.etl.launch.settings import parse
 from millrace.infra.launch_settings import job_settings

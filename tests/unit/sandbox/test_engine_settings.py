@@ -10,7 +10,7 @@ import pytest
 
 from millrace.config import Names, environments, load
 from millrace.config.engines import SPARK
-from millrace.infra.launch import AssetUrls, launch_document
+from millrace.infra.launch_document import AssetUrls, launch_document
 from millrace.sandbox.engine_settings import engine_settings, table
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.spark import REPLACED, SandboxSpark

@@ -15,9 +15,16 @@ import psutil
 import pytest
 from rich.console import Console
 
+from millrace.sandbox import child_processes as processes
 from millrace.sandbox import demo, localstack
-from millrace.sandbox import process as processes
-from millrace.sandbox.process import Process, SandboxError, ended, only_one, stop_left_behind, wait_until
+from millrace.sandbox.child_processes import (
+    Process,
+    SandboxError,
+    ended,
+    only_one,
+    stop_left_behind,
+    wait_until,
+)
 from tests.serving import Handler, served
 
 FOREVER = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); print('up', flush=True); time.sleep(60)"
@@ -171,7 +178,7 @@ OWNER = """
 import os, sys, time
 from pathlib import Path
 from millrace.sandbox import process as processes
-from millrace.sandbox.process import Process
+from millrace.sandbox.child_processes import Process
 folder = Path(sys.argv[1])
 processes._RECORDS = folder / "processes"
 started = Process.start("p", [sys.executable, "-c", sys.argv[2]], environment=os.environ, log=folder / "p.log")

@@ -13,7 +13,7 @@ from millrace.etl.metrics.jsonlines import JsonLines
 from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.sandbox import demo
-from millrace.sandbox.drill import DrillProgress
+from millrace.sandbox.failure_drill import DrillProgress
 from millrace.sandbox.query_states import newest, states, table
 
 AGES = Sketch(tuple((float(n), 1.0) for n in range(101)), 100.0)

@@ -10,7 +10,7 @@ import pytest
 
 from millrace.config.engines.versions import VERSIONS, Line, Version
 from millrace.lifecycle.deployed import LaunchDocument
-from millrace.sandbox import driver, jars, spark
+from millrace.sandbox import jars, local_driver, spark
 from millrace.sandbox.spark import SandboxSpark
 
 
@@ -58,7 +58,7 @@ def test_a_job_runs_on_the_line_of_its_engines_version(
         return [tmp_path / f"{name}-of-{line.name}.jar"]
 
     monkeypatch.setattr(spark, "RUN", tmp_path)
-    monkeypatch.setattr(driver, "start", start)
+    monkeypatch.setattr(local_driver, "start", start)
     monkeypatch.setattr(jars, "files", files)
     monkeypatch.setattr(SandboxSpark, "_download", lambda _, __, target: target)
     running: Any = SandboxSpark(stack=Stack(), kafka="127.0.0.1:9092")  # type: ignore[arg-type]

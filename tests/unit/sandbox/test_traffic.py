@@ -16,10 +16,10 @@ import pytest
 from millrace.config.formats.csv import CsvFormat
 from millrace.config.formats.json import JsonFormat
 from millrace.sandbox import ddl
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.payloads import Payloads, payloads
-from millrace.sandbox.process import SandboxError
 from millrace.sandbox.traffic import Feed, FileRecords, Shape, TokenBucket, default_key_field, send
 from millrace.sandbox.traffic_values import Generator, Sample, SampleError, from_file
 

@@ -126,7 +126,7 @@ FAILED = {
 @pytest.mark.parametrize("name", FAILED)
 def test_what_is_not_there_is_one_message(project: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     arguments, message = FAILED[name]
-    monkeypatch.setattr("millrace.sandbox.kept._RECORD", project / "none.json")
+    monkeypatch.setattr("millrace.sandbox.running_sandbox._RECORD", project / "none.json")
     status, shown = run(*arguments)
     assert status == 1
     assert shown.startswith("millrace traffic: ")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from millrace.cli.run.sandbox import _figures
+from millrace.sandbox.environment_trial import Landed
 from millrace.sandbox.ledger import Ledger, compare
-from millrace.sandbox.trial import Landed
 
 
 def test_a_table_that_got_no_row_lost_what_was_sent() -> None:

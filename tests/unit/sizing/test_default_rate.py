@@ -10,9 +10,9 @@ from millrace.config import load
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.model import Environment
 from millrace.sizing import plan
+from millrace.sizing.benchmark_figures import Speed, speed
 from millrace.sizing.demand import query_demands
-from millrace.sizing.derivation import explain
-from millrace.sizing.measured import Speed, speed
+from millrace.sizing.number_derivation import explain
 from millrace.sizing.prices_and_limits import limits
 
 ENVIRONMENT = """\

@@ -12,7 +12,7 @@ from millrace.cli.plan.report.plan_page import plan_page, worst_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
-from millrace.sizing.derivation import Node, explain, number_keys
+from millrace.sizing.number_derivation import Node, explain, number_keys
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text
 

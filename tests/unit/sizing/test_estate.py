@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from millrace.config import ConfigurationError, environments, load
 from millrace.config.sources.kinesis import shard_steps
 from millrace.sizing import plan, total
+from millrace.sizing.alarm_windows import window
 from millrace.sizing.alarms import silenced_by_stop
 from millrace.sizing.metrics import BY_NAME, namespace
 from millrace.sizing.network import key_classes
-from millrace.sizing.windows import window
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,8 +11,8 @@ from millrace.config import ConfigurationError, load
 from millrace.sizing import plan
 from millrace.sizing.export import to_json
 from millrace.sizing.planning import total
-from millrace.sizing.simulation.expected import largest_monthly_cost, with_expected
-from millrace.sizing.simulation.planned import scaling_of
+from millrace.sizing.simulation.expected_cost import largest_monthly_cost, with_expected
+from millrace.sizing.simulation.plan_scenario import scaling_of
 from millrace.sizing.simulation.scaling import DynamicAllocation, Fixed, GlueAutoScaling
 
 ROOT = Path(__file__).parents[3]

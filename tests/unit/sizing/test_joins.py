@@ -8,8 +8,8 @@ from millrace.config import ConfigurationError
 from millrace.config.queries import DeriveQuery
 from millrace.sizing import Plan, plan
 from millrace.sizing.demand import query_demands
-from millrace.sizing.files import batch_bytes
-from millrace.sizing.simulation import Arrivals, planned
+from millrace.sizing.files_per_batch import batch_bytes
+from millrace.sizing.simulation import Arrivals, plan_scenario
 from tests.unit.sizing.conftest import Loader, text
 
 JOINED = """\
@@ -100,7 +100,7 @@ def test_a_simulated_join_takes_the_records_of_both_tables(from_text: Loader) ->
     )
     environment = from_text(one_job.format(first="small", second="large"))
     arrivals = {"small": Arrivals.constant(10, 600), "large": Arrivals.constant(20_000, 600)}
-    scenario = planned.scenario(environment, plan(environment), "land", arrivals)
+    scenario = plan_scenario.scenario(environment, plan(environment), "land", arrivals)
     load = next(load for load in scenario.queries if load.name == "match")
     assert isinstance(load.source, Arrivals)
     assert load.source.arrived_before(100) == pytest.approx(20_010 * 100)

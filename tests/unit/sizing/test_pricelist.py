@@ -18,9 +18,9 @@ from botocore.stub import ANY, Stubber
 
 from millrace.config import load
 from millrace.sizing import plan
+from millrace.sizing.price_products import PRODUCTS, Product
 from millrace.sizing.pricelist import SOURCE, endpoint, renew, to_yaml
 from millrace.sizing.prices_and_limits import ELSEWHERE, PRICES, known, prices
-from millrace.sizing.products import PRODUCTS, Product
 from tests.unit.cli.test_commands import Done, millrace
 from tests.unit.sizing.test_prices import TEXT
 

@@ -9,7 +9,7 @@ from millrace.config.names import Names
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, Outage, simulate
-from millrace.sizing.simulation.planned import scenario
+from millrace.sizing.simulation.plan_scenario import scenario
 from tests.unit.sizing.conftest import Loader, text
 
 TWO_MORE = "".join(

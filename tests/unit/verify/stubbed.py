@@ -18,7 +18,7 @@ from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
 from millrace.lifecycle.state_machine import Aws
-from millrace.verify.question import Question
+from millrace.verify.claim_question import Question
 
 ROOT = Path(__file__).parents[3]
 ACCOUNT = "111122223333"

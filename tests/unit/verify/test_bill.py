@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import in_sandbox, on_aws
-from millrace.verify.bill import Run, Usage, cost_items, put_units, quantities, total
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.run import expected
 from millrace.verify.scenario import order_disturbances
+from millrace.verify.verification_cost import Run, Usage, cost_items, put_units, quantities, total
 from tests.unit.verify.conftest import Make
 
 TABLE = prices("us-east-1")

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from millrace.sandbox import localstack
+from millrace.sandbox.child_processes import Process
 from millrace.sandbox.localstack import LocalStack
-from millrace.sandbox.process import Process
 from millrace.sandbox.spark import Job
 from millrace.sizing import plan
 from millrace.verify import in_sandbox
 from millrace.verify.in_sandbox import _Hosted, opened
-from millrace.verify.target import VerifyError
+from millrace.verify.verification_target import VerifyError
 from tests.unit.verify.conftest import Make
 
 

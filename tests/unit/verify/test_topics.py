@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millrace.sizing.kafka import TIME_LIMITS
 from millrace.verify import removal
-from millrace.verify.target import VerifyError
+from millrace.verify.verification_target import VerifyError
 
 
 class Brokers:

@@ -13,7 +13,7 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.scenario import Traffic
-from millrace.verify.target import wait_for
+from millrace.verify.verification_target import wait_for
 from tests.unit.verify.conftest import Make
 
 

@@ -14,9 +14,9 @@ import typer
 from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import page, summary
 from millrace.cli.shared.console import show
-from millrace.cli.shared.failures import confirm
+from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
-from millrace.cli.shared.pages import write_page
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements

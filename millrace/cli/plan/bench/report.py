@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.table import Table
 
-from millrace.cli.shared.pages import Page
+from millrace.cli.shared.html_pages import Page
 
 if TYPE_CHECKING:
     from millrace.benchmark.fit import Estimate, Fit

@@ -37,8 +37,8 @@ def subject_of(
     from millrace.config.sinks import KINDS
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
+    from millrace.sandbox.child_processes import RUN
     from millrace.sandbox.deployment import document_in, synthesise
-    from millrace.sandbox.process import RUN
     from millrace.sandbox.traffic import Feed, Shape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
@@ -112,7 +112,7 @@ def measure_core_levels(
     """Run the schedule on each core level; the few settings that disagree on the fewest cores are measured again."""
     from millrace.benchmark.repeated_runs import disagreeing_settings, replaced, schedule_again
     from millrace.sandbox import benchmark, kafka
-    from millrace.sandbox.process import only_one
+    from millrace.sandbox.child_processes import only_one
 
     with only_one(), kafka.running() as broker:
         held = benchmark.per_partition(runs)

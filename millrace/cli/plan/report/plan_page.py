@@ -8,7 +8,7 @@ from millrace.cli.plan.plan_tables import costs_left_out
 from millrace.cli.plan.report.flow import flow, flow_rows
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
-from millrace.cli.shared.pages import Page
+from millrace.cli.shared.html_pages import Page
 from millrace.sizing.plurals import count, dollars, large, length
 
 if TYPE_CHECKING:

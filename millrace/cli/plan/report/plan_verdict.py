@@ -76,7 +76,7 @@ def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
     env
         As the user named the environment, for the command that comes next.
     """
-    from millrace.sizing.simulation.expected import ALIKE, largest_monthly_cost
+    from millrace.sizing.simulation.expected_cost import ALIKE, largest_monthly_cost
 
     environment, plan = found.environment, found.plan
     risks = ranked(risk for find in _RISKS for risk in find(found))

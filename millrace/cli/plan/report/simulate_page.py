@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from millrace.cli.shared.charts import POINTS, keep_peaks, line_chart
-from millrace.cli.shared.pages import Badge, Cell, Page
+from millrace.cli.shared.html_pages import Badge, Cell, Page
 from millrace.sizing.plurals import dollars, large, length
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.failures import REFUSED
+from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
 from millrace.cli.shared.table_changes import altered_tables, refused_queries
 
 if TYPE_CHECKING:
     from millrace.config import Environment
-    from millrace.sandbox.rehearsal import Rehearsal
+    from millrace.sandbox.start_rehearsal import Rehearsal
 
 
 def check(
@@ -59,11 +59,11 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     from millrace.infra.launch_settings import job_settings
     from millrace.lifecycle import catalog
     from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import kept, rehearsal
+    from millrace.sandbox import running_sandbox, start_rehearsal
     from millrace.sizing import plan
 
     sized = plan(environment)
-    place = kept.running_place(environment)
+    place = running_sandbox.running_place(environment)
     if place is None:
         from millrace.config.names import Names
 
@@ -72,8 +72,8 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
         deployed = catalog.columns(aws.client("glue"), _named(settings))
     else:
         settings = [job_settings(environment, sized.jobs[job], place.names) for job in jobs]
-        deployed = kept.columns(place.catalog(), _named(settings))
-    return rehearsal.rehearse_starts(settings, deployed)
+        deployed = running_sandbox.columns(place.catalog(), _named(settings))
+    return start_rehearsal.rehearse_starts(settings, deployed)
 
 
 def _named(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from millrace.etl.services import aws, bundled
+from millrace.etl.services import aws, bundled_boto3
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sources.kinesis.closed_shards import Shard
 
@@ -128,7 +128,7 @@ class KinesisService:
     def _open(self) -> None:
         if self._http is not None:
             return
-        boto3 = bundled.boto3(f"to read stream {self.stream}")
+        boto3 = bundled_boto3.boto3(f"to read stream {self.stream}")
         from botocore.credentials import Credentials
         from botocore.httpsession import URLLib3Session
 

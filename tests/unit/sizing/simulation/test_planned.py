@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from millrace.config import Environment, environments, load
 from millrace.sizing import plan
 from millrace.sizing.simulation import Arrivals, DynamicAllocation, Fixed, GlueAutoScaling, simulate
-from millrace.sizing.simulation.planned import scaling_of, scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scaling_of, scenario, streams_of
 from tests.unit.sizing.test_plan import built
 
 ROOT = Path(__file__).resolve().parents[4]

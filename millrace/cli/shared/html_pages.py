@@ -17,7 +17,7 @@ from typing import Any
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.cli.shared.style import CONFIG, STYLE
 from millrace.cli.shared.verdict import LARGEST, MARKS, Verdict
-from millrace.config.visible import escape_invisible
+from millrace.config.invisible_characters import escape_invisible
 
 
 def escape(text: str) -> str:

@@ -17,11 +17,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from millrace.config.queries import DeriveQuery, LandQuery
-from millrace.sandbox import lake
+from millrace.sandbox import lake_tables
+from millrace.sandbox.child_processes import SandboxError, wait_until
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
-from millrace.sandbox.process import SandboxError, wait_until
 from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, paced
 from millrace.sandbox.spark import Job, ship_event_logs
 from millrace.sandbox.stream_servers import server_of
@@ -184,7 +184,7 @@ class Drill:
     def _wait(self, job: Job, reached: Callable[[int, int], bool]) -> None:
         def look() -> bool:
             tables = (self._landed_table, self._derived_table)
-            landed, derived = (lake.row_count(self._catalog, table) for table in tables)
+            landed, derived = (lake_tables.row_count(self._catalog, table) for table in tables)
             self._last_counts = landed, derived
             self._tell()
             return reached(landed, derived)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Floats
+from millrace.advisor.application_history import Batch, Floats
 
 LOOKED = 50
 """Of the last batches: how a topic's records are shared out changes slowly."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
     from millrace.lifecycle.state_machine import Aws
-    from millrace.sandbox.rehearsal import Rehearsal
+    from millrace.sandbox.start_rehearsal import Rehearsal
 
 _SHOWN_LINES = 30
 
@@ -17,7 +17,7 @@ def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     """What the starts of jobs that were deployed before will do to their tables."""
     from millrace.lifecycle import catalog
     from millrace.lifecycle.deploy import settings_of
-    from millrace.sandbox.rehearsal import Rehearsal, rehearse_starts
+    from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
 
     jobs = [change.job for change in found.jobs if change.after == "restart"]
     if not jobs:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Floats
-from millrace.advisor.findings.view import QueryView, stages
+from millrace.advisor.application_history import Batch, Floats
+from millrace.advisor.findings.query_view import QueryView, stages
 from millrace.advisor.statistics import Estimate, median, slope
 
 MOVED = 0.25

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.engines.versions import Line
-from millrace.sandbox.process import Process
+from millrace.sandbox.child_processes import Process
 from millrace.sandbox.toolchain import spark_environment, spark_home, spark_line
 
 LOCAL: Mapping[str, str] = {

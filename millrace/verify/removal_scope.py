@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.lifecycle.bill import ENVIRONMENT, PROJECT
 from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
 from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, environment_mark
 
 _GONE = ("DELETE_COMPLETE",)

@@ -19,9 +19,9 @@ from millrace.config.names import Names
 from millrace.lifecycle.audit_job import Place
 from millrace.lifecycle.deployed import launch_document
 from millrace.lifecycle.logs import Line
+from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.localstack import ACCOUNT, LocalStack, answers
-from millrace.sandbox.process import RUN, SandboxError
 from millrace.sandbox.spark import SandboxSpark
 
 _RECORD = RUN / "kept.json"

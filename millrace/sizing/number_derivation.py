@@ -10,8 +10,8 @@ from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import ConfigurationError, Path, Problem, dotted
 from millrace.config.sources.base import PartitionLimit
+from millrace.sizing.benchmark_figures import rate_path
 from millrace.sizing.demand import QueryDemand, query_demands
-from millrace.sizing.measured import rate_path
 from millrace.sizing.model import CostItem, Figure, JobPlan, Plan
 from millrace.sizing.planning import total
 from millrace.sizing.prices_and_limits import a_second, limits, prices

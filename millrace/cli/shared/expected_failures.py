@@ -21,7 +21,7 @@ REFUSED = 2
 STATUS: Mapping[str, int] = MappingProxyType(
     {
         "millrace.benchmark.repetitions.FitError": FAILED,
-        "millrace.cli.shared.failures.RefusedError": REFUSED,
+        "millrace.cli.shared.expected_failures.RefusedError": REFUSED,
         "millrace.lifecycle.checkpoints.CheckpointError": REFUSED,
         "millrace.lifecycle.deploy.DeployError": FAILED,
         "millrace.lifecycle.deployed.NotDeployedError": FAILED,
@@ -32,10 +32,10 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.sandbox.avro_schemas.AvroSchemaError": FAILED,
         "millrace.sandbox.infer.InferenceError": FAILED,
         "millrace.sandbox.jars.JarError": FAILED,
-        "millrace.sandbox.process.SandboxError": FAILED,
+        "millrace.sandbox.child_processes.SandboxError": FAILED,
         "millrace.sandbox.toolchain.ToolchainError": FAILED,
         "millrace.sandbox.traffic_values.SampleError": FAILED,
-        "millrace.verify.target.VerifyError": FAILED,
+        "millrace.verify.verification_target.VerifyError": FAILED,
     }
 )
 """By an error's module and name, so that no command imports what it does not need."""

@@ -26,13 +26,13 @@ from millrace.etl.job import run
 from millrace.etl.launch import spark_settings
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
 from millrace.etl.queries import land
-from millrace.etl.queries.components import enrich_then_transform
+from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.sandbox import jars, session
-from millrace.sandbox.process import SandboxError
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.toolchain import program_environment, python_path
 
 _SECONDS = 180.0

@@ -12,7 +12,7 @@ from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, SECONDS
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.planned import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from millrace.sizing.simulation.run import simulate
 
 PLAYED = 2 * 3600.0

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from millrace.advisor.application import Batch, Floats, History, Query, Stage
+from millrace.advisor.application_history import Batch, Floats, History, Query, Stage
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.job_context import AdvisedJob, Setting
 from millrace.advisor.statistics import Estimate, median, startup_batches, union_seconds

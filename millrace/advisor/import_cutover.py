@@ -16,7 +16,7 @@ from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
 from millrace.advisor.job_import import Running
-from millrace.advisor.naming import stable_name
+from millrace.advisor.job_names import stable_name
 from millrace.config.edit import EditError, remove, set_value
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"

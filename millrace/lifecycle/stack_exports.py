@@ -12,7 +12,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.lifecycle.changes import Template
+from millrace.lifecycle.deployment_changes import Template
 
 CREATED_ONLY = {
     "AWS::APS::Workspace": ("KmsKeyArn",),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from ipaddress import IPv4Network
 
-from millrace.config import zones
+from millrace.config import availability_zones
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
@@ -125,7 +125,7 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
             path, given, f"{network.availability_zones} different zones, as network.availability_zones says"
         )
     for zone in network.zone_ids:
-        allowed = zones.zones_to_use_instead(environment, zone)
+        allowed = availability_zones.zones_to_use_instead(environment, zone)
         if allowed is not None:
             yield Finding(path, zone, allowed)
 

@@ -13,9 +13,9 @@ from pyiceberg.catalog import Catalog
 from millrace.config.names import Names
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import ThrottledError, translate_aws_errors
-from millrace.sandbox.process import StalledError, wait_until
-from millrace.verify.bill import Run
+from millrace.sandbox.child_processes import StalledError, wait_until
 from millrace.verify.environment import VerificationCopy
+from millrace.verify.verification_cost import Run
 
 
 class VerifyError(RuntimeError):

@@ -15,10 +15,10 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.queries import Landing, SourceQuery
-from millrace.sandbox import lake, traffic, traffic_targets
+from millrace.sandbox import lake_tables, traffic, traffic_targets
+from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.ledger import Account, Ledger
-from millrace.sandbox.process import SandboxError
 from millrace.sandbox.producer import Background, Producer
 from millrace.sandbox.spark import Job
 
@@ -198,13 +198,13 @@ class _Trial:
     def landed(self, table: str, first_seconds: float | None) -> Landed:
         full = self._sandbox.names.table(table)
         ledger = self.ledgers().get(table)
-        account = None if ledger is None else lake.account(self._catalog, ledger, full)
+        account = None if ledger is None else lake_tables.account(self._catalog, ledger, full)
         rows = self._rows(table)
         example = _example(self._catalog.load_table(full)) if rows else {}
         return Landed(rows, first_seconds, example, account)
 
     def _rows(self, table: str) -> int:
-        return lake.row_count(self._catalog, self._sandbox.names.table(table))
+        return lake_tables.row_count(self._catalog, self._sandbox.names.table(table))
 
     def ledgers(self) -> dict[str, Ledger]:
         """By landing table, what was sent to all streams that land in it; left out are those that skip what came before them."""
