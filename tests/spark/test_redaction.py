@@ -14,7 +14,7 @@ from millrace.advisor import event_logs
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import os, sys
-from millrace.etl.job.log_redaction import session
+from millrace.etl.job.log_redaction import redacting_session
 folder, jars, *settings = sys.argv[1:]
 asked = [
     "spark.master=local[1]", "spark.eventLog.enabled=true", "spark.eventLog.dir=" + folder, "spark.ui.enabled=false",
@@ -23,7 +23,7 @@ asked = [
     "spark.acme.sasl.jaas.config=Module required pin=hunter2;", *settings,
 ]
 os.environ["PYSPARK_SUBMIT_ARGS"] = " ".join(f"--conf '{pair}'" for pair in asked) + " pyspark-shell"
-spark = session()
+spark = redacting_session()
 options = dict(url="jdbc:postgresql://127.0.0.1:1/x?pin=hunter2", driver="org.postgresql.Driver", user="me",
                password="hunter2", dbtable="t")
 try:

@@ -96,7 +96,7 @@ class Toy:
         held = rows.withColumns(
             {"_record": record, "_verdict": F.when(bad, shared.reason("decode", "a pair without a value"))}
         )
-        return shared.judged(held, self.schema, "_record", "_verdict")
+        return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict")
 '''
 
 ENVIRONMENT = """\
