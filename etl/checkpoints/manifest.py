@@ -38,9 +38,9 @@ KINESIS = {
 """The connectors of Kinesis, as Spark names them, each with whose positions those are that only it reads."""
 
 ANOTHER_NAME = (
-    "a record is known by its stream's name, topic, partition and offset, so that under the same name the new topic's "
-    "records would count as the old one's and be left out: give the stream another name in the environment file (a table "
-    "then keeps the records of both), or the query another table"
+    "a record is identified by its stream's name, topic, partition and offset, so under the same name records of the "
+    "new topic would be taken for duplicates of old ones and be left out: give the stream another name in the "
+    "environment file (a table then keeps the records of both), or the query another table"
 )
 """What leads out where a topic was made again, or is one of another cluster: a new checkpoint alone does not."""
 

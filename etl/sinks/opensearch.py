@@ -198,7 +198,9 @@ class DocumentWriter(RequestWriter):
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"{what}: not the answer of a bulk request: {answer[:200]!r}") from error
         if len(results) != count:
-            raise SinkError(f"{what}: {count} documents were sent and {len(results)} answered")
+            raise SinkError(
+                f"{what}: {count} documents were sent, but the domain answered for {len(results)}"
+            )
         return results
 
 
@@ -290,7 +292,9 @@ class OpenSearchSink:
             It is not, the domain cannot be reached, or a column has a name of ours.
         """
         if "millrace" in schema.fieldNames():
-            raise StartError("OpenSearch: millrace is a field of the sink's own, for identity and times")
+            raise StartError(
+                "OpenSearch: column millrace is reserved for identity and times; rename it in the transform"
+            )
         where = f"{self.settings.endpoint}/{self.settings.index}"
         waits = Backoff("at the start", patience=START_SECONDS)
         try:

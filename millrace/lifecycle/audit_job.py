@@ -191,7 +191,8 @@ class _Window:
             )
         if self.begin < datetime.now(UTC) - audit_kinesis.COUNTED:
             raise AwsError(
-                f"CloudWatch keeps counts by the minute for {audit_kinesis.COUNTED.days} days: begin later"
+                f"CloudWatch keeps counts per minute for only {audit_kinesis.COUNTED.days} days; choose a smaller "
+                "--hours"
             )
         hours = _ended(self.hours, self.end)
         return audit_kinesis.compare_counts(
@@ -297,8 +298,8 @@ def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
     done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
     if not done:
         raise AwsError(
-            f"no whole hour before {end:%Y-%m-%d %H:%M} UTC is over and counted yet: begin earlier, or read the "
-            "stream itself with --read"
+            f"no full hour before {end:%Y-%m-%d %H:%M} UTC has ended and been counted yet; look further back with "
+            "--hours, or read the stream itself with --read"
         )
     return done
 

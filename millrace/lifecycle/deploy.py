@@ -181,7 +181,9 @@ def _begin(
         _verb(aws, job, "start", progress)
     except (AwsError, DeployError, NotDeployedError) as error:
         name = aws.names.environment.name
-        raise DeployError(f"{error}\n{job} stands still: `millrace start --env {name} {job}`") from error
+        raise DeployError(
+            f"{error}\n{job} is stopped; start it with `millrace start --env {name} {job}`"
+        ) from error
     return began
 
 

@@ -140,8 +140,7 @@ def wait_until_healthy(
             said = news
         if time.monotonic() > deadline:
             raise UnhealthyError(
-                f"{news}, {patience_seconds:.0f} s after the start; its log group "
-                f"/{aws.names.prefix}/jobs/{job} tells more"
+                f"{news}, {patience_seconds:.0f} s after the start; see its log group /{aws.names.prefix}/jobs/{job}"
             )
         time.sleep(poll_seconds)
 

@@ -99,7 +99,7 @@ class Form:
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
             elif name in self.floating and isinstance(value, str):
-                raise UnfitError(f"{name} is {value}: DynamoDB has no such number")
+                raise UnfitError(f"{name} is {value}, which DynamoDB cannot store as a number")
             elif (formed := attribute(value)) is not None:
                 item[name] = formed
         return item, size

@@ -231,7 +231,10 @@ class KinesisGuard(LegGuard):
             # An error of the start only where it is at the start: this query runs, and may ask again.
             raise UnansweredError(str(error)) from error
         if count != self.shards:
-            raise ReopenError(f"stream {self.source.stream} has {count} shards now, and had {self.shards}")
+            raise ReopenError(
+                f"stream {self.source.stream} now has {count} shards, before {self.shards}; the query is opened again "
+                "with new limits"
+            )
 
     def held(self, positions: Mapping[str, str]) -> Column | None:
         """Count, over the rows that the look-up reads, how many of these positions are there."""
@@ -304,9 +307,9 @@ class KinesisGuard(LegGuard):
                 for shard, first in sorted(trimmed.items())
             )
             raise LossError(
-                f"stream {self.source.stream}: records were trimmed, after {self.source.retention_seconds} s, and may "
-                f"not have been read: {listed}. A new checkpoint reads what the stream still has, and "
-                "lands nothing twice"
+                f"stream {self.source.stream}: records expired after its retention of {self.source.retention_seconds} "
+                f"s, perhaps unread: {listed}. A new checkpoint (`millrace checkpoint reset`) reads what the stream "
+                "still has, and lands nothing twice"
             )
 
 

@@ -94,7 +94,7 @@ def test_aliases_that_explode_are_refused(project: Path) -> None:
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
     )
     (problem,) = problems(project, bomb)
-    assert "values after aliases" in problem.value
+    assert "values once its aliases are expanded" in problem.value
 
 
 def test_anchors_and_merge_keys(project: Path) -> None:

@@ -308,7 +308,7 @@ def test_a_shard_that_is_gone_unread_stops_the_query() -> None:
     stream.gone.add("shardId-000000000000")
     again = planner(stream)
     again.resume(told)
-    with pytest.raises(LossError, match="shardId-000000000000 is gone, and was read up to"):
+    with pytest.raises(LossError, match="shardId-000000000000 no longer exists, but was read only up to"):
         again.latest()
 
 

@@ -164,8 +164,8 @@ def test_a_manifest_is_read_back_as_it_was_written(query: dict[str, Any]) -> Non
     ("text", "said"),
     [
         ("", "not a manifest"),
-        ("[]", "of format None"),
-        ('{"version": 2}', "of format 2; this version reads 1"),
+        ("[]", "format version None is not supported"),
+        ('{"version": 2}', "format version 2 is not supported; this release reads version 1"),
         ('{"version": 1}', "not a manifest"),
         (json.dumps({**json.loads(made(LAND).text()), "legs": [1]}), "not a manifest"),
     ],

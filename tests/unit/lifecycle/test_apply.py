@@ -198,7 +198,7 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
             deployed.place, change("restart"), JOB, assembly=tmp_path, cdk_deploy=bring, **QUICK
         )
     assert deployed.verbs == ["drain", "start", "drain", "start"]
-    assert f"{JOB} was taken back: deployed:" in str(told.value)
+    assert f"{JOB} is rolled back, but its health is unknown: deployed:" in str(told.value)
     assert "`millrace status --env minimal JOB` asks again" in str(told.value)
     assert "rollback" not in str(told.value)
 
@@ -286,7 +286,9 @@ def test_a_job_that_cannot_be_drained_after_the_deployment_runs_on_and_is_told_h
 def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_it(aws: Aws) -> None:
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
     for after in ("start", "restart"):
-        with pytest.raises(UnwellError, match=r"clicks stands still: `millrace start --env minimal clicks`"):
+        with pytest.raises(
+            UnwellError, match=r"clicks is stopped; start it with `millrace start --env minimal clicks`"
+        ):
             apply(deployed.place, change(after), cdk_deploy=lambda: None, **QUICK)
     # Where it cannot be drained either, it is told so, too.
     deployed.ends[f"drain {JOB}"] = throttled("DescribeExecution")

@@ -129,7 +129,7 @@ def test_a_running_job_is_left_alone(shop: Shop) -> None:
     for arguments in (("reset", "clicks", "land", "--yes"), ("move", "clicks", "land", "x")):
         done = shop.run(*arguments)
         assert done.exit_code == 2
-        assert "being written by run run-1" in done.output
+        assert "run run-1 on" in done.output
     assert shop.names_of() == before
     held.release()
 
