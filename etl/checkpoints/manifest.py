@@ -280,12 +280,14 @@ def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
     for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
         what = f"source {number}"
         if was.connector != now.connector and {was.connector, now.connector} <= KINESIS.keys():
-            why = f"positions are of {KINESIS[was.connector]}, which the other one does not read"
+            why = (
+                f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
+            )
             found.append(Change(f"{what}'s connector", was.connector, now.connector, why))
         elif was.connector != now.connector or was.of != now.of:
             repeats = bool(set(was.topics) & set(now.topics))
             found.append(
-                Change(what, str(was), str(now), "its positions are of the other one", repeats=repeats)
+                Change(what, str(was), str(now), "its positions belong to the old one", repeats=repeats)
             )
         elif gone := sorted(set(was.topics) - set(now.topics)):
             why = f"what is unread of {', '.join(gone)} would be passed over"

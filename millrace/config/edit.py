@@ -113,7 +113,7 @@ def _child(node: Node, step: str | int) -> Node | None:
         return found
     if isinstance(node, MappingNode):
         return next((value for key, value in node.value if key.value == step), None)
-    raise EditError(f"what should hold {step} is no mapping")
+    raise EditError(f"the value that should hold {step} is not a mapping")
 
 
 def _one_line(node: Node) -> bool:

@@ -166,7 +166,9 @@ class _Window:
             found, holes = self._by_offsets(query, stream, None, landed)
             return Audit(self.query, name, table, "offsets", found, holes)
         if kind.metrics is None:
-            return Unaudited(self.query, name, f"a {kind.title} is not audited: nobody counts what it holds")
+            return Unaudited(
+                self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
+            )
         _, owner, _ = arn_parts(names.stream_arn(stream))
         if self.place.counts and owner != names.account:
             # Asked by its name alone, a service answers for a stream of ours that is called alike, or for none.

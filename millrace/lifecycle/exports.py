@@ -75,8 +75,8 @@ def order(
         first=tuple(sorted(ways["first"])),
         refused=(
             *(
-                f"{stack} holds data and stands on what this change replaces: take the change back, or make "
-                "another environment and move to it"
+                f"{stack} holds data and depends on what this change replaces; revert the change, or make another "
+                "environment and move to it"
                 for stack in sorted(ways["keep"])
             ),
             *(

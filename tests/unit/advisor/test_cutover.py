@@ -94,7 +94,8 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
 def test_a_query_whose_settings_are_no_mapping_is_told_what_to_write() -> None:
     changed = written({0: 50, 1: 70}).replace("start_offsets: {0: 50, 1: 70}", "5")
     with pytest.raises(
-        TakeoverError, match="which you write by hand: what should hold start_offsets is no mapping"
+        TakeoverError,
+        match="which you write by hand: the value that should hold start_offsets is not a mapping",
     ):
         begin_at(changed, made({0: 1, 1: 2}))
 

@@ -76,7 +76,7 @@ def test_what_is_written_is_loaded_and_checked(project: Path) -> None:
 
 def test_lists_that_were_changed_by_hand_are_refused(project: Path) -> None:
     records = dict.fromkeys(range(4), 1)
-    for lists, wrong in ((((0, 1), (2,)), "nobody lands 3"), (((0, 1, 2), (2, 3)), "no other query lands")):
+    for lists, wrong in ((((0, 1), (2,)), "no query lands 3"), (((0, 1, 2), (2, 3)), "no other query lands")):
         written(project, Split("orders", "land-orders", "orders", "orders", NOW, NOW, records, lists), "odd")
         with pytest.raises(ConfigurationError, match=wrong):
             load("odd", root=project)

@@ -96,9 +96,9 @@ def test_reset_puts_a_checkpoint_aside_and_notes_where_to_begin(shop: Shop) -> N
 @pytest.mark.parametrize(
     ("query", "more", "said"),
     [
-        ("onward", (), "its sink is kinesis: records are taken back by nobody"),
+        ("onward", (), "its sink is kinesis: records cannot be taken back"),
         ("firsts", (), "another one may come first"),
-        ("plain", ("--at", "2026-11-20"), "without --at it begins with all that landed"),
+        ("plain", ("--at", "2026-11-20"), "without --at it starts with all landed records"),
         ("land", ("--at", "2999-01-01"), "a time in the past"),
         ("land", ("--overlap", "10"), "write a number with its unit"),
         ("nothing", (), "one of land, plain, onward, firsts"),
