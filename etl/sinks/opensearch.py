@@ -140,7 +140,7 @@ class DocumentWriter(RequestWriter):
         identity = record.id if record.source is None else f"{record.source}/{record.id}"
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
-            raise UnfitError(f"an id of {length} bytes; a document's has 1 to {ID_BYTES}")
+            raise UnfitError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES}")
         entry = action(identity, self.version, deletes=record.deleted) + b"\n"
         entry += b"" if record.deleted else document(record.text) + b"\n"
         return entry, len(entry)
@@ -157,7 +157,7 @@ class DocumentWriter(RequestWriter):
                 if len(waiting) == 1:
                     yield (
                         waiting[0][0],
-                        f"a document of {len(waiting[0][1])} bytes is too large for the domain",
+                        f"the document of {len(waiting[0][1])} bytes is larger than the domain accepts",
                     )
                     return
                 # The domain's own limit is lower than ours: by halves.

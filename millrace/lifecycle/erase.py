@@ -191,8 +191,8 @@ def not_reached(environment: Environment, names: Names, where: str) -> Iterator[
                     )
             elif isinstance(each, DirectQuery | DirectRouteQuery):
                 yield (
-                    f"{job}/{query} has no landing table: a checkpoint that is put back writes the record again while the "
-                    "source keeps it; erase again then"
+                    f"{job}/{query} has no landing table: if its checkpoint is reset to an earlier time, the record "
+                    "is written again while the source keeps it; then erase again"
                 )
     storage = environment.storage
     if storage.upkeep is not None:

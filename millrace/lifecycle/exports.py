@@ -80,8 +80,8 @@ def order(
                 for stack in sorted(ways["keep"])
             ),
             *(
-                f"{stack} stands on what this change takes away or replaces: first `npx cdk destroy {stack}`, "
-                "then deploy"
+                f"{stack} depends on what this change removes or replaces; run `npx cdk destroy {stack}` first, then "
+                "deploy"
                 for stack in sorted(ways["destroy"])
             ),
         ),

@@ -116,7 +116,7 @@ def wait_until_healthy(
                 raise
             if said != str(error):
                 said = str(error)
-                progress(f"{job}: cannot be looked at, which is tried again: {error}")
+                progress(f"{job}: its health cannot be read, trying again: {error}")
             time.sleep(poll_seconds)
             continue
         if found.failures:

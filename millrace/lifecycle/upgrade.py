@@ -238,9 +238,7 @@ def upgrade(
                 keeps=False,
             )
         except UnwatchedError as unseen:
-            raise UpgradeError(
-                f"{error}\n{job} is rolled back, but its health is unknown: {unseen}"
-            ) from error
+            raise UpgradeError(f"{error}\n{job} is rolled back: {unseen}") from error
         except (AwsError, DeployError, UpgradeError) as worse:
             raise UpgradeError(f"{error}\nthe rollback failed too: {worse}") from error
         raise UpgradeError(

@@ -75,7 +75,7 @@ class AvroSchema:
         except RecursionError as error:
             raise AvroSchemaError("it has a recursive type (one that contains itself)") from error
         if not isinstance(kind, StructType):
-            raise AvroSchemaError("the schema of a payload is a record")
+            raise AvroSchemaError("the schema of a payload must be a record")
         self.struct = kind
 
     def encode(self, values: Mapping[str, Any]) -> bytes:

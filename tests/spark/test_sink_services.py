@@ -123,7 +123,7 @@ def test_items_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) ->
     assert reasons["flights-topic/0/3"] == "delay is NaN, which DynamoDB cannot store as a number"
     assert "ValidationException" in reasons[""]
     assert "Number overflow" in reasons["flights-topic/0/6"]
-    assert reasons["flights-topic/0/7"].endswith("bytes; the most is 4194304")
+    assert reasons["flights-topic/0/7"].endswith("bytes; the limit is 4194304")
 
 
 def test_results_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) -> None:

@@ -91,7 +91,7 @@ class Form:
         """
         size = len(text.encode())
         if size > TEXT_BYTES:
-            raise UnfitError(f"a row of {size} bytes; the most is {TEXT_BYTES}")
+            raise UnfitError(f"the row has {size} bytes; the limit is {TEXT_BYTES}")
         item: dict[str, Any] = dict(more or {})
         for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
             if name == DELETED:

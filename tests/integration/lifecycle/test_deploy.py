@@ -312,7 +312,7 @@ def test_an_upgrade_that_fails_is_taken_back(
             progress=said.append,
         )
     assert str(failed.value).splitlines() == [
-        "deployed, but not well:",
+        "deployed, but not healthy:",
         f"{EMR}: a query failed after the start: land-orders: the new version cannot",
         f"{EMR} is rolled back: the previous version runs and is healthy",
     ]

@@ -36,7 +36,7 @@ def test_both_sides_mean_the_same_places(shop: Shop) -> None:
     try:
         assert (shop.of.holder() or "").startswith("run glue-run-7 on ")
         refused = pytest.raises(
-            CheckpointError, match=r"written by run glue-run-7 .*millrace stop --env shop clicks"
+            CheckpointError, match=r"run glue-run-7 on .* is writing .*millrace stop --env shop clicks"
         )
         with refused, shop.of.held("reset"):
             pytest.fail("held twice")
@@ -150,7 +150,7 @@ def test_a_checkpoint_is_carried_to_another_job_and_name(shop: Shop) -> None:
     shop.begin()
     occupied = shop.run("move", "clicks", "land", "other/land-2")
     assert occupied.exit_code == 2
-    assert "other/land-2 has a checkpoint" in occupied.output
+    assert "other/land-2 already has a checkpoint" in occupied.output
 
 
 def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> None:

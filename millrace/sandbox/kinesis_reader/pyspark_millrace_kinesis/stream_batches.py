@@ -311,9 +311,9 @@ def read_range(
             break
     if left or place[1] != asked.last:
         raise LossError(
-            f"stream {service.stream}, {asked.shard}: of {asked.records} records from {asked.first} to {asked.last} "
-            f"{left} are no longer in the stream, but were when the batch was planned; a new checkpoint (`millrace "
-            "checkpoint reset`) reads what the stream still has"
+            f"stream {service.stream}, {asked.shard}: {left} of {asked.records} records from {asked.first} to "
+            f"{asked.last} are no longer in the stream, but were when the batch was planned; a new checkpoint "
+            "(`millrace checkpoint reset`) reads what the stream still has"
         )
 
 
