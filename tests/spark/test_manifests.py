@@ -133,7 +133,7 @@ def test_a_manifest_that_cannot_be_read_is_no_leave_to_go_on(aggregate: Pipeline
     (aggregate.folder / "_millrace" / "derive-flights.manifest.json").write_text('{"version": 2}')
     with pytest.raises(
         StartError,
-        match=r"derive-flights.manifest.json: not a manifest: format version 2 is not supported; this release reads version 1",
+        match=r"derive-flights.manifest.json cannot be read: not a manifest: format version 2 is not supported; this release reads version 1",
     ):
         aggregate.query()
 
