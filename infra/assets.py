@@ -186,7 +186,10 @@ def asset_url(asset: Asset) -> str:
     text = expression["Fn::Sub"] if isinstance(expression, dict) else expression
     url = text.replace("${AWS::AccountId}", stack.account).replace("${AWS::Region}", stack.region)
     if re.search(r"\$\{", url):
-        raise InfrastructureError(f"the address of {asset.node.path} is not known before deployment: {url}")
+        raise InfrastructureError(
+            f"the address of {asset.node.path} is known only at deployment: {url}; give the stack an account and a "
+            "region"
+        )
     return str(url)
 
 

@@ -110,9 +110,10 @@ def start_with_all_files(
         whole = oldest.parentId() is None
         if not whole and begun and checkpoint.positions(spark) is None:
             raise StartError(
-                f"query {name}: the file {url} is lost or damaged: it says where the query began on {table}, whose "
-                "first states are forgotten, and its first batch, which begins there, is planned and not committed; "
-                "put the file back, or `millrace checkpoint reset` lets the query start from the beginning"
+                f"query {name}: the file {url} is lost or damaged, and the first batch, which is planned but not "
+                f"committed, needs it: it records the snapshot of {table} where the query started, and the table's "
+                "oldest snapshots are expired; restore the file, or start from the beginning with `millrace "
+                "checkpoint reset`"
             )
         # The oldest state is where Iceberg would begin too. Said here, one that is forgotten before the first
         # batch is an error, and not another beginning.
@@ -120,10 +121,10 @@ def start_with_all_files(
         if first is None:
             catalog, _, rest = table.partition(".")
             raise StartError(
-                f"query {name}: table {table}: its first states are forgotten, and a new query cannot begin at one that "
-                "is left: all of them are compactions or deletes, or list files that were deleted. Keep the query out "
-                f"of the job, `CALL {catalog}.system.rewrite_manifests('{rest}')`, let a batch land, and add the query "
-                "again"
+                f"query {name}: table {table}: its oldest snapshots are expired, and a new query cannot start at any "
+                "of the others: each is a compaction or a delete, or its manifests list deleted files; remove the "
+                f"query from the job, run `CALL {catalog}.system.rewrite_manifests('{rest}')`, wait until a batch has "
+                "landed, and add the query again"
             )
         begins = {
             "version": 1,
@@ -183,21 +184,21 @@ class _Whole:
             rest = start["position"] < _files(metadata, snapshot)
             if snapshot.operation() != "append" or (rest and _with_deleted(metadata, snapshot)):
                 raise LossError(
-                    f"table {table}: the query began with all files of snapshot {start['snapshot_id']}, a state of "
-                    "which the source leaves files out or gives deleted ones; `millrace checkpoint reset` lets it "
-                    "start from the beginning"
+                    f"table {table}: the query started with all files of snapshot {start['snapshot_id']}, but "
+                    "Iceberg's source skips files of this snapshot or returns deleted ones; start from the beginning "
+                    "with `millrace checkpoint reset`"
                 )
             if rest and end["snapshot_id"] != start["snapshot_id"]:
                 if self._sent_back == batch_id:
                     # It would come again forever, and nothing be read.
                     raise LossError(
-                        f"batch {batch_id} was cut at snapshot {start['snapshot_id']} of {table} and is still cut there; "
-                        "`millrace checkpoint reset` lets the query start from the beginning"
+                        f"batch {batch_id} was shortened to end at snapshot {start['snapshot_id']} of {table}, but "
+                        "still continues past it; start from the beginning with `millrace checkpoint reset`"
                     )
                 self._sent_back = batch_id
                 raise RestartQueryError(
-                    f"batch {batch_id} continues from snapshot {start['snapshot_id']} of {table}, which is to be read "
-                    "as a whole first"
+                    f"batch {batch_id} continues past snapshot {start['snapshot_id']} of {table} before it has read "
+                    "all of its files; it is shortened and read again"
                 )
         return first
 

@@ -38,9 +38,9 @@ KINESIS = {
 """The connectors of Kinesis, as Spark names them, each with whose positions those are that only it reads."""
 
 ANOTHER_NAME = (
-    "a record is known by its stream's name, topic, partition and offset, so that under the same name the new topic's "
-    "records would count as the old one's and be left out: give the stream another name in the environment file (a table "
-    "then keeps the records of both), or the query another table"
+    "a record is identified by its stream's name, topic, partition and offset, so under the same name records of the "
+    "new topic would be taken for duplicates of old ones and be left out: give the stream another name in the "
+    "environment file (a table then keeps the records of both), or the query another table"
 )
 """What leads out where a topic was made again, or is one of another cluster: a new checkpoint alone does not."""
 
@@ -280,12 +280,14 @@ def _leg_changes(old: Manifest, new: Manifest) -> list[Change]:
     for number, (was, now) in enumerate(zip(old.legs, new.legs, strict=True), start=1):
         what = f"source {number}"
         if was.connector != now.connector and {was.connector, now.connector} <= KINESIS.keys():
-            why = f"positions are of {KINESIS[was.connector]}, which the other one does not read"
+            why = (
+                f"the positions are those of {KINESIS[was.connector]}, which the other connector cannot read"
+            )
             found.append(Change(f"{what}'s connector", was.connector, now.connector, why))
         elif was.connector != now.connector or was.of != now.of:
             repeats = bool(set(was.topics) & set(now.topics))
             found.append(
-                Change(what, str(was), str(now), "its positions are of the other one", repeats=repeats)
+                Change(what, str(was), str(now), "its positions belong to the old one", repeats=repeats)
             )
         elif gone := sorted(set(was.topics) - set(now.topics)):
             why = f"what is unread of {', '.join(gone)} would be passed over"

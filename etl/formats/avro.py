@@ -69,7 +69,7 @@ _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 _MOST_DIGITS = 38
 """Of a decimal of Spark's."""
 
-_UNFIT = "not one datum of the schema: cut off, or written with another schema"
+_UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ class AvroDecoder:
         long = f"a decimal of more than {DECIMAL_BYTES} bytes"
         verdict = verdict.when(~F.col("_harmless"), shared.reason("decode", long))
         verdict = verdict.when(end.isNull(), shared.reason("decode", _UNFIT)).when(
-            end != F.lit(bytearray(self.mark)), shared.reason("decode", "bytes behind the datum")
+            end != F.lit(bytearray(self.mark)), shared.reason("decode", "unexpected bytes after the datum")
         )
         fitting = shared.holds_for_all(
             self.schema,

@@ -163,7 +163,7 @@ def _types(data: bytes) -> Iterator[tuple[str, _Type]]:
         package = _text(parts, 2)
         syntax = _text(parts, 12)
         if syntax not in ("", "proto2", "proto3"):
-            raise protobuf_wire.WireError(f"syntax {syntax}; proto2 and proto3 are read")
+            raise protobuf_wire.WireError(f"syntax {syntax} is not supported; use proto2 or proto3")
         yield from _inside(parts, 4, 5, package, syntax == "proto3")
 
 
@@ -184,7 +184,10 @@ def _inside(
 
 def _message(name: str, kinds: Mapping[str, _Type], above: tuple[str, ...], where: str) -> Message:
     if name in above:
-        raise StartError(f"{where}: {name} holds itself, and a column cannot")
+        raise StartError(
+            f"{where}: message {name} is recursive (it contains itself), and a column cannot be; choose another "
+            "message"
+        )
     found = kinds[name]
     fields = (protobuf_wire.members(_bytes(each)) for each in found.parts.get(2, []))
     made = tuple(_field(parts, found.proto3, kinds, (*above, name), where) for parts in fields)
@@ -206,7 +209,7 @@ def _field(
     if kind not in SCALARS and kind != MESSAGE:
         raise StartError(f"{where}: {above[-1]}.{name}: unknown type {kind}")
     if of and of not in kinds:
-        raise StartError(f"{where}: {of} is not in the file: make it with protoc --include_imports")
+        raise StartError(f"{where}: the file lacks type {of}; write it with protoc --include_imports")
     message = _message(of, kinds, above, where) if kind == MESSAGE else None
     names = dict(_numbers(kinds[of])) if kind == ENUM else None
     # Fields of a oneof tell whether they are there, and so does proto3's `optional`, which is written as one.
@@ -224,7 +227,7 @@ def _number(parts: Mapping[int, list[Any]], number: int) -> int:
     """A number; 0 where there is none, which no field's number, type or label is."""
     value = parts.get(number, [0])[-1]
     if not isinstance(value, int):
-        raise protobuf_wire.WireError(f"field {number} of a descriptor is no number")
+        raise protobuf_wire.WireError(f"field {number} of a descriptor is not a number")
     return value
 
 

@@ -35,7 +35,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
                 return value & 0xFFFFFFFFFFFFFFFF, place + 1
             shift += 7
     except IndexError:
-        raise WireError("cut off inside a number") from None
+        raise WireError("it ends inside a number") from None
     raise WireError("a number of more than ten bytes")
 
 
@@ -74,7 +74,7 @@ def field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
     length, at = varint(data, at) if kind == LENGTH else ((4 if kind == FIXED32 else 8), at)
     end = at + length
     if end > len(data):
-        raise WireError(f"cut off inside field {number}")
+        raise WireError(f"it ends inside field {number}")
     return number, kind, data[at:end], end
 
 
@@ -82,7 +82,7 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
     groups = [number]
     while groups:
         if at >= len(data):
-            raise WireError("cut off inside a group")
+            raise WireError("it ends inside a group")
         tag, behind = varint(data, at)
         if tag & 7 == GROUP_START and len(groups) < _DEEPEST_GROUP:
             groups.append(tag >> 3)
@@ -91,7 +91,7 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
             groups.pop()
             at = behind
         elif tag & 7 == GROUP_START:
-            raise WireError(f"more than {_DEEPEST_GROUP} groups in each other")
+            raise WireError(f"groups are nested more than {_DEEPEST_GROUP} deep")
         else:
             *_, at = field(data, at)
     return at

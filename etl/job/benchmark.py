@@ -102,7 +102,7 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
     except (OSError, ValueError) as error:
         raise StartError(f"--benchmark {url}: {error}") from error
     if not schedule.runs or not schedule.queries:
-        raise StartError(f"--benchmark {url}: queries and runs are wanted")
+        raise StartError(f"--benchmark {url}: the schedule has no queries or no runs")
     return schedule
 
 
@@ -173,13 +173,15 @@ class Benchmark:
         if isinstance(first, DeriveSettings) or any(
             route.name is not None or route.source.from_start(1, 1, 1) is None for route in first.routes
         ):
-            raise StartError(f"query {first.name}: one that reads one Kafka topic can be measured")
+            raise StartError(
+                f"query {first.name}: it cannot be measured; only a query that reads one Kafka topic can"
+            )
         for query in chain:
             if not isinstance(query, LandSettings):
                 sink = query.sink if isinstance(query, DeriveSettings) else query.routes[0].sink
                 if sink.lake_table is None:
                     raise StartError(
-                        f"query {query.name}: sink {sink.kind} is not measured: an iceberg table is"
+                        f"query {query.name}: sink {sink.kind} cannot be measured; only an iceberg sink can"
                     )
         return chain
 
@@ -261,7 +263,9 @@ class Benchmark:
                     break
                 if time.monotonic() > ends:
                     raise StartError(
-                        f"query {query.name}: {done} batches of {run.limit:,} records in {MOST_SECONDS:.0f} s"
+                        f"query {query.name}: only {done} of {run.batches} batches of {run.limit:,} records ended "
+                        f"within {MOST_SECONDS:.0f} s; measure a smaller limit (--largest) or fewer batches "
+                        "(--batches)"
                     )
                 time.sleep(POLL_SECONDS)
             progress = _full(running.recentProgress)

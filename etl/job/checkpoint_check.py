@@ -128,8 +128,8 @@ class Manifests:
         begun = Checkpoint(location).begun(self._spark)
         if begun and "metadata" not in hadoop_files.names(self._spark, location):
             raise StartError(
-                f"query {query.name}: the checkpoint {location} has lost its file `metadata`: Spark would take it for "
-                "another query's, and sinks would take the batches that come again for new ones; put the file back, or "
+                f"query {query.name}: the checkpoint {location} lacks its file `metadata`: without it Spark would "
+                "give the query a new id, and sinks would take repeated batches for new ones; restore the file, or "
                 + manifest.remedy(self._job.environment, self._job.job, query.name)
             )
         self._old[query.name] = old = self._read(query.name) if begun and _file(query.name) in there else None
@@ -168,9 +168,9 @@ class Manifests:
         except (ManifestError, OSError) as error:
             # Without one the checkpoint counts as that of a release before manifests.
             raise StartError(
-                f"query {query}: {url}: {error}; put the file back, or, if neither the query's sources nor its sink "
-                "nor what it keeps in its state was changed since its last run, delete it: the checkpoint is then "
-                "continued as it is"
+                f"query {query}: the checkpoint's manifest {url} cannot be read: {error}; restore it, or delete it if "
+                "the query's sources, sink and state settings have not changed since its last run: the checkpoint is "
+                "then continued as it is"
             ) from error
 
     def _started(self, query: QuerySettings) -> QuerySettings:
@@ -183,7 +183,10 @@ class Manifests:
             again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
             raise StartError(f"query {query.name}: {url}: {error}; {again} writes the file again") from error
         if isinstance(query, DeriveSettings):
-            raise StartError(f"query {query.name}: {url}: a derive query begins with all that landed")
+            raise StartError(
+                f"query {query.name}: {url} sets a start time, but a derive query always starts with all landed "
+                "records; delete the file"
+            )
         self._report.emit("begins_at", query=query.name, at=_told(at, moment))
         routes: Any = tuple(dataclasses.replace(r, source=_from(r.source, at)) for r in query.routes)
         return dataclasses.replace(query, routes=routes)

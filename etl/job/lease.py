@@ -64,7 +64,9 @@ def of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Le
     if parts.scheme in ("", "file"):
         return None
     if parts.scheme not in ("s3", "s3a"):
-        raise StartError(f"checkpoints {checkpoints}: s3://, s3a:// or a folder of this machine")
+        raise StartError(
+            f"checkpoints {checkpoints}: the value must be an s3:// or s3a:// URL or a local folder"
+        )
     key = f"{parts.path.strip('/')}/{FOLDER}/lease.json"
     return Lease(parts.netloc, key, run, processes, told)
 

@@ -305,12 +305,12 @@ def parse(document: Any) -> JobSettings:
         routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):
             raise typed_json.SettingsError(
-                f"settings.queries[{place}]: a direct query needs a source that gives a batch again as it was, and "
-                f"{query.sources[0].kind!r} does not"
+                f"settings.queries[{place}]: a direct query needs a source that can replay a batch exactly, and "
+                f"{query.sources[0].kind!r} cannot"
             )
         if any((route.name is None) != (query.kind in _ROUTE) for route in routes):
             raise typed_json.SettingsError(
-                f"settings.queries[{place}].routes: not those of kind {query.kind!r}"
+                f"settings.queries[{place}].routes: named and unnamed routes do not fit kind {query.kind!r}"
             )
     return settings
 

@@ -46,7 +46,10 @@ def prepare(spark: SparkSession, job: JobSettings) -> None:
     once = {q.name: s.kind.title() for q in job.queries for s in q.sources if not s.REPLAYS}
     if once and (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
         read = ", ".join(dict.fromkeys(once.values()))
-        raise StartError(f"spark.speculation must be off to read {read}: query {', '.join(once)}")
+        raise StartError(
+            f"query {', '.join(once)}: spark.speculation must be false, because a second attempt of a task that reads "
+            f"{read} would read other records; set it to false"
+        )
     for key, value in RUNTIME.items():
         spark.conf.set(key, value)
     # Each query has a session of its own; a cached table would hide another one's commits.

@@ -83,7 +83,9 @@ def read_versioned(kind: Any, text: str, path: str, version: int) -> Any:
     held: Any = json.loads(text)
     found = held.pop("version", None) if isinstance(held, dict) else None
     if found != version:
-        raise SettingsError(f"of format {found!r}; this version reads {version}")
+        raise SettingsError(
+            f"format version {found!r} is not supported; this release reads version {version}"
+        )
     return read(kind, held, path)
 
 

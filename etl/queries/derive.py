@@ -176,9 +176,11 @@ class EnrichThenTransform:
         lost = [c for c in carries if c not in out.columns]
         if lost:
             whole = ", ".join(carries) if self.latest_by else "etl.record.envelope.CARRIED"
-            raise StartError(f"transform {self.name}: loses {', '.join(lost)}; keep {whole} in its select")
+            raise StartError(
+                f"transform {self.name}: its result lacks {', '.join(lost)}; keep {whole} in its select"
+            )
         if "_written_at" in out.columns:
-            raise StartError(f"transform {self.name}: _written_at is a column of the sink's own")
+            raise StartError(f"transform {self.name}: column _written_at is reserved for the sink; rename it")
         if self.latest_by:
             out = newest(out, self.latest_by, self.name)
         # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.

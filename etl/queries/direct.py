@@ -273,8 +273,8 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
     stray = told.join(batch, [*envelope.IDENTITY], "left_anti").first()
     if stray is not None:
         raise AccountsError(
-            f"the sink refuses {stray['_id']} ({stray['_why']}), which is no record of the batch: keep _id in the "
-            "transform, and write / and a number after it where it makes several rows of a record"
+            f"the sink refused row {stray['_id']} ({stray['_why']}), but the batch has no record with this _id: keep "
+            "_id in the transform, and append / and a number to it where the transform makes several rows of a record"
         )
     chosen = with_hash_and_landing_time(batch).join(told, [*envelope.IDENTITY])
     bare = redact.redacted_payload(decoder, F.col("payload"))
@@ -317,4 +317,6 @@ class ReplayToSinks:
 def _still_refused(letters: DataFrame) -> None:
     first = letters.first()
     assert first is not None
-    raise AccountsError(f"the sink refuses {letters.count()} of them, {first['_id']}: {first['_error']}")
+    raise AccountsError(
+        f"the sink refused {letters.count()} of the replayed rows again, such as {first['_id']}: {first['_error']}"
+    )

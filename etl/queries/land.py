@@ -145,8 +145,8 @@ class Lander:
             # the later one. Everything is read again, and what is landed already is not landed again.
             self.report.emit("read_twice", query=self.settings.name, batch=batch_id)
         raise LossError(
-            f"query {self.settings.name}, batch {batch_id}: executors were lost in each of {MOST_READS} reads of "
-            "the batch; it is not committed, and read again at the next start"
+            f"query {self.settings.name}, batch {batch_id}: executors were lost in each of {MOST_READS} reads of the "
+            "batch, so it is not committed; start the job again, and the batch is read again"
         )
 
     def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:

@@ -66,7 +66,7 @@ def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -
         raise StartError(f"query {query}: there is no table {landing}; start the job that lands it first")
     lacking = [c for c in envelope.CARRIED + derive.DEAD_LETTER if c not in spark.table(str(landing)).columns]
     if lacking:
-        raise StartError(f"query {query}: {landing} is no landing table: it lacks {', '.join(lacking)}")
+        raise StartError(f"query {query}: {landing} is not a landing table: it lacks {', '.join(lacking)}")
     return landing
 
 

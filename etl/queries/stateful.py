@@ -82,8 +82,8 @@ class Stateful:
         lost = [c for c in CARRIED if c not in out.columns]
         if lost:
             raise StartError(
-                f"transform {self.name}: loses {', '.join(lost)}; keep etl.record.envelope.CARRIED in its select, or "
-                "name the columns that identify a result in state.key"
+                f"transform {self.name}: its result lacks {', '.join(lost)}; keep etl.record.envelope.CARRIED in its "
+                "select, or name the columns that identify a result in state.key"
             )
         if JOINED_ID not in out.columns:
             return out
@@ -98,8 +98,8 @@ class Stateful:
         ours = sorted(c for c in out.columns if c.startswith("_"))
         if ours:
             raise StartError(
-                f"transform {self.name}: names that begin with _ are taken: {', '.join(ours)}; a result of "
-                "many records has an identity of its own"
+                f"transform {self.name}: columns {', '.join(ours)} must not begin with _, which is reserved in "
+                "results with state.key; rename them"
             )
         return out.select(identity(out.schema, self.settings.key).alias("_id"), "*")
 

@@ -80,7 +80,9 @@ def values_of(*observed: ObservedFigures, timeout: float = OBSERVATION_SECONDS) 
     try:
         return answer.result(timeout)
     except TimeoutError:
-        raise AccountsError(f"no figures of the batch after {timeout:.0f} s") from None
+        raise AccountsError(
+            f"Spark did not report the row counts of the batch within {timeout:.0f} s"
+        ) from None
 
 
 def row_count(name: str) -> Column:

@@ -77,7 +77,7 @@ def _fields(found: StructType, wanted: StructType, path: tuple[str, ...]) -> Ite
             yield from _type(there[field.name].dataType, field.dataType, here)
     for name in there.keys() - {f.name for f in wanted.fields}:
         gone = ".".join((*path, name))
-        yield Change(gone, None, f"has {gone}, which nothing fills")
+        yield Change(gone, None, f"has column {gone}, which the schema lacks")
 
 
 def _type(found: DataType, wanted: DataType, path: tuple[str, ...]) -> Iterator[Change]:

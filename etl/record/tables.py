@@ -153,9 +153,9 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
     refused = [change.says for change in changes if change.statement is None]
     if refused:
         raise StartError(
-            f"table {table}: {'; '.join(refused)}. A field may be added, and a number made wider (INT to BIGINT, FLOAT "
-            "to DOUBLE, DECIMAL of more digits). For anything else take the change back, or add a field beside the "
-            "old one, or name another table and replay into it"
+            f"table {table}: {'; '.join(refused)}. A field may be added, and a number made wider (INT to BIGINT, "
+            "FLOAT to DOUBLE, DECIMAL of more digits). Revert any other change, or add a field beside the old one, "
+            "or name another table and replay into it"
         )
     # Names and types come out of a schema that Spark has parsed, and names are quoted.
     statements = [str(change.statement) for change in changes]

@@ -138,7 +138,7 @@ def of_query(
     have = {q.name: q for q in job.queries if isinstance(q, LandSettings) and q.routes[0].name is None}
     if request.query not in have:
         raise StartError(
-            f"--backfill {request.query} --from {request.origin}: no land query of this job; it has: "
+            f"--backfill {request.query} --from {request.origin}: the job has no such land query; it has: "
             f"{', '.join(have) or 'none'}"
         )
     query = have[request.query]
@@ -159,7 +159,8 @@ def _parts(
     if request.origin != "stream":
         if not route.format.IN_LINES:
             raise StartError(
-                f"--from {request.origin}: files are taken line by line, and {route.format.kind} has no lines"
+                f"--from {request.origin}: files are read line by line, but format {route.format.kind} has no lines; "
+                "use --from stream"
             )
         return of_files(source.name)
     return source.backfill(job, query, binds)

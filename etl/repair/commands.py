@@ -53,7 +53,7 @@ def replayer(
     have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None}
     if name not in have:
         raise StartError(
-            f"--replay {name}: no query of this job with dead letters; it has: {', '.join(have) or 'none'}"
+            f"--replay {name}: the job has no such query with dead letters; it has: {', '.join(have) or 'none'}"
         )
     query = have[name]
     if isinstance(query, DeriveSettings):
@@ -87,22 +87,22 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
     have = {q.name: q for q in job.queries if isinstance(q, DeriveSettings)}
     if name not in have:
         raise StartError(
-            f"--backfill {name}: no derive query of this job; it has: {', '.join(have) or 'none'}"
+            f"--backfill {name}: the job has no such derive query; it has: {', '.join(have) or 'none'}"
         )
     query = have[name]
     if query.state is not None:
         raise StartError(
-            f"--backfill {name}: it keeps state, so that a result rests on records outside of any range: give the "
-            "query another name and another table, and it begins with all that landed"
+            f"--backfill {name}: the query keeps state, so its results depend on records outside any time range; give "
+            "the query another name and another table, and it processes all landed records again"
         )
     if query.latest_by:
         raise StartError(
-            f"--backfill {name}: of each key it keeps the last record, which a range of time does not tell: give the "
-            "query another name and another table, and it begins with all that landed"
+            f"--backfill {name}: the query keeps the last record of each key (latest_by), which a time range does not "
+            "contain; give the query another name and another table, and it processes all landed records again"
         )
     if query.sink.lake_table is None:
         raise StartError(
-            f"--backfill {name}: its sink is {query.sink.kind}; an iceberg table can be backfilled"
+            f"--backfill {name}: its sink is {query.sink.kind}; only an iceberg sink can be backfilled"
         )
     landing = source_table(spark, job, name, query.source_table)
     compose = enrich_then_transform(spark, job, name, query, report)
@@ -118,9 +118,9 @@ def _refused(
     assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
     if query.key:
         raise StartError(
-            f"--replay {query.name}: its rows are results of many records, and a later one replaces an earlier one, so "
-            "that an old one may not come after it: mend the transform or the sink, and give the query a new "
-            "checkpoint, which computes all of them again"
+            f"--replay {query.name}: its rows are results of many records, which later results replace, so an old row "
+            "cannot be written again; fix the transform or the sink, and give the query a new checkpoint with "
+            "`millrace checkpoint reset`, which computes all results again"
         )
     letters = Table.of(job.catalog, query.dead_letters)
     if not letters.exists(spark):

@@ -62,7 +62,7 @@ class Condition:
         except (CapturedException, Py4JJavaError) as error:
             raise ConditionError(f"not an SQL condition: {first_line(error)}") from error
         if any("Subquery" in _kind(node) or _kind(node) == "Exists" for node in nodes):
-            raise ConditionError("a subquery: write the values into the condition")
+            raise ConditionError("it has a subquery; write the values into the condition")
         if not self.columns:
             raise ConditionError("it names no column, so it is true of every record or of none")
 
@@ -84,16 +84,16 @@ class Condition:
         try:
             kind = rows.select(F.expr(self.where)).schema[0].dataType
             if not isinstance(kind, BooleanType):
-                return f"of type {kind.simpleString()}, not BOOLEAN"
+                return f"the condition has type {kind.simpleString()}; it must be BOOLEAN"
             asked = rows.where(F.expr(self.where))
             expression = asked._jdf.queryExecution().analyzed().expressions().head()
             unsteady = [k for k in map(_kind, _nodes(expression)) if _CHANGES_WITH_TIME.fullmatch(k)]
             if unsteady or not expression.deterministic():
-                return "not the same each time it is asked: write the value in place of the function"
+                return "the condition may change its value between statements; write the value in place of the function"
             if _none(rows.where(~F.coalesce(F.expr(self.where), F.lit(False)))):
-                return "true of every record"
+                return "the condition is true of every record"
             if _none(asked):
-                return "true of no record"
+                return "the condition is true of no record"
         except (CapturedException, Py4JJavaError) as error:
             return first_line(error)
         return None

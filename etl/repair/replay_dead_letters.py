@@ -67,29 +67,33 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
         except ValueError as error:
             raise StartError(f"--corrected {url}: line {number}: {error}") from error
         if root_identity(identity, mark) in roots:
-            raise StartError(f"--corrected {url}: line {number}: {identity} is there twice")
+            raise StartError(
+                f"--corrected {url}: line {number}: {identity} occurs a second time; keep one of the lines"
+            )
         roots.add(root_identity(identity, mark))
         payloads[identity] = payload
     if not payloads:
-        raise StartError(f"--corrected {url}: no line in it")
+        raise StartError(f"--corrected {url}: the file has no lines")
     return payloads
 
 
 def _corrected(line: Any) -> tuple[str, bytes]:
-    allowed = "write id and one of payload, payload_base64, each a text"
+    allowed = "a line must be an object with id and either payload or payload_base64, all of them strings"
     if not isinstance(line, dict) or not all(isinstance(v, str) for v in line.values()):
         raise ValueError(allowed)
     if set(line) == {"id", "payload"}:
         try:
             return line["id"], line["payload"].encode()
         except UnicodeEncodeError as error:
-            raise ValueError(f"payload is not UTF-8 (half a surrogate pair): {error.reason}") from error
+            raise ValueError(
+                f"payload cannot be encoded as UTF-8, because it has half a surrogate pair: {error.reason}"
+            ) from error
     if set(line) == {"id", "payload_base64"}:
         try:
             return line["id"], base64.b64decode(line["payload_base64"], validate=True)
         except binascii.Error as error:
             raise ValueError(f"payload_base64: {error}") from error
-    raise ValueError(f"keys {', '.join(sorted(line))}: {allowed}")
+    raise ValueError(f"it has the keys {', '.join(sorted(line))}; {allowed}")
 
 
 def root_identity(identity: str, mark: str = MARK) -> str:
@@ -278,7 +282,10 @@ class Replayer(LetterReplay):
                     self.onward(rows.where(good))
                 written = IcebergSink(self.table).append(rows, Bound(within)).written
                 if written != balance.landed:
-                    raise AccountsError(f"{balance}, but {written} rows were new to {self.table}")
+                    raise AccountsError(
+                        f"the replay counted {balance}, but {written} of its rows were new in {self.table}; another "
+                        "replay may have run at the same time, so replay again"
+                    )
             return balance
         finally:
             tries.unpersist()
@@ -330,8 +337,8 @@ def refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> No
     for row in sorted(found.collect()):
         if row["_root"] in roots:
             raise StartError(
-                f"--corrected: {row['_root']} is a dead letter of several streams ({', '.join(row['sources'])}), and a "
-                "corrected payload is that of one; replay it without --corrected, which replays each as it is"
+                f"--corrected: {row['_root']} is a dead letter of several streams ({', '.join(row['sources'])}), but "
+                "a corrected payload is for one; replay it without --corrected, which replays each letter as it is"
             )
 
 

@@ -210,7 +210,9 @@ def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
     if "_source" in rows.columns:
         return None
     if place is None:
-        raise SinkError("results come in batches: without one nobody knows which of two is the later one")
+        raise SinkError(
+            "results can be written only in batches, whose number tells which of two results is the later one"
+        )
     return place.version
 
 
@@ -290,4 +292,4 @@ def takes_every_row(letters: DataFrame) -> None:
     SinkError
         It refused some: its settings name no table for them.
     """
-    raise SinkError(f"{letters.count()} rows were refused, and the query has no table of dead letters")
+    raise SinkError(f"the sink refused {letters.count()} rows, but the query has no table of dead letters")

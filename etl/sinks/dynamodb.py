@@ -229,8 +229,8 @@ class DynamoDbSink:
         if keys != wanted or any(kinds[k] != "S" for k in keys):
             have = ", ".join(f"{k} ({kinds[k]})" for k in keys)
             raise StartError(
-                f"DynamoDB table {name}: its key is {have}; rows of this query are known by "
-                f"{', '.join(f'{k} (S)' for k in wanted)}"
+                f"DynamoDB table {name}: its key is {have}, but rows of this query need "
+                f"{', '.join(f'{k} (S)' for k in wanted)}; create a table with this key"
             )
 
     def write(

@@ -166,7 +166,10 @@ class IcebergSink:
             writer.overwrite(F.lit(False))
         except JVM_ERRORS as error:
             if any(cause.getClass().getSimpleName() == "ValidationException" for cause in causes(error)):
-                raise ConflictError(f"table {self.table}: rows were added since it was looked up") from error
+                raise ConflictError(
+                    f"table {self.table}: another writer added rows after the look-up for duplicates, so nothing was "
+                    "committed"
+                ) from error
             raise
 
     def append(
@@ -335,8 +338,9 @@ def separating_own_errors(what: str) -> Iterator[None]:
             # Spark 4 puts its error class behind the text.
             identity = text.split(OTHER_PAYLOAD, 1)[1].splitlines()[0].partition(" SQLSTATE: ")[0]
             raise LossError(
-                f"{what} holds {identity} with another payload: a topic or stream of this name was made again, or it is "
-                "another cluster's, and its records repeat the identities of the old ones. Nothing was written. Give "
-                "the stream another name in the environment file, with a new checkpoint: identities begin with that name"
+                f"{what} already holds {identity} with another payload, so nothing was written: a topic or stream of "
+                "this name was deleted and created again, or belongs to another cluster, and its records repeat old "
+                "identities. Give the stream another name in the environment file, and the query a new checkpoint: "
+                "identities begin with the stream's name"
             ) from error
         raise

@@ -167,7 +167,7 @@ class KafkaSink:
 
     def _reason(self, size: Column) -> Column:
         most = self.settings.max_record_bytes
-        return F.when(size > most, F.format_string(f"a message of %d bytes; the most is {most}", size))
+        return F.when(size > most, F.format_string(f"the message has %d bytes; the limit is {most}", size))
 
     def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
         size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())

@@ -62,13 +62,13 @@ class RecordWriter(RequestWriter):
         key = record.key if record.key is not None else record.id
         if not 0 < len(key) <= KEY_CHARACTERS:
             raise UnsupportedRowError(
-                f"a partition key of {len(key)} characters; it has 1 to {KEY_CHARACTERS}"
+                f"the partition key has {len(key)} characters; Kinesis allows 1 to {KEY_CHARACTERS}"
             )
         data = record.text.encode()
         size = len(data) + len(key.encode())
         if size > self.max_record_bytes:
             raise UnsupportedRowError(
-                f"a record of {size} bytes with its key; the most is {self.max_record_bytes}"
+                f"the record has {size} bytes with its key; the limit is {self.max_record_bytes}"
             )
         return {"Data": data, "PartitionKey": key}, size
 

@@ -142,7 +142,7 @@ class DocumentWriter(RequestWriter):
         identity = record.id if record.source is None else f"{record.source}/{record.id}"
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
-            raise UnsupportedRowError(f"an id of {length} bytes; a document's has 1 to {ID_BYTES}")
+            raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES}")
         entry = action(identity, self.version, deletes=record.deleted) + b"\n"
         entry += b"" if record.deleted else document(record.text) + b"\n"
         return entry, len(entry)
@@ -161,7 +161,7 @@ class DocumentWriter(RequestWriter):
                 if len(waiting) == 1:
                     yield (
                         waiting[0][0],
-                        f"a document of {len(waiting[0][1])} bytes is too large for the domain",
+                        f"the document of {len(waiting[0][1])} bytes is larger than the domain accepts",
                     )
                     return
                 # The domain's own limit is lower than ours: by halves.
@@ -202,7 +202,9 @@ class DocumentWriter(RequestWriter):
         except (ValueError, KeyError, TypeError) as error:
             raise SinkError(f"{what}: not the answer of a bulk request: {answer[:200]!r}") from error
         if len(results) != count:
-            raise SinkError(f"{what}: {count} documents were sent and {len(results)} answered")
+            raise SinkError(
+                f"{what}: {count} documents were sent, but the domain answered for {len(results)}"
+            )
         return results
 
 
@@ -294,7 +296,9 @@ class OpenSearchSink:
             It is not, the domain cannot be reached, or a column has a name of ours.
         """
         if "millrace" in schema.fieldNames():
-            raise StartError("OpenSearch: millrace is a field of the sink's own, for identity and times")
+            raise StartError(
+                "OpenSearch: column millrace is reserved for identity and times; rename it in the transform"
+            )
         where = f"{self.settings.endpoint}/{self.settings.index}"
         waits = Backoff("at the start", patience=START_SECONDS)
         try:

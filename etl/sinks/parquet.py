@@ -77,7 +77,7 @@ class ParquetSink:
             if FOLDER not in found:
                 if any(not name.startswith(("_", ".")) for name in found):
                     raise StartError(
-                        f"{path}: there are files in it that are none of ours; name another folder"
+                        f"{path}: the folder holds files that Millrace did not write; name another folder"
                     )
                 hadoop_files.write_text(spark, f"{path}/{FOLDER}/{_SHAPE}", _text(shape))
             elif (held := hadoop_files.read_text(spark, f"{path}/{FOLDER}/{_SHAPE}")) != _text(shape):

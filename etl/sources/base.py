@@ -67,8 +67,8 @@ def not_landed(positions: Mapping[str, str], tables: Sequence[Table]) -> LossErr
     listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
     names = ", ".join(dict.fromkeys(map(str, tables)))
     return LossError(
-        f"this batch continues at {listed}, but of these positions some are not in {names}: what a connector "
-        "read last was not landed. A new checkpoint reads the streams again, and lands what is missing once"
+        f"this batch continues at {listed}, but some of these positions are not in {names}: the last records that a "
+        "connector read were not landed. A new checkpoint reads the streams again, and lands what is missing once"
     )
 
 

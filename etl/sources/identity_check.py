@@ -185,8 +185,9 @@ class StreamIdentities:
                 self._kept = IdentityFile.parse(text)
             except ValueError as error:
                 raise StartError(
-                    f"query {self.name}: what is kept of its sources beside the checkpoint: {error}; put the file back, or, "
-                    "if no topic or stream of it was made again since its last run, delete it"
+                    f"query {self.name}: the file {self.name}.sources.json beside the checkpoint cannot be read: "
+                    f"{error}; restore it, or delete it if no topic or stream of the query was deleted and created "
+                    "again since its last run"
                 ) from error
         return self._kept
 
@@ -199,11 +200,11 @@ class StreamIdentities:
         if self.begun and (changed := _changes(kept.checkpoint, self._whole(found))):
             topics = any(leg.streams for leg in self.legs)
             out = f"{manifest.ANOTHER_NAME}; then {self.way_out}" if topics else self.way_out
-            return f"query {self.name}: {changed}: the checkpoint's positions are of the other one; {out}"
+            return f"query {self.name}: {changed}: the checkpoint's positions belong to the old one; {out}"
         for name, now in self._streams(found):
             held = kept.streams.get(name)
             if held is not None and held.into == now.into and (changed := _changes(held.ids, now.ids)):
-                there = f"{now.into} has records of the other one under the same name"
+                there = f"{now.into} has records of the old one under the same name"
                 return f"query {self.name}: stream {name}: {changed}: {there}; {manifest.ANOTHER_NAME}"
         return ""
 
@@ -273,7 +274,8 @@ def of(
 def _changes(before: Ids, now: Ids) -> str:
     """What has another id, in words; nothing where all that both know is the same."""
     return "; ".join(
-        f"{what} was made again, or is another of the same name: its id was {before[what]} and is {now[what]}"
+        f"{what} was deleted and created again, or is another one of the same name: its id was {before[what]} and is "
+        f"now {now[what]}"
         for what in sorted(before.keys() & now.keys())
         if before[what] != now[what]
     )

@@ -89,7 +89,8 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
     had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
     if offsets is None and had is not None:
         raise TakeoverError(
-            f"the event log of its last run (--logs): {'.'.join(path)} has kafka.start_offsets, and only a log tells others"
+            f"with --logs, the event log of its last run: {'.'.join(path)} has kafka.start_offsets, and only the log "
+            "has newer ones"
         )
     key, value, before = (
         ("start", query["start"], held.get("start"))
@@ -101,7 +102,9 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
         if offsets is not None and "start" in held:
             text = remove(text, (*path, "start"))
     except EditError as error:
-        raise TakeoverError(f"{key}: {value} of {'.'.join(path)}, written by hand: {error}") from None
+        raise TakeoverError(
+            f"{key}: {value} below {'.'.join(path)}, which you write by hand: {error}"
+        ) from None
     return text, StartPosition(path, key, before, value)
 
 
@@ -122,7 +125,7 @@ def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
     for step in path:
         found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):
-        raise TakeoverError(f"a file that has {'.'.join(path)} still, as it was written down")
+        raise TakeoverError(f"a file that still has {'.'.join(path)}")
     return found
 
 

@@ -143,7 +143,9 @@ def fit_model(
         One limit only: what is fixed cannot be told from what grows.
     """
     if len({each.limit for each in found}) < 2:
-        raise FitError("at least two limits are wanted: of one, overhead and work cannot be told apart")
+        raise FitError(
+            "the fit needs at least two limits to tell overhead from work; measure more with --levels"
+        )
     # Where every batch was one wave nobody can tell the wave's cost from what is fixed.
     waves = len({each.waves for each in found}) > 1
     design, told = _design(found, waves=waves), _told(found)

@@ -102,14 +102,14 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
         what = f"{query} with {limit:,} records a batch over {partitions} partitions"
         if cell not in enough:
             raise FitError(
-                f"no run of {what}, such as run {repetitions[0].number} of {len(repetitions[0].batches)} batches, "
-                f"has {LEAST} after the warm-up: ask for more with --batches"
+                f"no run of {what} has {LEAST} batches after the warm-up; run {repetitions[0].number}, for example, "
+                f"has {len(repetitions[0].batches)} batches in all; measure more with --batches"
             )
         if len(repetitions) > 1 and len(told[cell]) < 2:
             listed = ", ".join(str(len(run.batches)) for run in repetitions)
             raise FitError(
-                f"runs of {what} have {listed} batches: one of them has {LEAST} after the warm-up, and none of the others "
-                "enough to tell whether they agree: ask for more with --batches"
+                f"runs of {what} have {listed} batches: only one run has {LEAST} after the warm-up, and the others "
+                "have too few to tell whether they agree; measure more with --batches"
             )
     return SettledPoints(found, cut, short, left_out)
 

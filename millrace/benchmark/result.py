@@ -79,7 +79,10 @@ def outcome(
     costliest = max(fits, key=lambda query: fits[query].per_record.high)
     chosen, first = fits[costliest], ordered[0]
     if chosen.held_out is None:
-        raise FitError("at least three limits are wanted: the largest is held out to score the fit")
+        raise FitError(
+            "the fit needs at least three limits, because the largest is held out to score it; measure more with "
+            "--levels"
+        )
     every = settled_points(ordered, costliest).points
     result = BenchmarkResult(
         version=1,

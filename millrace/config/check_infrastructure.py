@@ -62,8 +62,8 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
                     yield Finding(
                         ("jobs", job, "queries", name, *place, "refresh"),
                         format_duration(item.refresh),
-                        f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: "
-                        "after that the state that is read may be forgotten",
+                        f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: after "
+                        "that the snapshot that is read may expire",
                     )
 
 

@@ -103,6 +103,7 @@ def check_lists(environment: Environment) -> Iterator[Finding]:
             yield Finding(
                 (*last.path, "kafka", "partitions"),
                 ", ".join(map(str, last.partitions)),
-                f"lists that leave out no partition of {source}: nobody lands {', '.join(map(str, missing))} in {table}",
+                f"lists that leave out no partition of {source}: no query lands {', '.join(map(str, missing))} in "
+                f"{table}",
                 "millrace split writes the lists for all jobs together",
             )

@@ -267,7 +267,7 @@ def _defines(module: Module, name: str) -> bool:
 def _misfit(node: _Function, takes: int) -> str | None:
     """Say why a function cannot be called with so many DataFrames for one."""
     if isinstance(node, ast.AsyncFunctionDef):
-        return "is async, and nobody awaits it"
+        return "is async, but is called without await"
     if isinstance(node, ast.FunctionDef):
         if node.decorator_list:
             return None  # what it takes is up to the decorator

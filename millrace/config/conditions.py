@@ -60,7 +60,7 @@ def parse_condition(text: str) -> Condition:
     except ParseError as error:
         first = error.errors[0]
         place = f"column {first['col']}, near {first['highlight']!r}"
-        raise ValueError(f"a condition in Spark SQL; this one cannot be read at {place}") from error
+        raise ValueError(f"a condition in Spark SQL; this one cannot be parsed at {place}") from error
     except SqlglotError as error:
         raise ValueError(f"a condition in Spark SQL: {error}") from error
     root = found[0]
@@ -75,7 +75,8 @@ def parse_condition(text: str) -> Condition:
         name = (call.name if isinstance(call, exp.Anonymous) else call.sql_name()).lower()
         if _CHANGING.fullmatch(name):
             raise ValueError(
-                f"no {name}(): the row would be judged in another way when it is read again; compare with _arrived_at"
+                f"a condition without {name}(), which returns another value when the row is read again; compare with "
+                "_arrived_at"
             )
     firsts = [column.parts[0] for column in root.find_all(exp.Column)]
     return Condition(

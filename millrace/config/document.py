@@ -207,7 +207,9 @@ class _Reader:
     def tree(self, node: Node, line: int, above: tuple[int, ...], path: Path) -> Tree:
         self._seen += 1
         if self._seen > _MOST_VALUES:
-            raise DocumentError(f"more than {_MOST_VALUES} values after aliases are followed", line)
+            raise DocumentError(
+                f"the file has more than {_MOST_VALUES} values once its aliases are expanded", line
+            )
         if id(node) in above:
             raise DocumentError("an alias that contains itself", line)
         above = (*above, id(node))
@@ -231,7 +233,7 @@ class _Reader:
                     inherited = {**merged, **inherited}
                 continue
             if not isinstance(key_node, ScalarNode):
-                raise DocumentError("a key that is no plain word", line)
+                raise DocumentError("a key that is not a plain word", line)
             key = str(key_node.value)
             if key in own:
                 finding = Finding(

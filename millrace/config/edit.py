@@ -50,7 +50,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
             return _insert(text, node, path, depth, value)
         above, node = node, child
     if not _one_line(node):
-        raise EditError(f"{dotted(path)} is a block of several lines")
+        raise EditError(f"{dotted(path)} spans several lines")
     begin, end = _span(node)
     if begin == end and isinstance(above, MappingNode):  # an empty value: it goes behind its colon
         at = _end(*next(each for each in above.value if each[1] is node))
@@ -78,7 +78,7 @@ def remove(text: str, path: Path) -> str:
     place = places[0]
     key, value = node.value[place]
     if not _one_line(value):
-        raise EditError(f"{dotted(path)} is a block of several lines")
+        raise EditError(f"{dotted(path)} spans several lines")
     begin, end = key.start_mark.index, _end(key, value)
     if not node.flow_style:
         if len(node.value) == 1:
@@ -113,7 +113,7 @@ def _child(node: Node, step: str | int) -> Node | None:
         return found
     if isinstance(node, MappingNode):
         return next((value for key, value in node.value if key.value == step), None)
-    raise EditError(f"what should hold {step} is no mapping")
+    raise EditError(f"the value that should hold {step} is not a mapping")
 
 
 def _one_line(node: Node) -> bool:

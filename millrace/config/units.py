@@ -42,9 +42,9 @@ def parse_duration(value: Any) -> timedelta:
     try:
         duration = timedelta(seconds=float(match["number"]) * _SECONDS[match["unit"]])
     except OverflowError as error:
-        raise ValueError("a duration that a person lives to see, such as 60s or 24h") from error
+        raise ValueError("a shorter duration, such as 60s or 24h") from error
     if duration <= timedelta(0):
-        raise ValueError("a duration is longer than zero, such as 60s or 24h")
+        raise ValueError("a duration longer than zero, such as 60s or 24h")
     return duration
 
 
@@ -71,7 +71,7 @@ def require_size_unit(value: Any) -> Any:
 def require_one_byte(value: ByteSize) -> ByteSize:
     """Refuse a size that comes to nothing, such as ``0B`` or ``0.4B``."""
     if value < 1:
-        raise ValueError("a size is larger than zero, such as 512KiB")
+        raise ValueError("a size larger than zero, such as 512KiB")
     return value
 
 

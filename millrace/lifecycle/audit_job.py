@@ -166,7 +166,9 @@ class _Window:
             found, holes = self._by_offsets(query, stream, None, landed)
             return Audit(self.query, name, table, "offsets", found, holes)
         if kind.metrics is None:
-            return Unaudited(self.query, name, f"a {kind.title} is not audited: nobody counts what it holds")
+            return Unaudited(
+                self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
+            )
         _, owner, _ = arn_parts(names.stream_arn(stream))
         if self.place.counts and owner != names.account:
             # Asked by its name alone, a service answers for a stream of ours that is called alike, or for none.
@@ -191,7 +193,8 @@ class _Window:
             )
         if self.begin < datetime.now(UTC) - audit_kinesis.COUNTED:
             raise AwsError(
-                f"CloudWatch keeps counts by the minute for {audit_kinesis.COUNTED.days} days: begin later"
+                f"CloudWatch keeps counts per minute for only {audit_kinesis.COUNTED.days} days; choose a smaller "
+                "--hours"
             )
         hours = _ended(self.hours, self.end)
         return audit_kinesis.compare_counts(
@@ -297,8 +300,8 @@ def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
     done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
     if not done:
         raise AwsError(
-            f"no whole hour before {end:%Y-%m-%d %H:%M} UTC is over and counted yet: begin earlier, or read the "
-            "stream itself with --read"
+            f"no full hour before {end:%Y-%m-%d %H:%M} UTC has ended and been counted yet; look further back with "
+            "--hours, or read the stream itself with --read"
         )
     return done
 

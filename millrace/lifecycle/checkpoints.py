@@ -153,9 +153,8 @@ class Checkpoints:
         holder = self.holder()
         if holder is not None:
             raise CheckpointError(
-                f"the checkpoints of {self.job} are being written by {holder}: stop it first "
-                f"(`millrace stop --env {self.names.environment.name} {self.job}`); one that was killed is gone after "
-                f"{LIVE_SECONDS:.0f} s"
+                f"{holder} is writing the checkpoints of {self.job}; stop it first (`millrace stop --env "
+                f"{self.names.environment.name} {self.job}`), or, if it was killed, wait {LIVE_SECONDS:.0f} s"
             )
         self._lease = {
             "version": 1,
@@ -222,7 +221,8 @@ class Checkpoints:
             )
         if to.begun(name):
             raise CheckpointError(
-                f"{to.job}/{name} has a checkpoint: `millrace checkpoint reset` puts it aside, or name another one"
+                f"{to.job}/{name} already has a checkpoint; archive it with `millrace checkpoint reset`, or choose "
+                "another name"
             )
         self.check_whole(query)
         to._delete(name)  # what an interrupted copy has left
@@ -244,7 +244,7 @@ class Checkpoints:
         """
         if damaged := self.read_contents(query).damaged:
             raise CheckpointError(
-                f"{self.job}/{query} is damaged, and nothing continues from it: {'; '.join(damaged)}"
+                f"{self.job}/{query} is damaged, so no query can continue from it: {'; '.join(damaged)}"
             )
 
     # ---- objects ----
@@ -329,7 +329,10 @@ class Checkpoints:
             )
         except ClientError as error:
             if error.response["Error"]["Code"] in ("PreconditionFailed", "ConditionalRequestConflict"):
-                raise CheckpointError(f"a run of {self.job} began in this moment: stop it first") from error
+                raise CheckpointError(
+                    f"a run of {self.job} has just begun and writes the checkpoints; stop it first (`millrace stop "
+                    f"--env {self.names.environment.name} {self.job}`)"
+                ) from error
             raise
         self._etag, self._renewed = str(done["ETag"]), begun
 
@@ -338,7 +341,7 @@ def _positions(log: str) -> tuple[Any, ...]:
     """Positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
     lines = log.splitlines()
     if len(lines) < 3:
-        raise ValueError(f"it is cut off after {len(lines)} lines")
+        raise ValueError(f"it is incomplete: it ends after {len(lines)} lines")
     return tuple(None if line == "-" else json.loads(line) for line in lines[2:])
 
 
@@ -357,10 +360,10 @@ def _manifest(text: str) -> dict[str, Any]:
     """Read a manifest that has all that is told of one."""
     found = _object(text)
     if lacking := sorted(_MANIFEST - found.keys()):
-        raise ValueError(f"no manifest: it lacks {', '.join(lacking)}")
+        raise ValueError(f"it is not a manifest: it lacks {', '.join(lacking)}")
     legs = found["legs"]
     if not isinstance(legs, list) or not all(isinstance(leg, dict) and leg.keys() >= _LEG for leg in legs):
-        raise ValueError(f"no manifest: its legs lack some of {', '.join(sorted(_LEG))}")
+        raise ValueError(f"it is not a manifest: an entry of its legs lacks one of {', '.join(sorted(_LEG))}")
     return found
 
 

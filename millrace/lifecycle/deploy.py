@@ -126,7 +126,8 @@ def apply(
             left = [rest.job for rest in found.jobs[number:] if rest.after in ("start", "restart")]
             if left:
                 progress(
-                    f"interrupted: deployed, but not begun with it: {', '.join(left)}: {_by_hand(aws, 'JOB')}"
+                    f"interrupted: deployed, but these jobs do not run the new version yet: {', '.join(left)}: "
+                    f"{_by_hand(aws, 'JOB')}"
                 )
             raise
     for job, began in started.items():
@@ -142,14 +143,14 @@ def apply(
         except UnhealthyError as error:
             trouble.append(str(error))
         except AwsError as error:
-            unseen.append(f"{job}: it was started, and whether it is well is not known: {error}")
+            unseen.append(f"{job}: it is started, but its health is unknown: {error}")
     if trouble:
-        raise UnhealthyDeploymentError("\n".join(["deployed, but not well:", *trouble, *unseen]))
+        raise UnhealthyDeploymentError("\n".join(["deployed, but not healthy:", *trouble, *unseen]))
     if unseen:
         name = aws.names.environment.name
-        ways = f"`millrace status --env {name} JOB` asks again"
+        ways = f"`millrace status --env {name} JOB` shows it"
         if undoable:
-            ways += f", `millrace rollback --env {name} JOB` goes back"
+            ways += f", `millrace rollback --env {name} JOB` rolls back"
         raise UnknownHealthError("\n".join(["deployed:", *unseen, ways]))
     return tuple(started)
 
@@ -181,7 +182,9 @@ def _begin(
         _verb(aws, job, "start", progress)
     except (AwsError, DeployError, NotDeployedError) as error:
         name = aws.names.environment.name
-        raise DeployError(f"{error}\n{job} stands still: `millrace start --env {name} {job}`") from error
+        raise DeployError(
+            f"{error}\n{job} is stopped; start it with `millrace start --env {name} {job}`"
+        ) from error
     return began
 
 
@@ -204,7 +207,7 @@ def _begun_all_the_same(
     try:
         done = {job.job for job in look_again().jobs if job.after == "leave"}
     except (AwsError, NotDeployedError) as error:
-        return [f"which jobs were deployed anyway is not known ({error}): {_by_hand(aws, 'JOB')}"]
+        return [f"it is unknown which jobs were deployed anyway ({error}): {_by_hand(aws, 'JOB')}"]
     lines = []
     for change in jobs:
         if change.job not in done:
@@ -224,7 +227,7 @@ def _started_again(
     aws: Aws,
     drained: Sequence[str],
     progress: Callable[[str], None],
-    then: str = "mend this and deploy again",
+    then: str = "fix this and deploy again",
 ) -> str:
     """Start what was drained for a deployment that failed; say what became of it."""
     if not drained:
@@ -236,8 +239,8 @@ def _started_again(
             again.append(job)
         except (AwsError, DeployError, NotDeployedError) as error:
             lines.append(
-                f"{job} had been drained, and did not start again ({error}): "
-                f"`millrace start --env {aws.names.environment.name} {job}`"
+                f"{job} was drained, and did not start again ({error}); start it with `millrace start --env "
+                f"{aws.names.environment.name} {job}`"
             )
     if again:
         lines.insert(0, f"{', '.join(again)} had been drained and started again as before: {then}")

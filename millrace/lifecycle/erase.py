@@ -119,8 +119,8 @@ class Erasures:
             silent = [job for job in open_ if job not in found]
             if silent and time.monotonic() - begun > patience:
                 raise AwsError(
-                    f"no answer from {', '.join(silent)} for {patience:.0f} s. A job erases beside its streams, so it "
-                    f"must run, with this version: `millrace status --env {self.names.environment.name}`"
+                    f"{', '.join(silent)} did not answer within {patience:.0f} s. Only a running job of this version "
+                    f"can erase: see `millrace status --env {self.names.environment.name}`"
                 )
             waits = [line for job in open_ for line in found.get(job, {}).get("waiting", [])]
             now = "; ".join(waits) or f"waiting for {', '.join(open_)}"
@@ -191,8 +191,8 @@ def not_reached(environment: Environment, names: Names, where: str) -> Iterator[
                     )
             elif isinstance(each, DirectQuery | DirectRouteQuery):
                 yield (
-                    f"{job}/{query} has no landing table: a checkpoint that is put back writes the record again while the "
-                    "source keeps it; erase again then"
+                    f"{job}/{query} has no landing table: if its checkpoint is reset to an earlier time, the record "
+                    "is written again while the source keeps it; then erase again"
                 )
     storage = environment.storage
     if storage.upkeep is not None:

@@ -116,7 +116,7 @@ def wait_until_healthy(
                 raise
             if said != str(error):
                 said = str(error)
-                progress(f"{job}: cannot be looked at, which is tried again: {error}")
+                progress(f"{job}: its health cannot be read, trying again: {error}")
             time.sleep(poll_seconds)
             continue
         if found.failures:
@@ -140,8 +140,7 @@ def wait_until_healthy(
             said = news
         if time.monotonic() > deadline:
             raise UnhealthyError(
-                f"{news}, {patience_seconds:.0f} s after the start; its log group "
-                f"/{aws.names.prefix}/jobs/{job} tells more"
+                f"{news}, {patience_seconds:.0f} s after the start; see its log group /{aws.names.prefix}/jobs/{job}"
             )
         time.sleep(poll_seconds)
 

@@ -103,8 +103,8 @@ def _start_again(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
         _verb(aws, job, "start", progress)
     except (AwsError, NotDeployedError) as error:
         raise AwsError(
-            f"{job} stands still, and did not start again ({error}): "
-            f"`millrace start --env {aws.names.environment.name} {job}`"
+            f"{job} is stopped, because it did not start again ({error}); start it with `millrace start --env "
+            f"{aws.names.environment.name} {job}`"
         ) from error
 
 
@@ -173,7 +173,9 @@ def _start_of(aws: Aws, job: str) -> _Run:
         )
     found = _find(definition, ":startJobRun")
     if found is None:
-        raise NotDeployedError(f"the state machine of {job} starts no run: deploy it with this version")
+        raise NotDeployedError(
+            f"the state machine of {job} has no step that starts a run; deploy the job with this version"
+        )
     resource, call = found
     if ":glue:" in resource:
         return lambda *given: _on_glue(aws, call["JobName"], *given)

@@ -134,7 +134,7 @@ def _groups(
                 amount = group["Metrics"]["UnblendedCost"]
                 if amount["Unit"] != "USD":
                     raise AwsError(
-                        f"asking Cost Explorer: it counts in {amount['Unit']}, and the plan in USD"
+                        f"asking Cost Explorer: it reports costs in {amount['Unit']}, but the plan is in USD"
                     )
                 # AWS writes "key$value", and nothing behind the $ where there is no such tag.
                 yield value.split("$", 1)[-1], usage, float(amount["Amount"]), bool(span.get("Estimated"))
@@ -152,11 +152,11 @@ def _say_why(ce: Any, environment: Environment, since: date, until: date) -> Non
     if missing:
         status = " ".join(f"TagKey={key},Status=Active" for key in missing)
         raise AwsError(
-            f"the bill does not know the tags {', '.join(missing)}: activate them once, in the account that pays "
-            f"(`aws ce update-cost-allocation-tags-status --cost-allocation-tags-status {status}`); AWS counts "
-            "from that day on, and shows a tag there up to a day after something first bears it"
+            f"the cost allocation tags {', '.join(missing)} are not active; activate them once in the payer account "
+            f"(`aws ce update-cost-allocation-tags-status --cost-allocation-tags-status {status}`). AWS counts from "
+            "that day on, and lists a tag there up to a day after its first use"
         )
     raise NotDeployedError(
-        f"nothing of {environment.project}-{environment.name} cost anything from {since} to {until}: it was not "
-        "deployed then, or the figures of the last day are not there yet"
+        f"{environment.project}-{environment.name} has no cost from {since} to {until}: it was not deployed then, or "
+        "Cost Explorer does not have the figures of the last day yet; try again a day later"
     )

@@ -72,7 +72,7 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
             if asked.state
             else "it reads a table"
         )
-        return f"it derives from {asked.source}, and {what}: without --at it begins with all that landed"
+        return f"it derives from {asked.source}, and {what}: without --at it starts with all landed records"
     if asked.state is not None and asked.state.distinct and not asked.state.key:
         return (
             "it keeps the first of equal records, and of all that landed another one may come first, which is then written "

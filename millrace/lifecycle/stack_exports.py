@@ -75,13 +75,13 @@ def order(
         first=tuple(sorted(ways["first"])),
         refused=(
             *(
-                f"{stack} holds data and stands on what this change replaces: take the change back, or make "
-                "another environment and move to it"
+                f"{stack} holds data and depends on what this change replaces; revert the change, or make another "
+                "environment and move to it"
                 for stack in sorted(ways["keep"])
             ),
             *(
-                f"{stack} stands on what this change takes away or replaces: first `npx cdk destroy {stack}`, "
-                "then deploy"
+                f"{stack} depends on what this change removes or replaces; run `npx cdk destroy {stack}` first, then "
+                "deploy"
                 for stack in sorted(ways["destroy"])
             ),
         ),

@@ -93,8 +93,8 @@ def connect(names: Names) -> Aws:
         account = client("sts").get_caller_identity()["Account"]
     if environment.account is not None and account != environment.account:
         raise CredentialsError(
-            f"environment {environment.name} belongs to account {environment.account}, and these credentials "
-            f"to {account}: sign in to the other one (AWS_PROFILE)"
+            f"environment {environment.name} belongs to account {environment.account}, but these credentials belong "
+            f"to account {account}; sign in to the first one (AWS_PROFILE)"
         )
     return Aws(Names(environment, account), client)
 

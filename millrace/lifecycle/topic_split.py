@@ -67,7 +67,9 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
     ((0, 3), (1, 2))
     """
     if not 1 <= jobs <= len(records):
-        raise ValueError(f"{jobs} jobs: 1 to {len(records)}, as the topic has so many partitions")
+        raise ValueError(
+            f"{jobs} jobs cannot share the topic, which has {len(records)} partitions; choose 1 to {len(records)}"
+        )
     lists: list[list[int]] = [[] for _ in range(jobs)]
     heap = [(0, 0, job) for job in range(jobs)]
     for partition in sorted(records, key=lambda p: (-records[p], p)):

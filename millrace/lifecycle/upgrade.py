@@ -82,8 +82,9 @@ class Version:
                 if error.response["Error"]["Code"] not in ("NoSuchKey", "404"):
                     raise
         raise UpgradeError(
-            f"the launch document {self.document_url} of {self.job} is gone (a lifecycle rule of CDK's bucket of assets "
-            "deletes old versions): check out the version that is wanted, and `millrace upgrade` brings it"
+            f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
+            "bucket of assets deletes old versions); check out the version in git, and deploy it with `millrace "
+            "upgrade`"
         )
 
 
@@ -224,7 +225,7 @@ def upgrade(
             poll_seconds=poll_seconds,
         )
     except UnhealthyDeploymentError as error:
-        progress(f"{job}: going back to the version of before: {error}")
+        progress(f"{job}: rolling back to the previous version: {error}")
         try:
             roll_back(
                 aws,
@@ -237,11 +238,11 @@ def upgrade(
                 keeps=False,
             )
         except UnknownHealthError as unseen:
-            raise UpgradeError(f"{error}\n{job} was taken back: {unseen}") from error
+            raise UpgradeError(f"{error}\n{job} is rolled back: {unseen}") from error
         except (AwsError, DeployError, UpgradeError) as worse:
-            raise UpgradeError(f"{error}\nand going back failed too: {worse}") from error
+            raise UpgradeError(f"{error}\nthe rollback failed too: {worse}") from error
         raise UpgradeError(
-            f"{error}\n{job} was taken back: the version of before runs, and is healthy"
+            f"{error}\n{job} is rolled back: the previous version runs and is healthy"
         ) from error
     return bool(started)
 

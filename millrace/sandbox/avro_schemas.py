@@ -73,9 +73,9 @@ class AvroSchema:
         try:
             kind = self._type(self._json)
         except RecursionError as error:
-            raise AvroSchemaError("a type that holds itself, for which nothing is made") from error
+            raise AvroSchemaError("it has a recursive type (one that contains itself)") from error
         if not isinstance(kind, StructType):
-            raise AvroSchemaError("the schema of a payload is a record")
+            raise AvroSchemaError("the schema of a payload must be a record")
         self.struct = kind
 
     def encode(self, values: Mapping[str, Any]) -> bytes:
@@ -94,11 +94,13 @@ class AvroSchema:
         if isinstance(kind, list):
             rest = [each for each in kind if each != "null"]
             if len(rest) != 1:
-                raise AvroSchemaError(f"a union of {len(rest)} types; null and one other are made")
+                raise AvroSchemaError(
+                    f"it has a union of {len(rest)} types; only a union of null and one other type is supported"
+                )
             return self._type(rest[0])
         if isinstance(kind, str):
             if kind == "null":
-                raise AvroSchemaError("a field of type null, for which nothing is made")
+                raise AvroSchemaError("it has a field of type null")
             return _PRIMITIVES[kind] if kind in _PRIMITIVES else self._type(self._named[kind])
         name = kind["type"]
         if name == "record":

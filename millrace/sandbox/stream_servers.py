@@ -86,7 +86,7 @@ def server_of(stream: Stream, name: str) -> StreamServer:
     """
     if stream.servers is None:
         raise SandboxError(
-            f"stream {name} is a {stream.title}: neither traffic nor samples of it are known here"
+            f"stream {name} is a {stream.title}: Millrace can neither send records to it nor sample it"
         )
     found: StreamServer = resolve_name(stream.servers)()
     return found
@@ -171,4 +171,4 @@ def check_local(*hosts: str) -> None:
     """
     other = [host for host in hosts if host.strip("[]") not in _LOCAL]
     if other:
-        raise SandboxError(f"{other[0]} is another machine: traffic leaves this one with --aws only")
+        raise SandboxError(f"{other[0]} is another machine; traffic goes there only with --aws")

@@ -87,7 +87,9 @@ def physical(names: Names, name: str) -> str:
     """
     pattern = names.environment.streams[name].matches
     if pattern is not None:
-        raise SandboxError(f"stream {name} is every topic like {pattern}; name one with --topic")
+        raise SandboxError(
+            f"stream {name} reads every topic that matches {pattern}; name one of them with --topic"
+        )
     return names.stream(name)
 
 

@@ -139,7 +139,7 @@ class BenchmarkResult(_Part):
     @model_validator(mode="after")
     def _possible(self) -> BenchmarkResult:
         if self.core_seconds_per_record.low <= 0:
-            raise ValueError("core_seconds_per_record.low > 0: no record is free")
+            raise ValueError("core_seconds_per_record.low must be larger than 0")
         return self
 
 

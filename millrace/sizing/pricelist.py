@@ -91,7 +91,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
             usd = _price(product, list(_answers(pricing, product, region)), region)
             if not old.usd / _FAR <= usd <= old.usd * _FAR:
                 raise _UnclearError(
-                    f"the answer, ${usd:g}, is far from ${old.usd:g}: the unit may be another"
+                    f"the new price, ${usd:g}, is far from the old one, ${old.usd:g}; its unit may have changed"
                 )
         except _UnclearError as unclear:
             stayed[name] = str(unclear)
@@ -137,7 +137,7 @@ def _answers(pricing: Any, product: Product, region: str) -> Iterator[Mapping[st
             try:
                 yield json.loads(text)
             except ValueError:
-                raise _UnclearError("an answer that is no JSON") from None
+                raise _UnclearError("the answer is not JSON") from None
         if not page.get("NextToken"):
             return
         asked["NextToken"] = page["NextToken"]
@@ -152,25 +152,25 @@ def _price(product: Product, answers: list[Mapping[str, Any]], region: str) -> f
     try:
         fitting = [each for each in answers if name.fullmatch(each["product"]["attributes"]["usagetype"])]
         if not fitting:
-            raise _UnclearError(f"{product.service} has no product {product.usage}")
+            raise _UnclearError(f"{product.service} lists no product {product.usage}")
         if len(fitting) > 1:
             skus = ", ".join(sorted(each["product"]["sku"] for each in fitting))
             raise _UnclearError(f"{len(fitting)} products fit {product.usage}: {skus}")
         terms = list(fitting[0]["terms"]["OnDemand"].values())
         if len(terms) != 1:
-            raise _UnclearError(f"{len(terms)} terms of one product")
+            raise _UnclearError(f"the product has {len(terms)} terms, not one")
         return _amount(product, _tier(product, list(terms[0]["priceDimensions"].values())))
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
-        raise _UnclearError(f"an answer of another shape: {error!r}") from error
+        raise _UnclearError(f"the answer has an unexpected shape: {error!r}") from error
 
 
 def _tier(product: Product, tiers: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     begins = {Decimal(each.get("beginRange", "0")): each for each in tiers}
     if len(begins) != len(tiers) or (len(tiers) > 1 and not product.tiers):
         at = ", ".join(each.get("beginRange", "0") for each in tiers)
-        raise _UnclearError(f"tiers that are not expected, from {at}")
+        raise _UnclearError(f"the price has unexpected tiers, which begin at {at}")
     if (ours := begins.get(Decimal(str(product.begin)))) is None:
-        raise _UnclearError(f"no tier from {product.begin:g}")
+        raise _UnclearError(f"the price has no tier that begins at {product.begin:g}")
     return ours
 
 
@@ -182,5 +182,5 @@ def _amount(product: Product, tier: Mapping[str, Any]) -> float:
         raise _UnclearError(f"the price is in {', '.join(tier['pricePerUnit'])}, not in USD")
     usd = float(Decimal(tier["pricePerUnit"]["USD"]) * Decimal(str(product.factor)))
     if usd <= 0:
-        raise _UnclearError("the price is 0: a tier that is free, or another product")
+        raise _UnclearError("the price is 0; it may belong to a free tier or to another product")
     return usd

@@ -77,7 +77,7 @@ class Claim(BaseModel):
     @model_validator(mode="after")
     def _one_way(self) -> Claim:
         if (self.check is None) == (self.proof is None):
-            raise ValueError("a claim has a check or a proof by a person")
+            raise ValueError("a claim must have either a check or a proof by a person")
         return self
 
 

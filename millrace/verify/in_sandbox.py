@@ -177,7 +177,9 @@ def opened(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
         One did not start, or another sandbox is at work.
     """
     if copy.names.account != localstack.ACCOUNT:
-        raise VerifyError(f"the sandbox is account {localstack.ACCOUNT}, not {copy.names.account}")
+        raise VerifyError(
+            f"the copy is for account {copy.names.account}, but the sandbox is account {localstack.ACCOUNT}"
+        )
     with ExitStack() as stack:
         stack.enter_context(only_one())
         forget_tables()

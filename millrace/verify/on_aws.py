@@ -96,7 +96,7 @@ class Account:
             stacks = [stack["StackName"] for page in pages for stack in page["Stacks"]]
         taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if taken:
-            raise AwsError(f"stack {taken[0]} is there already: repeat the command, which takes another name")
+            raise AwsError(f"stack {taken[0]} already exists; repeat the command, which chooses another name")
         with translate_aws_errors("asking for what bears a tag"):
             self.client("resourcegroupstaggingapi").get_resources(ResourcesPerPage=1)
         with translate_aws_errors("looking at log groups"):
@@ -164,7 +164,7 @@ class Account:
     def _verb(self, names: Names, job: str, verb: Any) -> None:
         done = execute(Aws(names, self.aws.client), job, verb, progress=lambda _: None, reason="verification")
         if not done.ok:
-            raise VerifyError(f"{verb} of {job}: {done.outcome}: {done.message}")
+            raise VerifyError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
 
     def ended(self, _names: Names, _job: str) -> str | None:
         """None: a run that ended is started again, and how long that may take is limited."""

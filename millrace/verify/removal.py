@@ -101,7 +101,8 @@ def remove(
             for stack, bucket in buckets:
                 if not scope.owns(bucket):
                     raise VerifyError(
-                        f"{stack} holds bucket {bucket}, which is not named {scope.prefix}-…: left"
+                        f"{stack} is not deleted, because the name of its bucket {bucket} does not begin with "
+                        f"{scope.prefix}-"
                     )
                 objects += empty(place.client("s3"), bucket)
             going = [stack for stack in wave if stack != kept]
@@ -323,7 +324,9 @@ def drop_topic(settings: Settings, scope: Scope, topic: str, seconds: float) -> 
         It is another's, or the brokers refuse.
     """
     if not scope.owns(topic) or not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
-        raise VerifyError(f"topic {topic} is not named {scope.prefix}-…: left")
+        raise VerifyError(
+            f"topic {topic} is not deleted, because its name does not begin with {scope.prefix}-"
+        )
     admin = _admin(settings)
     try:
         if topic not in admin.list_topics(timeout=seconds).topics:

@@ -154,7 +154,7 @@ def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_sec
     try:
         wait_until(look, seconds=seconds, what=what, poll_seconds=poll_seconds)
     except StalledError as error:
-        raise VerifyError(f"not within {seconds:.0f} s: {what}{last}") from error
+        raise VerifyError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
 
 
 @contextmanager

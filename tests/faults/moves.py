@@ -145,7 +145,7 @@ def taken(project: Path, here: str, there: str) -> None:
             millrace(project, "checkpoint", "move", here, QUERY, f"{there}/{QUERY}", "--env", "shop")
             return
         except SandboxError as error:
-            if "are being written by" not in str(error) or time.monotonic() > until:
+            if "is writing the checkpoints of" not in str(error) or time.monotonic() > until:
                 raise
         time.sleep(2)
 

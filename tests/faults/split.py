@@ -155,13 +155,13 @@ def split_topic(stage: Any, records: int) -> None:
     new = [
         error
         for error in stage.refused()
-        if f"has {GROWN} partitions" in error and "nobody reads 4, 5" in error
+        if f"has {GROWN} partitions" in error and "no job reads 4, 5" in error
     ]
     if len(new) != JOBS:
         raise SandboxError(f"{len(new)} of {JOBS} jobs named the partitions that nobody reads")
     again = stage.start_part(0)
     _until_ended(again)
-    if again.popen.returncode != 2 or "nobody reads 4, 5" not in again.tail(25):
+    if again.popen.returncode != 2 or "no job reads 4, 5" not in again.tail(25):
         raise SandboxError(
             f"a job with old lists ended with status {again.popen.returncode}:\n{again.tail(25)}"
         )

@@ -44,7 +44,7 @@ def schedule(tmp_path: Path, *runs: Run, queries: tuple[str, ...] = ("land-fligh
     ("queries", "kind", "said"),
     [
         (("land",), "kafka", "no query land; the job has land-flights"),
-        (("land-flights",), "kinesis", "one that reads one Kafka topic"),
+        (("land-flights",), "kinesis", "only a query that reads one Kafka topic can"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(

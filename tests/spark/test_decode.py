@@ -320,7 +320,7 @@ def test_any_bytes_are_either_good_or_kept(
 @pytest.mark.parametrize(
     ("ddl", "message"),
     [
-        ("carrier STRING, _error STRING", "names that begin with _ are taken: _error"),
+        ("carrier STRING, _error STRING", "names that begin with _ are reserved: _error"),
         ("carrier STRING, Carrier INT", "clash: Carrier, carrier"),
         ("carrier STRNG", "not a schema"),
     ],

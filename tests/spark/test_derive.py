@@ -318,7 +318,10 @@ def test_enriched_and_transformed(spark: SparkSession, table: Names, tmp_path: P
         (lambda rows: rows.select("flight"), "loses _id, _source, _arrived_at, _landed_at"),
         (lambda rows: rows.drop("_id"), "loses _id;"),
         (lambda rows: rows.count(), "returned int, not a DataFrame"),
-        (lambda rows: rows.withColumn("_written_at", F.lit(1)), "_written_at is a column of the sink's own"),
+        (
+            lambda rows: rows.withColumn("_written_at", F.lit(1)),
+            "column _written_at is reserved for the sink",
+        ),
     ],
 )
 def test_a_transform_that_breaks_the_contract_is_refused_at_start(

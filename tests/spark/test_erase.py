@@ -248,9 +248,12 @@ def test_what_is_no_condition(spark: SparkSession, where: str, said: str) -> Non
     [
         ("customer = 'a' OR true", "true of every record"),
         ("customer = 'a' AND 1 = 2", "true of no record"),
-        ("rand() < amount", "not the same each time"),
-        ("cast(amount AS STRING) = cast(current_date() AS STRING)", "not the same each time"),
-        ("amount + 1", "of type int, not BOOLEAN"),
+        ("rand() < amount", "may change its value between statements"),
+        (
+            "cast(amount AS STRING) = cast(current_date() AS STRING)",
+            "may change its value between statements",
+        ),
+        ("amount + 1", "the condition has type int; it must be BOOLEAN"),
         ("sum(amount) > 1", "invalid expressions"),
         ("upper(customer, 1) = 'A'", "(?i)upper"),
         ("customer = 'a' -- a comment", None),

@@ -85,13 +85,13 @@ def test_what_may_change_iceberg_takes(
 @pytest.mark.parametrize(
     ("found", "wanted", "says"),
     [
-        ("a INT, b INT", "a INT", "has b, which nothing fills"),
+        ("a INT, b INT", "a INT", "has column b, which the schema lacks"),
         ("a BIGINT", "a INT", "has a as bigint, not int"),
         ("a INT", "a STRING", "has a as int, not string"),
         ("a DECIMAL(9,2)", "a DECIMAL(9,3)", r"has a as decimal\(9,2\), not decimal\(9,3\)"),
-        ("s STRUCT<a: INT, b: INT>", "s STRUCT<a: INT>", r"has s\.b, which nothing fills"),
+        ("s STRUCT<a: INT, b: INT>", "s STRUCT<a: INT>", r"has column s\.b, which the schema lacks"),
         ("m MAP<STRING, INT>", "m MAP<INT, INT>", "has m as map"),
-        ("a INT, b INT", "a INT, c INT", "has b, which nothing fills"),
+        ("a INT, b INT", "a INT, c INT", "has column b, which the schema lacks"),
     ],
 )
 def test_what_may_not_is_refused_and_alters_nothing(

@@ -124,12 +124,12 @@ SAID = {
     "user": "the brokers refuse the user or the password of secret {arn}",
     "no authority": "the brokers' certificate is not trusted here (unable to find valid certification path",
     "another authority": "the brokers' certificate is not trusted here (unable to find valid certification path",
-    "no certificate": "is no certificate or key in PEM (No matching CERTIFICATE entries in PEM file)",
+    "no certificate": "is not a certificate or key in PEM (No matching CERTIFICATE entries in PEM file)",
     "out of date": "the brokers refuse the certificate of secret {arn} (Received fatal alert: certificate_",
     "foreign": "the brokers refuse the certificate of secret {arn} (Received fatal alert: ",
     "another's key": "the brokers refuse the certificate of secret {arn} (Received fatal alert: ",
-    "sealed key": "secret {arn}: privateKey is no plain key of PKCS #8 in PEM",
-    "broken key": "is no certificate or key in PEM (Private key could not be loaded)",
+    "sealed key": "secret {arn}: privateKey is not an unencrypted PKCS #8 key in PEM",
+    "broken key": "is not a certificate or key in PEM (Private key could not be loaded)",
     "missing": "secret {arn}: lacks password; it is a JSON object with username and password",
     "empty": "secret {arn}: lacks certificate; it is a JSON object with certificate and privateKey",
 }
@@ -180,7 +180,7 @@ def test_brokers_that_are_named_otherwise_than_in_their_certificate_are_told(
     servers = broker.servers["plain"].replace("localhost", "127.0.0.1")
     told = refused(spark, bound(secrets, servers, "plain", secrets.holds(broker.secret("plain"))))
     assert "No subject alternative names matching IP address 127.0.0.1" in told
-    assert "for another name than that of bootstrap_servers" in told
+    assert "for another name than that in bootstrap_servers" in told
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_aggregates_are_refused_where_a_batch_may_end_inside_one(spark: SparkSes
     write(frame(spark, kinesis_rows(range(5), batch_accounts.now())), 0)
     with pytest.raises(
         Exception,
-        match=r"switch aggregation off in the producer.*: flights-stream/7, arrived \d{4}-\d\d-\d\dT",
+        match=r"turn off aggregation in the producer.*: record flights-stream/7, arrived \d{4}-\d\d-\d\dT",
     ):
         write(frame(spark, aggregate(7, [(b"a", good(1)), (b"a", good(2))])), 1)
     assert len(ids(spark, landing)) == 5
@@ -111,7 +111,7 @@ def test_what_only_looks_like_an_aggregate_lands_as_what_it_is(
     ]
     assert bytes(landed[-1]["_bytes"]) == forged
     guard.tails = tail(good(2), two)
-    with pytest.raises(LossError, match=r"Past an aggregate\): flights-stream/3, arrived \d{4}-.*Z"):
+    with pytest.raises(LossError, match=r"Past an aggregate\): record flights-stream/3, arrived \d{4}-.*Z"):
         write(frame(spark, []), 1)
 
 
@@ -287,7 +287,7 @@ def test_limits_are_worked_out_again_when_the_shards_change(
         assert guard.check_before_batch(spark, batch) == {}
     assert asked == []  # the offset log tells of a reshard, the stream need not be asked
     log_positions(tmp_path, 2, {"shardId-0": None, "shardId-1": None, "shardId-2": None})
-    with pytest.raises(RestartQueryError, match="stream flights-stream has 2 shards now, and had 1"):
+    with pytest.raises(RestartQueryError, match="stream flights-stream now has 2 shards, before 1"):
         guard.check_before_batch(spark, 2)
     guard.shards = 2
     assert guard.check_before_batch(spark, 2) == {}

@@ -229,7 +229,7 @@ def test_what_is_gone_when_a_batch_comes_again_ends_the_query(
         read.start(begun=True)
         assert read.query is not None
         with pytest.raises(
-            StreamingQueryException, match="are gone, which were there when the batch was planned"
+            StreamingQueryException, match="are no longer in the stream, but were when the batch was planned"
         ):
             read.query.awaitTermination(SECONDS)
     finally:

@@ -59,7 +59,7 @@ def test_what_may_have_been_trimmed_unread_stops_the_job(
             horizon=lambda shards, oldest=oldest: {shard: oldest[shard] for shard in shards},
         )
         if lost:
-            with pytest.raises(LossError, match=r"records were trimmed.*its oldest record is"):
+            with pytest.raises(LossError, match=r"records expired after its retention.*its oldest record is"):
                 write.guard.check_before_batch(spark, 1)
         else:
             assert write.guard.check_before_batch(spark, 1) == {}

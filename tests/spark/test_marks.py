@@ -24,7 +24,9 @@ def test_a_damaged_mark_is_told_and_without_it_the_batch_goes_on(
     assert mark.end == {"0": 7}
     (file,) = (tmp_path / FOLDER).glob("*.json")
     file.write_bytes(part)
-    with pytest.raises(SinkError, match=f"{file} says where alerts ended, and cannot be read: .*Delete it"):
+    with pytest.raises(
+        SinkError, match=f"{file} records where alerts ended, but cannot be read: .*Delete it"
+    ):
         EndPositions("alerts").begin(spark, here, lambda: {"0": 9})
     file.unlink()
     assert EndPositions("alerts").begin(spark, here, lambda: {"0": 9}) is None

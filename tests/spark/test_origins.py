@@ -102,7 +102,7 @@ def test_a_topic_that_was_made_again_is_refused_and_a_stream_of_another_name_tak
     old = shop.kept()["checkpoint"]
     (key,) = (key for key in old if key.startswith("topic "))
     assert f"its id was {old[key]} and is " in told.message
-    assert "was made again" in told.message
+    assert "was deleted and created again" in told.message
     # The checkpoint alone is no way out: the old records have the identities of the new ones.
     shop.forget_checkpoint()
     again = shop.run()

@@ -307,7 +307,9 @@ def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(
 def test_a_refused_row_of_no_record_is_told(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     sink = _RefusesAll()
     renames = Direct(spark, table, tmp_path / "one", sink, lambda rows: rows.withColumn("_id", F.lit("mine")))
-    with pytest.raises(AccountsError, match=r"the sink refuses mine \(no\), which is no record of the batch"):
+    with pytest.raises(
+        AccountsError, match=r"the sink refused row mine \(no\), but the batch has no record with this _id"
+    ):
         renames.batch(0, 0, [good(1)])
     direct = Direct(spark, table, tmp_path / "two", sink)
     # Two rows of flight 7 are one letter, with the bytes of its record.

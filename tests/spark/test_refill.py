@@ -186,7 +186,7 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     landing = table("landing")
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     nobody = BackfillRequest("flights-weather", None, None, origin="file:///nowhere")
-    with pytest.raises(StartError, match="no land query of this job; it has: land-flights"):
+    with pytest.raises(StartError, match="the job has no such land query; it has: land-flights"):
         backfill_landing.of_query(spark, settings, nobody, {}, Events().reporter)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="start the job, which makes it"):

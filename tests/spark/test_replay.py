@@ -268,16 +268,25 @@ def test_replay_while_the_job_lands(spark: SparkSession, table: Names, tmp_path:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no line in it"),
+        ("", "the file has no lines"),
         ("{", "line 1: Expecting property name"),
-        ('{"id":"a","payload":"x"}\n[]', "line 2: write id and one of payload, payload_base64"),
-        ('{"id":"a"}', "line 1: keys id: write id and one of"),
-        ('{"id":"a","payload":"x","payload_base64":"eA=="}', "keys id, payload, payload_base64: write id"),
-        ('{"id":1,"payload":"x"}', "each a text"),
-        ('{"id":"a","payload":{"carrier":"AA"}}', "each a text"),
+        (
+            '{"id":"a","payload":"x"}\n[]',
+            "line 2: a line must be an object with id and either payload or payload_base64",
+        ),
+        ('{"id":"a"}', "line 1: it has the keys id; a line must be"),
+        (
+            '{"id":"a","payload":"x","payload_base64":"eA=="}',
+            "keys id, payload, payload_base64; a line must be",
+        ),
+        ('{"id":1,"payload":"x"}', "all of them strings"),
+        ('{"id":"a","payload":{"carrier":"AA"}}', "all of them strings"),
         ('{"id":"a","payload_base64":"%%"}', "payload_base64: "),
         ('{"id":"a","payload":"\\ud800"}', "half a surrogate pair"),
-        ('{"id":"a","payload":"x"}\n\n{"id":"a#replay2","payload":"y"}', "line 3: a#replay2 is there twice"),
+        (
+            '{"id":"a","payload":"x"}\n\n{"id":"a#replay2","payload":"y"}',
+            "line 3: a#replay2 occurs a second time",
+        ),
     ],
 )
 def test_corrected_payloads_that_cannot_be_read_are_refused(
@@ -317,7 +326,7 @@ def test_a_replay_of_nothing_is_refused(spark: SparkSession, table: Names, tmp_p
     landing, events = table("landing"), Events()
     settings = settings_of(landing, tmp_path / "test.ddl")
     with pytest.raises(
-        StartError, match="--replay other: no query of this job with dead letters; it has: land-flights"
+        StartError, match="--replay other: the job has no such query with dead letters; it has: land-flights"
     ):
         commands.replayer(spark, settings, "other", events.reporter)
     with pytest.raises(StartError, match=f"--replay land-flights: there is no table {landing}"):

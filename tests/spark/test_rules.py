@@ -148,7 +148,7 @@ def test_routes(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     ("where", "told"),
     [
         ("no_such > 1", "no_such"),
-        ("flight + 1", "of type int, not BOOLEAN"),
+        ("flight + 1", "has type int; it must be BOOLEAN"),
         ("flight >", "PARSE_SYNTAX_ERROR"),
     ],
 )

@@ -154,7 +154,7 @@ def test_a_second_run_that_empties_staging_makes_the_first_fail(
 
     with monkeypatch.context() as patch:
         patch.setattr(JdbcSink, "_stage", and_another)
-        with pytest.raises(SinkError, match="3 rows were staged, 0 are there"):
+        with pytest.raises(SinkError, match="3 rows were staged, but 0 are left"):
             one.write(batch, place(0), none_refused)
     assert flights(server, "two") == []
     assert one.write(batch, place(0), none_refused) == WriteCounts(3, 3)
@@ -242,8 +242,9 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, 
     with pytest.raises(StartError) as caught:
         sink(server, "other").prepare(spark, results(spark, {}).schema)
     assert str(caught.value) == (
-        "PostgreSQL table shop.other: has owner NOT NULL, which nothing fills; has no unique key of _id; "
-        "has flights as pg_catalog.date, which no integer becomes"
+        "PostgreSQL table shop.other: its column owner is NOT NULL without a default, and the query does not fill it; it "
+        "has no unique key on _id; its column flights is pg_catalog.date, to which integer cannot be cast; alter the "
+        "table, or name another one"
     )
     wrong = JdbcSinkSettings("jdbc", server.url, "shop.other", SECRET, "us-east-1", 2, "off")
     with pytest.raises(StartError, match="password authentication failed"):

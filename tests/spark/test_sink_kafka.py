@@ -171,7 +171,7 @@ def test_a_message_too_large_is_a_letter(spark: SparkSession, broker: Kafka) -> 
     assert one.write(batch, place(0), refused) == WriteCounts(3, 2, 1)
     assert sorted(m["value"]["flight"] for m in messages(broker, "small")) == [1, 3]
     (why,) = refused.reasons().values()
-    assert why.endswith("bytes; the most is 2000")
+    assert why.endswith("bytes; the limit is 2000")
     assert refused.fields("flights-topic/0/2")["carrier"] == "x" * 3000
 
 

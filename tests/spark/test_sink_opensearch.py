@@ -70,7 +70,7 @@ def test_what_the_mapping_refuses_is_a_letter(spark: SparkSession, domain: Domai
     assert len(domain.documents) == 2
     reasons = refused.reasons()
     assert reasons["flights-topic/0/2"].startswith('400: {"type": "mapper_parsing_exception"')
-    assert reasons["x" * 600] == "an id of 608 bytes; a document's has 1 to 512"
+    assert reasons["x" * 600] == "the id has 608 bytes; OpenSearch allows 1 to 512"
 
 
 def test_results_replace_each_other(spark: SparkSession, domain: Domain) -> None:

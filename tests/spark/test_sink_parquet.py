@@ -94,7 +94,7 @@ def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path
     other = BatchPlace("run-1", 0, "{}", '{"0":9}')
     with pytest.raises(
         SinkError,
-        match=re.escape('batch 0 of checkpoint run-1 was committed with offsets {"0":0} to {"0":1}'),
+        match=re.escape('batch 0 of checkpoint run-1 is committed with offsets {"0":0} to {"0":1}'),
     ):
         one.write(batch, other, none_refused)
 
@@ -110,7 +110,7 @@ def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without
     for part in (b"", file.read_bytes()[: file.stat().st_size // 2], b'{"run": "\xff"}'):
         file.write_bytes(part)
         file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        with pytest.raises(SinkError, match=f"{file} says what batch 0 has written, and cannot be read"):
+        with pytest.raises(SinkError, match=f"{file} records what batch 0 wrote, but cannot be read"):
             sink(tmp_path).write(batch, place(0), none_refused)
         file.unlink()
         assert sink(tmp_path).write(batch, place(0), none_refused) == WriteCounts(2, 2)
@@ -132,7 +132,7 @@ def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
     assert again.write(rows(spark, [row(1)]), place(0, "run-2"), none_refused) == WriteCounts(1, 0)
     whole = files[1].read_bytes()
     files[1].with_name(f".{files[1].name}.crc").unlink(missing_ok=True)  # S3 keeps no sum beside a file
-    told = f"_manifests: {files[1].name}: each says what a batch of another checkpoint"
+    told = f"_manifests: {files[1].name}: these manifests of another checkpoint"
     for part in (b"", b"{}", whole + b"\n" + whole, whole[: len(whole) // 2]):
         files[1].write_bytes(part)
         with pytest.raises(SinkError, match=told):
@@ -148,5 +148,5 @@ def test_a_damaged_manifest_of_another_checkpoint_is_told_and_never_passed_over(
 
 def test_a_folder_of_somebody_else_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "part-0.parquet").write_bytes(b"theirs")
-    with pytest.raises(StartError, match="files in it that are none of ours"):
+    with pytest.raises(StartError, match="holds files that Millrace did not write"):
         sink(tmp_path).prepare(spark, rows(spark, []).schema)

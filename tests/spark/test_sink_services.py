@@ -120,10 +120,10 @@ def test_items_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) ->
     reasons = refused.reasons()
     assert "ValidationException" in reasons["flights-topic/0/2"]
     assert "Item size has exceeded the maximum allowed size" in reasons["flights-topic/0/2"]
-    assert reasons["flights-topic/0/3"] == "delay is NaN: DynamoDB has no such number"
+    assert reasons["flights-topic/0/3"] == "delay is NaN, which DynamoDB cannot store as a number"
     assert "ValidationException" in reasons[""]
     assert "Number overflow" in reasons["flights-topic/0/6"]
-    assert reasons["flights-topic/0/7"].endswith("bytes; the most is 4194304")
+    assert reasons["flights-topic/0/7"].endswith("bytes; the limit is 4194304")
 
 
 def test_results_that_cannot_be_are_letters(spark: SparkSession, dynamodb: str) -> None:
@@ -145,7 +145,7 @@ def test_results_are_known_by_their_key(spark: SparkSession, dynamodb: str) -> N
     one.write(results(spark, {"AA": 5}), place(1), none_refused)
     assert {i["carrier"]: i["flights"] for i in table.scan()["Items"]} == {"AA": 5, "UA": 2}
     with pytest.raises(
-        StartError, match=r"its key is _id \(S\); rows of this query are known by _id \(S\), _source"
+        StartError, match=r"its key is _id \(S\), but rows of this query need _id \(S\), _source"
     ):
         one.prepare(spark, rows(spark, []).schema)
     with pytest.raises(StartError, match=r"DynamoDB table nowhere: .*ResourceNotFound"):
@@ -192,7 +192,7 @@ def test_results_of_an_older_batch_do_not_win_in_a_table(spark: SparkSession, dy
     )
     assert one.write(results(spark, {"AA": 8}), place(8), none_refused) == WriteCounts(1, 0)
     assert counts() == {"AA": 5, "UA": 6}
-    with pytest.raises(SinkError, match="results come in batches"):
+    with pytest.raises(SinkError, match="results can be written only in batches"):
         one.write(results(spark, {"AA": 1}), None, none_refused)
 
 

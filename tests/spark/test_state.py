@@ -318,7 +318,7 @@ def test_two_streams_are_joined_once(
         ({"distinct": ["order"]}, None, r"order\b"),
         ({"key": ["hour"]}, "by_minute", "its result lacks hour, named in state.key"),
         ({}, "without_identity", "name the columns that identify a result in state.key"),
-        ({"key": ["minute"]}, "with_ours", "names that begin with _ are taken: _n"),
+        ({"key": ["minute"]}, "with_ours", "columns _n must not begin with _"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_read(

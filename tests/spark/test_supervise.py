@@ -203,7 +203,7 @@ def test_a_source_that_is_away_when_limits_change_is_asked_again_within_the_retr
     def handle(_batch: DataFrame, batch_id: int) -> None:
         seen.append(batch_id)
         if len(seen) == 1:
-            raise RestartQueryError("stream flights has 2 shards now, and had 1")
+            raise RestartQueryError("stream flights now has 2 shards, before 1")
         supervisor.stop()
 
     def opened() -> DataFrame:
@@ -301,7 +301,7 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Also while no batch comes; and one that cannot be asked is told of, and asked again."""
-    events, answers = Events(), [NoAnswerError("no broker"), None, LossError("nobody reads 4")]
+    events, answers = Events(), [NoAnswerError("no broker"), None, LossError("no job reads 4")]
 
     def check() -> None:
         answer = answers.pop(0)
@@ -315,7 +315,7 @@ def test_a_query_whose_source_nobody_reads_whole_is_stopped_for_good(
     assert supervisor.run([query]) == 1
     assert not answers
     told = [(e["event"], e["error"]) for e in events.all() if "error" in e]
-    assert told == [("unchecked", "no broker"), ("failed", "nobody reads 4")]
+    assert told == [("unchecked", "no broker"), ("failed", "no job reads 4")]
     assert not spark.streams.active
 
 

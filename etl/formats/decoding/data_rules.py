@@ -85,10 +85,13 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
             kind = record.select(F.expr(rule.where)).schema[0].dataType
         except JVM_ERRORS as error:
             raise StartError(
-                f"rule {rule.name}: {rule.where}: {' '.join(describe(error).splitlines()[:2])}"
+                f"rule {rule.name}: Spark cannot evaluate the condition {rule.where}: "
+                f"{' '.join(describe(error).splitlines()[:2])}"
             ) from error
         if not isinstance(kind, BooleanType):
-            raise StartError(f"rule {rule.name}: {rule.where}: of type {kind.simpleString()}, not BOOLEAN")
+            raise StartError(
+                f"rule {rule.name}: the condition {rule.where} has type {kind.simpleString()}; it must be BOOLEAN"
+            )
     # Also where all rules warn: what counts them needs the columns of a record (see `decode_observed`).
     return (
         RuleCheckingDecoder(decoder, tuple(rule for rule in rules if rule.action != "warn"))

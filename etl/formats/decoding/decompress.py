@@ -106,12 +106,16 @@ def decompress(message: bytes, limit: int) -> bytes:
             return message
         raise
     except ImportError as error:
-        raise DecompressError(f"{name}: this engine has no pyarrow to open it") from error
+        raise DecompressError(
+            f"{name}: this engine lacks pyarrow, which is needed to decompress it"
+        ) from error
     except (zlib.error, OSError, ValueError) as error:
         if name == "zlib":
             return message
         # Arrow's own errors are ValueErrors and OSErrors.
-        raise DecompressError(f"not {name}, though it begins so: {str(error).splitlines()[0]}") from error
+        raise DecompressError(
+            f"the message starts like {name} but cannot be decompressed: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _streams(name: str, message: bytes, limit: int) -> bytes:
@@ -122,8 +126,8 @@ def _streams(name: str, message: bytes, limit: int) -> bytes:
         if at == len(message):
             return bytes(content)
         if not message[at : at + 4].hex().upper().startswith(MAGIC[name]):
-            raise _BrokenError(f"{name}: {len(message) - at:,} bytes behind its end", len(content))
-    raise DecompressError(f"{name}: more than {MOST_STREAMS:,} streams")
+            raise _BrokenError(f"{name}: {len(message) - at:,} unexpected bytes after its end", len(content))
+    raise DecompressError(f"{name}: the message has more than {MOST_STREAMS:,} streams")
 
 
 def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
@@ -141,9 +145,11 @@ def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: i
         rest = b"" if name == "bzip2" else opener.unconsumed_tail
         content += part
         if len(content) > limit:
-            raise DecompressError(f"{name}: more than {limit:,} bytes when open")
+            raise DecompressError(f"{name}: larger than {limit:,} bytes after decompression")
         if stuck and not opener.eof:
-            raise _BrokenError(f"{name}: cut off after {len(content):,} bytes", len(content))
+            raise _BrokenError(
+                f"{name}: incomplete: it ends after {len(content):,} decompressed bytes", len(content)
+            )
     return at - len(opener.unused_data)
 
 
@@ -163,7 +169,7 @@ def _frames(name: str, message: bytes, limit: int) -> bytes:
     for part in parts:
         content += part
         if len(content) > limit:
-            raise DecompressError(f"{name}: more than {limit:,} bytes when open")
+            raise DecompressError(f"{name}: larger than {limit:,} bytes after decompression")
     return bytes(content)
 
 
@@ -181,20 +187,20 @@ def _snappy(message: bytes) -> Iterator[bytes]:
     for _ in range(MOST_STREAMS):
         kind, end = message[at], at + 4 + int.from_bytes(message[at + 1 : at + 4], "little")
         if len(message) < end or at + 4 > len(message):
-            raise DecompressError(f"snappy: cut off in the chunk at {at:,}")
+            raise DecompressError(f"snappy: incomplete: it ends inside the chunk at byte {at:,}")
         if kind == 0x01:
             yield message[at + 8 : end]
         elif kind == 0x00:
             size, _ = varint(message[at + 8 : at + 13], 0)
             if size > _STEP:  # the format allows no more in a chunk
-                raise DecompressError(f"snappy: a chunk of {size:,} bytes")
+                raise DecompressError(f"snappy: a chunk of {size:,} bytes, which the format does not allow")
             yield pa.Codec("snappy").decompress(message[at + 8 : end], size, asbytes=True)
         elif 0x02 <= kind <= 0x7F:
-            raise DecompressError(f"snappy: unknown chunk {kind:#x}")
+            raise DecompressError(f"snappy: unknown type {kind:#x} of the chunk at byte {at:,}")
         at = end
         if at == len(message):
             return
-    raise DecompressError(f"snappy: more than {MOST_STREAMS:,} chunks")
+    raise DecompressError(f"snappy: the message has more than {MOST_STREAMS:,} chunks")
 
 
 _OPENED = StructType([StructField("content", BinaryType()), StructField("error", StringType())])

@@ -153,7 +153,7 @@ def check_names(schema: StructType, where: str) -> StructType:
     twice = sorted({n for n in names if lowered.count(n.lower()) > 1})
     problems = [
         *(["it has no fields"] if not names else []),
-        *([f"names that begin with _ are taken: {', '.join(taken)}"] if taken else []),
+        *([f"names that begin with _ are reserved: {', '.join(taken)}"] if taken else []),
         *([f"names that clash: {', '.join(twice)}"] if twice else []),
     ]
     if problems:

@@ -91,7 +91,7 @@ class ItemForm:
         """
         size = len(text.encode())
         if size > TEXT_BYTES:
-            raise UnsupportedRowError(f"a row of {size} bytes; the most is {TEXT_BYTES}")
+            raise UnsupportedRowError(f"the row has {size} bytes; the limit is {TEXT_BYTES}")
         item: dict[str, Any] = dict(more or {})
         for name, value in json.loads(text, parse_float=Decimal, parse_int=Decimal).items():
             if name == DELETED:
@@ -99,7 +99,7 @@ class ItemForm:
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
             elif name in self.floating and isinstance(value, str):
-                raise UnsupportedRowError(f"{name} is {value}: DynamoDB has no such number")
+                raise UnsupportedRowError(f"{name} is {value}, which DynamoDB cannot store as a number")
             elif (formed := attribute(value)) is not None:
                 item[name] = formed
         return item, size

@@ -163,7 +163,7 @@ class EndPositions:
             if isinstance(error, OSError) and not hadoop_files.is_corrupt(error):
                 raise
             raise SinkError(
-                f"{url} says where {self.stream} ended, and cannot be read: {error}. Delete it: what the current batch "
-                "has written already is then written again"
+                f"{url} records where {self.stream} ended, but cannot be read: {error}. Delete it: the rows that the "
+                "current batch has already written are then written again"
             ) from error
         return mark if mark.stream == self.stream and mark.batch <= place.batch else None

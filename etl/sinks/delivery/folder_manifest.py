@@ -102,13 +102,14 @@ class Manifests:
             if isinstance(error, OSError) and not hadoop_files.is_corrupt(error):
                 raise
             raise SinkError(
-                f"{url} says what batch {place.batch} has written, and cannot be read: {error}. Put it back, or delete "
-                "it: the batch is then written again in the place of what it had written"
+                f"{url} records what batch {place.batch} wrote, but cannot be read: {error}. Restore it, or delete "
+                "it: the batch is then written again, in the place of what it wrote before"
             ) from error
         if not manifest.of(place):
             raise SinkError(
-                f"{self.path}: batch {place.batch} of checkpoint {place.run} was committed with offsets "
-                f"{manifest.start} to {manifest.end}, and comes again with {place.start} to {place.end}"
+                f"{self.path}: batch {place.batch} of checkpoint {place.run} is committed with offsets "
+                f"{manifest.start} to {manifest.end}, but now has offsets {place.start} to {place.end}: the "
+                "checkpoint was changed; restore it, or give the query a new one with `millrace checkpoint reset`"
             )
         return manifest
 
@@ -150,9 +151,9 @@ class Manifests:
             damaged = {_file(url) for url in urls} - single
         if damaged:
             raise SinkError(
-                f"{self.location}: {', '.join(sorted(damaged))}: each says what a batch of another checkpoint or a "
-                "replay has written, and is not whole. Put it back; without it, readers of the manifests miss the files "
-                "in the folder batch=NAME, and records of them that come again are written again"
+                f"{self.location}: {', '.join(sorted(damaged))}: these manifests of another checkpoint or a replay "
+                "are damaged. Restore them; without them, readers of the manifests miss the files in the folders "
+                "batch=NAME, and records of these files that come again are written again"
             )
         return found
 

@@ -209,9 +209,11 @@ class TableShape:
         return {str(name): (str(kind), bool(needed)) for name, kind, needed in rows}
 
     def _check(self, session: Session, types: dict[str, tuple[str, bool]]) -> None:
-        problems = [f"lacks {name} {kind}" for name, kind in self.columns.items() if name not in types]
+        problems = [
+            f"it lacks column {name} {kind}" for name, kind in self.columns.items() if name not in types
+        ]
         problems += [
-            f"has {name} NOT NULL, which nothing fills"
+            f"its column {name} is NOT NULL without a default, and the query does not fill it"
             for name, (_, needed) in types.items()
             if needed and name not in self.columns
         ]
@@ -225,12 +227,15 @@ class TableShape:
             self.table,
         )
         if (",".join(sorted(self.identity)),) not in unique:
-            problems.append(f"has no unique key of {', '.join(self.identity)}")
+            problems.append(f"it has no unique key on {', '.join(self.identity)}")
         for name, kind in self.columns.items():
             if name in types and not self._becomes(session, kind, types[name][0]):
-                problems.append(f"has {name} as {types[name][0]}, which no {kind} becomes")
+                problems.append(f"its column {name} is {types[name][0]}, to which {kind} cannot be cast")
         if problems:
-            raise StartError(f"PostgreSQL table {self.schema}.{self.table}: {'; '.join(problems)}")
+            raise StartError(
+                f"PostgreSQL table {self.schema}.{self.table}: {'; '.join(problems)}; alter the table, or name "
+                "another one"
+            )
 
     @staticmethod
     def _becomes(session: Session, kind: str, target: str) -> bool:
@@ -269,7 +274,10 @@ class TableShape:
         """
         ((staged,),) = session.query(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
         if int(staged) < least:
-            raise SinkError(f"PostgreSQL table {self.table}: {least} rows were staged, {staged} are there")
+            raise SinkError(
+                f"PostgreSQL table {self.table}: {least} rows were staged, but {staged} are left: the server crashed, "
+                "or another run of the query emptied the staging table; nothing was merged"
+            )
         # The row stays locked until the transaction ends: two runs merge one after the other.
         if version is not None and not session.run(
             f"INSERT INTO {self.merged_table} AS m VALUES (true, {version}) ON CONFLICT (one) "  # noqa: S608 - quoted

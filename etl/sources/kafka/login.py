@@ -61,8 +61,8 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in held["privateKey"]:
         # One with a password of its own needs an algorithm that not every Java has by the name that Kafka asks for.
         raise StartError(
-            f"secret {login.secret}: privateKey is no plain key of PKCS #8 in PEM (-----BEGIN PRIVATE KEY-----); "
-            "`openssl pkcs8 -topk8 -nocrypt` writes one, and the secret encrypts it"
+            f"secret {login.secret}: privateKey is not an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
+            "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt`: the secret encrypts it"
         )
     chosen = options_with_secret(login.kind, held)
     private = {name: value for name, value in chosen.items() if name in _PRIVATE}
@@ -160,27 +160,34 @@ def refusal(error: BaseException | None, connection: Connection) -> str | None:
     named, kind = ("", login) if isinstance(login, str) else (f" of secret {login.secret}", login.kind)
     if "SaslAuthenticationException" in found:
         return (
-            f"the brokers refuse the user or the password{named} ({found['SaslAuthenticationException']}): write those "
-            "into it that the cluster has, and start the job again"
+            f"the brokers refuse the user or the password{named} ({found['SaslAuthenticationException']}); correct "
+            "them in the secret, and start the job again"
         )
     if "UnsupportedSaslMechanismException" in found:
         return (
-            f"{found['UnsupportedSaslMechanismException']}: the cluster's `authentication` in the environment file "
-            "names one of those"
+            f"{found['UnsupportedSaslMechanismException']}; set `authentication` of the cluster in the environment "
+            "file to one of those"
         )
     if "SslAuthenticationException" in found and "fatal alert" in last:
         if kind != "mutual-tls":
-            return f"the brokers ask for a certificate ({last}): `authentication: {{kind: mutual-tls, secret: ARN}}` shows one"
+            return (
+                f"the brokers ask for a certificate ({last}); give them one with "
+                "`authentication: {kind: mutual-tls, secret: ARN}`"
+            )
         return (
-            f"the brokers refuse the certificate{named} ({last}): it is out of date, of an authority that they do not "
-            "know, or privateKey is another's. Write one into the secret that they take, and start the job again"
+            f"the brokers refuse the certificate{named} ({last}): it is expired, its authority is unknown to them, or "
+            "privateKey belongs to another certificate. Write one that they accept into the secret, and start the "
+            "job again"
         )
     if "SslAuthenticationException" in found:
         what = "certificateAuthority of the secret" if named else "a secret's certificateAuthority"
         return (
-            f"the brokers' certificate is not trusted here ({last}): it is out of date, for another name than that of "
-            f"bootstrap_servers, or of an authority that Java does not know and that {what} does not name"
+            f"the brokers' certificate is not trusted here ({last}): it is expired, is for another name than that in "
+            f"bootstrap_servers, or its authority is known neither to Java nor by {what}"
         )
     if "InvalidConfigurationException" in found:
-        return f"what Kafka's client reads{named} is no certificate or key in PEM ({found['InvalidConfigurationException']})"
+        return (
+            f"what Kafka's client reads{named} is not a certificate or key in PEM "
+            f"({found['InvalidConfigurationException']})"
+        )
     return None

@@ -306,7 +306,7 @@ class Reader:
             records = consumer.poll(self._wait).records(asked)
             if int(consumer.position(asked)) == before:
                 raise NoAnswerError(
-                    f"{place[0]}/{place[1]}: nothing after offset {before} for {self.seconds} s"
+                    f"{place[0]}/{place[1]}: the brokers sent nothing from offset {before} on within {self.seconds} s"
                 )
             if records.size():
                 yield records

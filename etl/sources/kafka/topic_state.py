@@ -109,9 +109,9 @@ def watch_partitions(
         if found > known:
             new = ", ".join(map(str, range(known, found)))
             raise LossError(
-                f"topic {source.topic} has {found} partitions, and the lists of the jobs that share it out know "
-                f"{known}: nobody reads {new}. `millrace split JOB --env ENV --jobs N` makes new lists, and jobs "
-                f"with start: earliest read {new} from the beginning; what the others have landed stays landed once"
+                f"topic {source.topic} has {found} partitions, but the jobs that share it know only {known}: no job "
+                f"reads {new}. Make new lists with `millrace split JOB --env ENV --jobs N`; jobs with `start: "
+                f"earliest` then read {new} from the beginning, and no record lands twice"
             )
 
     try:

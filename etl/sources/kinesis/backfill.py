@@ -54,8 +54,8 @@ def _row(stream: str, record: Mapping[str, Any]) -> tuple[Any, ...]:
     number = record["SequenceNumber"]
     if record["Data"].startswith(AGGREGATE):
         raise ValueError(
-            f"{stream}, {number}: an aggregate of Kinesis' producer library, which only the engine's connector takes "
-            "apart: use a land query of another name with its start in time"
+            f"stream {stream}, record {number}: it is an aggregate of the Kinesis Producer Library, which only the "
+            "engine's connector can read; add a land query with another name and the time as its start"
         )
     arrived = record["ApproximateArrivalTimestamp"]
     return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived

@@ -38,9 +38,9 @@ _KEYS, _RECORDS, _KEY_INDEX, _DATA = 1, 3, 1, 3
 """Fields of the messages AggregatedRecord and Record (awslabs' amazon-kinesis-producer, aggregation-format.md)."""
 
 SPLIT_AGGREGATE = (
-    "millrace: an aggregate of the Kinesis producer library: this engine's connector may end a batch inside one "
-    "and does not number its records, so that they cannot be told apart; switch aggregation off in the producer, "
-    "or read the stream on Glue (docs/kinesis.md, Past an aggregate): "
+    "millrace: this engine cannot read records that the Kinesis Producer Library aggregates: its connector may end a "
+    "batch inside an aggregate and does not number the records in it, so they cannot be told apart; turn off "
+    "aggregation in the producer, or read the stream on Glue (docs/kinesis.md, Past an aggregate): record "
 )
 
 COLUMNS = (

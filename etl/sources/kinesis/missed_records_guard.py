@@ -232,7 +232,8 @@ class KinesisGuard(LegGuard):
             raise NoAnswerError(str(error)) from error
         if count != self.shards:
             raise RestartQueryError(
-                f"stream {self.source.stream} has {count} shards now, and had {self.shards}"
+                f"stream {self.source.stream} now has {count} shards, before {self.shards}; the query is opened again "
+                "with new limits"
             )
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
@@ -306,9 +307,9 @@ class KinesisGuard(LegGuard):
                 for shard, first in sorted(trimmed.items())
             )
             raise LossError(
-                f"stream {self.source.stream}: records were trimmed, after {self.source.retention_seconds} s, and may "
-                f"not have been read: {listed}. A new checkpoint reads what the stream still has, and "
-                "lands nothing twice"
+                f"stream {self.source.stream}: records expired after its retention of {self.source.retention_seconds} "
+                f"s, perhaps unread: {listed}. A new checkpoint (`millrace checkpoint reset`) reads what the stream "
+                "still has, and lands nothing twice"
             )
 
 

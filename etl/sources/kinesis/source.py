@@ -118,7 +118,7 @@ class KinesisSource(Source):
         """By its API."""
         if self.role is not None:
             raise StartError(
-                f"--backfill {query} --from stream: its stream is another account's, and is read by the engine's "
-                "connector only: use a land query of another name with its start in time"
+                f"--backfill {query} --from stream: its stream belongs to another account, and only the engine's "
+                "connector can read it; add a land query with another name and the time as its start"
             )
         return read_stream_range(self, binds.get(ENDPOINT))

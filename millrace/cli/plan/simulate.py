@@ -62,7 +62,7 @@ def simulate_command(
         typer.Option(
             "--outage",
             metavar="AT:TIME",
-            help="Stop the job at AT for TIME, such as 2h:15m: after two hours, for 15 minutes. Repeatable.",
+            help="Stop the job for TIME after AT: 2h:15m stops it after two hours, for 15 minutes. Repeatable.",
         ),
     ] = None,
     reshard: Annotated[
@@ -70,7 +70,7 @@ def simulate_command(
         typer.Option(
             "--reshard",
             metavar="AT:COUNT",
-            help="At AT the stream has COUNT partitions, such as 6h:32. Repeatable.",
+            help="Change the stream to COUNT partitions after AT, such as 6h:32. Repeatable.",
         ),
     ] = None,
     skew: Annotated[

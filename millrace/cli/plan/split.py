@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def split(
     env: EnvironmentName,
     job: JobName,
-    jobs: Annotated[int, typer.Option(min=2, help="Number of jobs.")],
+    jobs: Annotated[int, typer.Option(min=2, help="Number of jobs that share the topic.")],
     query: Annotated[
         str | None, typer.Option(help="The land query; needed where the job has several that read topics.")
     ] = None,

@@ -26,7 +26,8 @@ _UNTIL_NOW = timedelta(hours=1)
 Moment = Annotated[
     datetime | None,
     typer.Option(
-        formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"], help="Arrival, UTC: 2026-11-20T08:00:00Z."
+        formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"],
+        help="Time of arrival in UTC, such as 2026-11-20T08:00:00Z.",
     ),
 ]
 

@@ -29,7 +29,7 @@ To = Annotated[
     str,
     typer.Argument(
         metavar="[JOB/]QUERY",
-        help="Target; in the same job unless it names one.",
+        help="Name of the target query, in the same job if no JOB is given.",
         show_default=False,
     ),
 ]
@@ -82,13 +82,14 @@ def reset(
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"],
-            help="Start time for its streams and topics, UTC. Default: the start position in its settings.",
+            help="Read streams and topics from this time on (UTC). Default: the start position in the query's settings.",
         ),
     ] = None,
     overlap: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="Start this much before --at, for records that arrived out of order."
+            metavar="DURATION",
+            help="Begin this long before --at, to include records that arrived out of order.",
         ),
     ] = "10m",
     duplicates: Annotated[

@@ -45,7 +45,7 @@ def erase(
     env: EnvironmentName,
     where: Where,
     large: Annotated[
-        bool, typer.Option("--large", help="Erase though more than a tenth of a table's rows match.")
+        bool, typer.Option("--large", help="Erase even if more than a tenth of a table's rows match.")
     ] = False,
     keep_condition: Annotated[
         bool,

@@ -13,7 +13,8 @@ def setup(
     what: Annotated[
         Literal["deploy", "sandbox"],
         typer.Option(
-            "--for", help="deploy installs Node, the CDK command line and jars; sandbox adds LocalStack."
+            "--for",
+            help="What to install: deploy for Node, the CDK command line and jars; sandbox for these and LocalStack.",
         ),
     ] = "sandbox",
 ) -> None:

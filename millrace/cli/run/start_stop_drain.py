@@ -21,8 +21,8 @@ Grace = Annotated[
         metavar="SECONDS",
         min=15,
         max=1800,
-        help="EMR Serverless: how long the current batch may still take. Default: 1.5 times the slowest batch of the "
-        "last six hours, and at least a batch of the plan.",
+        help="EMR Serverless: time that the current batch gets to end. Default: 1.5 times the slowest batch of the last "
+        "six hours, and at least the planned time of a batch.",
     ),
 ]
 

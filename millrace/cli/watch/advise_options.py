@@ -25,8 +25,8 @@ WhatIfs = Annotated[
     typer.Option(
         "--what-if",
         metavar="KEY=VALUE",
-        help="Predict the effect of other cores, limit, trigger, partitions, cache, worker, split, merge or traffic; "
-        "separate several by commas. Repeatable.",
+        help="Predict the effect of a change, such as cores=8. Keys: cores, limit, trigger, partitions, cache, worker, "
+        "split, merge and traffic; separate several by commas. Repeatable.",
     ),
 ]
 ScoreFile = Annotated[

@@ -27,7 +27,7 @@ def history(
         typer.Option(
             "--runs",
             min=1,
-            help="Number of newest logs of each job to copy; used where the environment deploys no history server.",
+            help="Number of newest event logs to copy for each job, if the environment deploys no history server.",
         ),
     ] = 10,
 ) -> None:

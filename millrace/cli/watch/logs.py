@@ -31,7 +31,12 @@ def logs(
         bool, typer.Option("--errors", help="Show failures only, each with its stack trace, newest last.")
     ] = False,
     since: Annotated[
-        str, typer.Option("--since", metavar="TIME", help="Look back so far, such as 30m, 6h, 7d.")
+        str,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Show lines of the last period of this length, such as 30m, 6h or 7d.",
+        ),
     ] = "24h",
     lines: Annotated[
         int | None,

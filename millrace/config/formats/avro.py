@@ -25,7 +25,7 @@ class AvroFormat(FormatConfig):
         "`.avsc`, a record",
         "Spark's `from_avro`",
         "a record of nulls",
-        "a datum that is cut off, or has bytes behind it",
+        "an incomplete datum, or one with bytes after it",
     )
     suffix = ".avsc"
     jars: ClassVar[Mapping[str, str]] = {"avro": "a job with Avro needs"}

@@ -107,7 +107,7 @@ def parse(text: str) -> tuple[Field, ...]:
 def problems(fields: tuple[Field, ...]) -> Iterator[str]:
     """Tell what no payload can be decoded into, though it is DDL; the same as ``etl.formats.schemas.parse_schema``."""
     if taken := sorted({each.name for each in fields if each.name.startswith("_")}):
-        yield f"names that begin with _ are taken: {', '.join(taken)}"
+        yield f"names that begin with _ are reserved: {', '.join(taken)}"
     lowered = Counter(each.name.lower() for each in fields)
     if twice := sorted({each.name for each in fields if lowered[each.name.lower()] > 1}):
         yield f"names that clash: {', '.join(twice)}"
@@ -214,7 +214,8 @@ class _Reader:
             precision.isdecimal() and scale.isdecimal() and 0 <= int(scale) <= int(precision) <= _MOST_DIGITS
         ):
             raise self._error(
-                f"decimal({precision},{scale}) has more than {_MOST_DIGITS} digits, or a scale beyond them"
+                f"decimal({precision},{scale}) must have at most {_MOST_DIGITS} digits, and a scale no larger than "
+                "its precision"
             )
         self._expect(")")
         return Kind("decimal", digits=(int(precision), int(scale)))

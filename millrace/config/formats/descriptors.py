@@ -50,7 +50,7 @@ def _all(data: bytes) -> list[tuple[str, bytes]]:
     try:
         return [each for file in _parts(data, 1) for each in _of_file(file)]
     except (IndexError, UnicodeDecodeError) as error:
-        raise DescriptorError(f"cut off, or of another kind ({error})") from error
+        raise DescriptorError(f"it is incomplete, or of another kind ({error})") from error
 
 
 def _of_file(file: bytes) -> Iterator[tuple[str, bytes]]:
@@ -77,7 +77,7 @@ def _parts(data: bytes, wanted: int) -> Iterator[bytes]:
     for number, value in _fields(data):
         if number == wanted:
             if not isinstance(value, bytes):
-                raise DescriptorError(f"field {number} is no message")
+                raise DescriptorError(f"field {number} is not a message")
             yield value
 
 
@@ -103,7 +103,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise DescriptorError(f"wire type {kind} at byte {at}")
         if length > len(data) - at:
-            raise DescriptorError(f"cut off at byte {at}")
+            raise DescriptorError(f"it ends at byte {at}")
         yield tag >> 3, data[at : at + length]
         at += length
 

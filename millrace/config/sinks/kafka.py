@@ -29,9 +29,7 @@ class KafkaSink(StreamSink):
         "a part of its messages, until it comes again",
         "sent messages, and those that were there",
     )
-    keeps = (
-        "messages are taken back by nobody: what is read again is written again, under the same identities"
-    )
+    keeps = "messages cannot be taken back: what is read again is written again, under the same identities"
     stream_kind, label, named_by = KafkaTopic, "Kafka topic", "topic"
 
     kind: Literal["kafka"]

@@ -27,7 +27,7 @@ class KinesisSink(StreamSink):
         "a part of its records, until it comes again",
         "sent records, and those that were there",
     )
-    keeps = "records are taken back by nobody: what is read again is written again, under the same identities"
+    keeps = "records cannot be taken back: what is read again is written again, under the same identities"
     stream_kind, label, named_by = KinesisStream, "Kinesis stream", "stream"
 
     kind: Literal["kinesis"]

@@ -67,7 +67,9 @@ def payloads(form: PayloadFormat, path: Path) -> Payloads:
         A schema for which no values are made, or a format.
     """
     if form.payloads is None:
-        raise SandboxError(f"no records are made of format {form.kind}: give some with --from or --sample")
+        raise SandboxError(
+            f"records of format {form.kind} cannot be generated; give some with --from or --sample"
+        )
     try:
         made: Payloads = resolve_name(form.payloads)(form, path)
     except NoTestValuesError as error:

@@ -314,9 +314,9 @@ def test_an_upgrade_that_fails_is_taken_back(
             progress=said.append,
         )
     assert str(failed.value).splitlines() == [
-        "deployed, but not well:",
+        "deployed, but not healthy:",
         f"{EMR}: a query failed after the start: land-orders: the new version cannot",
-        f"{EMR} was taken back: the version of before runs, and is healthy",
+        f"{EMR} is rolled back: the previous version runs and is healthy",
     ]
     assert [name for name, _ in engines.asked] == ["CancelJobRun", "StartJobRun"] * 2
     started = [
@@ -327,7 +327,7 @@ def test_an_upgrade_that_fails_is_taken_back(
     tokens = {call["clientToken"] for call in engines.calls("StartJobRun")}
     assert len(tokens) == 2
     assert current(shop.aws, EMR).document_url == before.document_url
-    assert any(line.startswith(f"{EMR}: going back to the version of before: ") for line in said)
+    assert any(line.startswith(f"{EMR}: rolling back to the previous version: ") for line in said)
     # What failed is nothing to roll back to.
     with contextlib.suppress(UpgradeError):
         assert previous(shop.aws, EMR).document_url not in (before.document_url, new.document_url)

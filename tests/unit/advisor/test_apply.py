@@ -104,7 +104,7 @@ def test_a_value_may_be_written_in_another_unit(project, old):
         ([change("jobs.departures.queries", None, 2)], "jobs.departures.queries is"),
         (
             [change("jobs.departures.latency.more", None, 2)],
-            "jobs.departures.latency.more is not set; allowed: what should hold more is no mapping",
+            "jobs.departures.latency.more is not set; allowed: the value that should hold more is not a mapping",
         ),
     ],
 )

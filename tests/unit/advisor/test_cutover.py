@@ -79,7 +79,7 @@ def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path
     assert begins(text, tmp_path) == ("earliest", {0: 5, 1: 7})
     assert changed.before is None
     with pytest.raises(
-        TakeoverError, match=r"event log .*--logs.*jobs\.orders\.queries\.land-orders has kafka"
+        TakeoverError, match=r"--logs, the event log .*jobs\.orders\.queries\.land-orders has kafka"
     ):
         set_start_position(text, made(None))
 
@@ -99,7 +99,10 @@ def test_a_moment_without_quotes_is_told_as_it_is_written(
 
 def test_a_query_whose_settings_are_no_mapping_is_told_what_to_write() -> None:
     changed = written({0: 50, 1: 70}).replace("start_offsets: {0: 50, 1: 70}", "5")
-    with pytest.raises(TakeoverError, match="written by hand: what should hold start_offsets is no mapping"):
+    with pytest.raises(
+        TakeoverError,
+        match="which you write by hand: the value that should hold start_offsets is not a mapping",
+    ):
         set_start_position(changed, made({0: 1, 1: 2}))
 
 
@@ -112,8 +115,8 @@ def test_many_partitions_stay_on_a_line() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        (("land-orders:", "landing:"), "has jobs.orders.queries.land-orders still"),
-        (("{0: 50, 1: 70}", "\n            0: 50\n            1: 70"), "kafka.start_offsets: {0: 1, 1: 2} of jobs"),
+        (("land-orders:", "landing:"), "still has jobs.orders.queries.land-orders"),
+        (("{0: 50, 1: 70}", "\n            0: 50\n            1: 70"), "kafka.start_offsets: {0: 1, 1: 2} below jobs"),
     ],
 )  # fmt: skip
 def test_a_file_that_was_written_over_is_told_what_to_write(changed: tuple[str, str], said: str) -> None:

@@ -104,7 +104,7 @@ def test_a_run_with_too_few_batches_is_left_out_where_another_has_enough() -> No
     assert (taken.left_out, usual.left_out) == (1, 0)
     assert fit_model(*taken).left_out == 1
     assert not fit_model(*taken).disturbed, "it agrees with the others"
-    with pytest.raises(FitError, match="ask for more with --batches"):
+    with pytest.raises(FitError, match="measure more with --batches"):
         settled_points([short(session(2), repetitions={0, 1, 2})], "a")
 
 
@@ -129,5 +129,5 @@ def test_a_disturbance_shows_in_runs_that_are_too_short_for_the_fit() -> None:
 def test_a_run_that_nothing_can_be_held_against_is_refused() -> None:
     whole = session(2)
     runs = (r.model_copy(update={"batches": r.batches[:1]}) if r.repetition else r for r in whole.runs)
-    with pytest.raises(FitError, match=r"have 14, 1, 1 batches.*ask for more with --batches"):
+    with pytest.raises(FitError, match=r"have 14, 1, 1 batches.*measure more with --batches"):
         settled_points([whole.model_copy(update={"runs": tuple(runs)})], "a")

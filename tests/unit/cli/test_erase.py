@@ -183,7 +183,7 @@ def test_nothing_that_matches_and_nobody_who_answers(jobs: Jobs, monkeypatch: py
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)
     done = erase("--yes")
     assert done.returncode == 1
-    assert "no answer from" in done.stderr
+    assert "did not answer" in done.stderr
     assert "millrace status --env prod" in done.stderr
     assert jobs.objects == {}
 

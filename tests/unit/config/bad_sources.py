@@ -152,7 +152,7 @@ ROWS = {
     ),
     "a partition that nobody reads": (
         *between(reading("partitions: [0, 3, 1]")), f"{ORDERS}.kafka.partitions", "0, 3, 1",
-        "nobody lands 2 in orders_landed", "millrace split writes the lists for all jobs together",
+        "no query lands 2 in orders_landed", "millrace split writes the lists for all jobs together",
     ),
     "a partition that two jobs read": (
         *between(reading("partitions: [0, 1, 2]").replace(" #!", "") + SECOND.format("2, 3")),

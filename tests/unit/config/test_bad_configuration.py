@@ -95,7 +95,7 @@ ROWS = {
         CLICKS_SIZE, "      record_size: 500 #!\n", f"{STREAM}.traffic.record_size", "500", "KiB", None,
     ),
     "a duration beyond the calendar": (
-        LATENCY, "    latency: 99999999999999d #!\n", "jobs.clicks.latency", "99999999999999d", "a duration", None,
+        LATENCY, "    latency: 99999999999999d #!\n", "jobs.clicks.latency", "99999999999999d", "a shorter duration", None,
     ),
     "a duration of nothing": (
         LATENCY, "    latency: 0.0000001ms #!\n", "jobs.clicks.latency", "0.0000001ms", "longer than zero", None,

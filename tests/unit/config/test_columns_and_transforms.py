@@ -67,11 +67,11 @@ def one(project: Path, *changes: tuple[str, str]) -> Problem:
         ("page ARRAY<STRING", "it ends too early: > is expected"),
         ("page", "it ends too early"),
         ("", "without fields"),
-        ("page STRING, _id STRING", "names that begin with _ are taken: _id"),
+        ("page STRING, _id STRING", "names that begin with _ are reserved: _id"),
         ("page STRING, Page INT", "names that clash: Page, page"),
         ("page STRING, tags ARRAY<STRUCT<t: STRING NOT NULL>>", "NOT NULL inside an array or map cannot be kept: tags"),
         ("page STRING, by MAP<STRING, STRUCT<t: INT NOT NULL>>", "NOT NULL inside an array or map cannot be kept: by"),
-        ("page STRING, a DECIMAL(39, 2)", "decimal(39,2) has more than 38 digits"),
+        ("page STRING, a DECIMAL(39, 2)", "decimal(39,2) must have at most 38 digits"),
     ],
 )  # fmt: skip
 def test_a_schema_that_spark_would_refuse_is_told(ddl: str, said: str, project: Path) -> None:

@@ -100,11 +100,11 @@ def test_a_value_is_taken_away(path, old, new):
 @pytest.mark.parametrize(
     ("path", "value", "told"),
     [
-        (("jobs", "clicks", "queries"), {}, "block of several lines"),
-        (("tags", 0, "value"), "x", "block of several lines"),
+        (("jobs", "clicks", "queries"), {}, "spans several lines"),
+        (("tags", 0, "value"), "x", "spans several lines"),
         (("tags", 3), "x", "a list of 1 has no item 3"),
-        (("jobs", "clicks", "engine", "version"), "x", "no mapping"),
-        (("tags", "name"), "x", "no mapping"),
+        (("jobs", "clicks", "engine", "version"), "x", "is not a mapping"),
+        (("tags", "name"), "x", "is not a mapping"),
     ],
 )
 def test_what_cannot_be_edited_is_told(path, value, told):
@@ -116,7 +116,7 @@ def test_what_cannot_be_edited_is_told(path, value, told):
     ("path", "told"),
     [
         (("jobs", "moon"), "not there"),
-        (("jobs", "clicks", "queries"), "block of several lines"),
+        (("jobs", "clicks", "queries"), "spans several lines"),
         (("tags", 0, "name"), "begins a list's item"),
         (("jobs", "clicks", "queries", "land"), "several lines"),
     ],

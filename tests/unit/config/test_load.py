@@ -76,7 +76,7 @@ def test_a_path_works_as_well_as_a_name(project: Path) -> None:
         ("a: 1\n---\nb: 2\n", 2, "another document"),
         ("", 1, "an empty file"),
         ("- 1\n", 1, "not a mapping"),
-        ("? [a]\n: 1\n", 1, "a key that is no plain word"),
+        ("? [a]\n: 1\n", 1, "a key that is not a plain word"),
         ("<<: 5\n", 1, "<< takes a mapping"),
         ("a: " + "[" * 1000, 0, "nested too deeply"),
         (b"\xff\xfe\x00", 0, "not UTF-8"),
@@ -94,7 +94,7 @@ def test_aliases_that_explode_are_refused(project: Path) -> None:
         f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)
     )
     (problem,) = problems(project, bomb)
-    assert "values after aliases" in problem.value
+    assert "values once its aliases are expanded" in problem.value
 
 
 def test_anchors_and_merge_keys(project: Path) -> None:

@@ -54,7 +54,7 @@ def test_columns_of_a_condition(text: str, columns: tuple[str, ...], routed: str
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("distance < 10 AND", "cannot be read at column 17, near 'AND'"),
+        ("distance < 10 AND", "cannot be parsed at column 17, near 'AND'"),
         ("a = 'x", "a condition in Spark SQL"),
         ("", "one condition"),
         ("a = 1; DROP TABLE x", "one condition"),
@@ -65,7 +65,7 @@ def test_columns_of_a_condition(text: str, columns: tuple[str, ...], routed: str
         ("a = 1 AS b", "one condition, without AS"),
         ("a + 1", "true or false"),
         ("'text'", "true or false"),
-        ("rand() < 0.5", r"no rand\(\): the row would be judged"),
+        ("rand() < 0.5", r"a condition without rand\(\), which returns another value"),
         ("at <= now()", "compare with _arrived_at"),
         ("at <= current_timestamp()", "compare with _arrived_at"),
         ("at > CURRENT_DATE", "compare with _arrived_at"),
@@ -89,7 +89,7 @@ def test_all_mistakes_at_once(project: Path) -> None:
         "a field of pipelines/shop/schemas/click.ddl: page, at",
         "did you mean page?",
     )
-    assert "cannot be read at column" in found[f"{PLACE}.read.where"][0]
+    assert "cannot be parsed at column" in found[f"{PLACE}.read.where"][0]
     assert "not redacted" in found[f"{PLACE}.hidden.where"][0]
     assert found[f"{PLACE}.odd.action"][0] == "one of warn, dead-letter, fail"
     assert "not redacted" in found[f"{PLACE}.odd.where"][0]

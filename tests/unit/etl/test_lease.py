@@ -257,7 +257,9 @@ def test_a_bucket_that_is_not_there_is_told(s3: Any) -> None:
 
 
 def test_a_file_system_that_cannot_exclude_is_refused() -> None:
-    with pytest.raises(StartError, match="hdfs://host/x: s3://, s3a:// or a folder of this machine"):
+    with pytest.raises(
+        StartError, match="hdfs://host/x: the value must be an s3:// or s3a:// URL or a local folder"
+    ):
         own("hdfs://host/x")
 
 

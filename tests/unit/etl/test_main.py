@@ -77,11 +77,11 @@ def test_a_replay_that_must_not_start_ends_with_status_2(
     session: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def replayer(*_: Any) -> None:
-        raise StartError("--replay orders: no query of this job")
+        raise StartError("--replay orders: the job has no such query")
 
     monkeypatch.setattr(commands, "replayer", replayer)
     assert main.main([*ARGUMENTS, "--replay", "orders"]) == 2
-    assert capsys.readouterr().err == "error: --replay orders: no query of this job\n"
+    assert capsys.readouterr().err == "error: --replay orders: the job has no such query\n"
     assert session.stopped
 
 

@@ -104,10 +104,10 @@ REFUSED = {
     "an earlier Spark, with state": (made(DERIVE, spark="4.0.0"), made(DERIVE, spark="3.5.4"), "Spark was 4.0.0 and is 3.5.4"),
     "Kinesis in the sandbox to Spark 4": (
         made(STREAMED, engine="sandbox"), made(STREAMED, engine="sandbox", spark="4.1.1"),
-        "connector was kinesis and is millrace-kinesis: positions are of Glue's connector or one of its family",
+        "connector was kinesis and is millrace-kinesis: the positions are those of Glue's connector or one of its family",
     ),
     "Kinesis in the sandbox back from Spark 4": (
-        made(STREAMED, engine="sandbox", spark="4.1.1"), made(STREAMED, engine="sandbox"), "positions are of the sandbox's own reader",
+        made(STREAMED, engine="sandbox", spark="4.1.1"), made(STREAMED, engine="sandbox"), "positions are those of the sandbox's own reader",
     ),
 }  # fmt: skip
 
@@ -164,8 +164,8 @@ def test_a_manifest_is_read_back_as_it_was_written(query: dict[str, Any]) -> Non
     ("text", "said"),
     [
         ("", "not a manifest"),
-        ("[]", "of format None"),
-        ('{"version": 2}', "of format 2; this version reads 1"),
+        ("[]", "format version None is not supported"),
+        ('{"version": 2}', "format version 2 is not supported; this release reads version 1"),
         ('{"version": 1}', "not a manifest"),
         (json.dumps({**json.loads(made(LAND).text()), "legs": [1]}), "not a manifest"),
     ],

@@ -101,7 +101,7 @@ def test_another_of_the_same_name_is_refused_with_both_ids(what: str, old: str, 
     before = place.text
     place.answer = lambda: {**FLIGHTS, what.removesuffix(" of main"): new}
     with pytest.raises(
-        StartError, match=f"{what} was made again.*: its id was {old} and is {new}"
+        StartError, match=f"{what} was deleted and created again.*: its id was {old} and is now {new}"
     ) as refused:
         place.origins(begun=True).check_at_start()
     assert "give the stream another name" in str(refused.value)
@@ -112,7 +112,7 @@ def test_another_of_the_same_name_is_refused_with_both_ids(what: str, old: str, 
 def test_a_reset_alone_is_no_way_out_and_another_name_or_table_is() -> None:
     place = begun_with()
     place.answer = lambda: {**FLIGHTS, "topic flights": "t2"}
-    with pytest.raises(StartError, match="stream flights: topic flights was made again"):
+    with pytest.raises(StartError, match="stream flights: topic flights was deleted and created again"):
         place.origins(begun=False).check_at_start()
     again = place.origins(begun=False, name="flights-2")
     again.check_at_start()
@@ -123,7 +123,7 @@ def test_a_reset_alone_is_no_way_out_and_another_name_or_table_is() -> None:
         "flights-2": "t2",
     }
     # Back to the old name: its records are still there.
-    with pytest.raises(StartError, match="stream flights: topic flights was made again"):
+    with pytest.raises(StartError, match="stream flights: topic flights was deleted and created again"):
         place.origins(begun=True).check_at_start()
 
 
@@ -133,7 +133,7 @@ def test_a_connection_of_another_name_to_another_cluster_is_another_source_of_th
     place.answer = lambda: {**FLIGHTS, "cluster": "c2"}
     origins = place.origins(begun=False)
     origins.legs = (Identity("other", place.ask, {"flights": ("iceberg lake.flights", "flights")}),)
-    with pytest.raises(StartError, match="stream flights: cluster was made again"):
+    with pytest.raises(StartError, match="stream flights: cluster was deleted and created again"):
         origins.check_at_start()
 
 
@@ -156,7 +156,7 @@ def test_new_topics_of_a_pattern_are_adopted_and_others_of_the_same_name_end_the
     assert place.held()["streams"]["flights"]["ids"]["topic gates"] == "g1"
     assert [told["ids"] for told in place.events()] == [{"topic gates of main": "g1"}]
     place.answer = lambda: {**FLIGHTS, "topic gates": "g2"}
-    with pytest.raises(LossError, match="topic gates of main was made again"):
+    with pytest.raises(LossError, match="topic gates of main was deleted and created again"):
         origins()
 
 
@@ -169,7 +169,7 @@ def test_who_does_not_answer_at_the_start_is_asked_before_anything_is_written() 
     with pytest.raises(NoAnswerError):
         origins.check_before_first_batch()
     place.answer = lambda: {**FLIGHTS, "topic flights": "t2"}
-    with pytest.raises(LossError, match="topic flights of main was made again"):
+    with pytest.raises(LossError, match="topic flights of main was deleted and created again"):
         origins.check_before_first_batch()
     place.answer = lambda: dict(FLIGHTS)
     origins.check_before_first_batch()
@@ -191,7 +191,7 @@ def test_ids_that_nobody_tells_are_unknown_and_adopted_when_they_are_told() -> N
 
 @pytest.mark.parametrize("text", ['{"version": 2}', "{", "[]", '{"version": 1, "checkpoint": {}}'])
 def test_a_file_that_cannot_be_read_is_no_leave_to_go_on(text: str) -> None:
-    with pytest.raises(StartError, match="put the file back"):
+    with pytest.raises(StartError, match="restore it, or delete it"):
         Place(text).origins(begun=True).check_at_start()
 
 

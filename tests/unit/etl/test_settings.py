@@ -81,5 +81,7 @@ def test_a_query_without_routes_is_read_strictly(kind: str) -> None:
     unnamed = routed(kind)
     unnamed["routes"][0]["name"] = None
     for wrong in (unnamed, {**routed(kind), "kind": kind}):
-        with pytest.raises(SettingsError, match=r"settings\.queries\[0\].routes: not those of kind"):
+        with pytest.raises(
+            SettingsError, match=r"settings\.queries\[0\].routes: named and unnamed routes do not fit kind"
+        ):
             parse(document(wrong))

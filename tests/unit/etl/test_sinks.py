@@ -82,7 +82,7 @@ def test_items_have_dynamodbs_own_types() -> None:
     ("fields", "why"),
     [
         ({"delay": "NaN"}, "delay is NaN"),
-        ({"text": "x" * TEXT_BYTES}, "a row of 4194"),
+        ({"text": "x" * TEXT_BYTES}, "the row has 4194"),
     ],
 )
 def test_what_is_no_item_says_why(fields: dict[str, Any], why: str) -> None:

@@ -120,7 +120,7 @@ def test_a_look_that_is_refused_is_taken_again(deployed: Deployed) -> None:
         deployed.place, change("start"), cdk_deploy=lambda: None, **(QUICK | {"progress": said.append})
     )
     assert started == (JOB,)
-    refused = [line for line in said if "cannot be looked at" in line]
+    refused = [line for line in said if "its health cannot be read" in line]
     assert len(refused) == 1
     assert "AWS is throttling GetMetricData" in refused[0]
 
@@ -142,7 +142,7 @@ def test_what_would_be_refused_again_is_not_waited_for(
     if passes:
         assert apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK) == (JOB,)
     else:
-        with pytest.raises(UnknownHealthError, match="was started, and whether it is well is not known"):
+        with pytest.raises(UnknownHealthError, match="is started, but its health is unknown"):
             apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
     assert deployed.refused == (3 if passes else 1)
 
@@ -151,7 +151,7 @@ def test_a_job_that_cannot_be_looked_at_is_started_and_not_said_to_be_unwell(dep
     deployed.refusals = float("inf")
     with pytest.raises(
         UnknownHealthError,
-        match=r"(?s)was started, and whether it is well is not known.*`millrace status.*`millrace rollback",
+        match=r"(?s)is started, but its health is unknown.*`millrace status.*`millrace rollback",
     ):
         apply(deployed.place, change("start"), cdk_deploy=lambda: None, **QUICK)
 
@@ -205,8 +205,8 @@ def test_a_version_that_was_taken_back_and_cannot_be_watched_is_not_to_be_taken_
             deployed.place, change("restart"), JOB, assembly=tmp_path, cdk_deploy=bring, **QUICK
         )
     assert deployed.verbs == ["drain", "start", "drain", "start"]
-    assert f"{JOB} was taken back: deployed:" in str(told.value)
-    assert "`millrace status --env minimal JOB` asks again" in str(told.value)
+    assert f"{JOB} is rolled back: deployed:" in str(told.value)
+    assert "`millrace status --env minimal JOB` shows it" in str(told.value)
     assert "rollback" not in str(told.value)
 
 
@@ -249,7 +249,7 @@ def test_one_job_that_does_not_start_again_keeps_no_other_from_it(aws: Aws) -> N
     assert deployed.verbs == ["drain", "drain b", "start", "start b"]
     _, well, badly = str(told.value).split("\n")
     assert well.startswith("b had been drained and started again")
-    assert badly.startswith("clicks had been drained, and did not start again")
+    assert badly.startswith("clicks was drained, and did not start again")
     assert badly.endswith("`millrace start --env minimal clicks`")
 
 
@@ -294,7 +294,8 @@ def test_a_job_that_did_not_start_after_the_deployment_is_told_with_what_starts_
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("DescribeExecution")})
     for after in ("start", "restart"):
         with pytest.raises(
-            UnhealthyDeploymentError, match=r"clicks stands still: `millrace start --env minimal clicks`"
+            UnhealthyDeploymentError,
+            match=r"clicks is stopped; start it with `millrace start --env minimal clicks`",
         ):
             apply(deployed.place, change(after), cdk_deploy=lambda: None, **QUICK)
     # Where it cannot be drained either, it is told so, too.

@@ -174,9 +174,9 @@ def test_the_questions_are_about_this_environment(environment: Environment) -> N
 @pytest.mark.parametrize(
     ("active", "error", "words"),
     [
-        ((), AwsError, "the bill does not know the tags millrace:project"),
+        ((), AwsError, "the cost allocation tags millrace:project"),
         ((PROJECT, ENVIRONMENT, STREAM), AwsError, "update-cost-allocation-tags-status"),
-        ((PROJECT, ENVIRONMENT, JOB, STREAM), NotDeployedError, "nothing of hello-bill cost anything"),
+        ((PROJECT, ENVIRONMENT, JOB, STREAM), NotDeployedError, "hello-bill has no cost"),
     ],
 )
 def test_an_empty_bill_says_why(

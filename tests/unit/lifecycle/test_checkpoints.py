@@ -36,7 +36,7 @@ def test_both_sides_mean_the_same_places(shop: Shop) -> None:
     try:
         assert (shop.of.holder() or "").startswith("run glue-run-7 on ")
         refused = pytest.raises(
-            CheckpointError, match=r"written by run glue-run-7 .*millrace stop --env shop clicks"
+            CheckpointError, match=r"run glue-run-7 on .* is writing .*millrace stop --env shop clicks"
         )
         with refused, shop.of.holding_lease("reset"):
             pytest.fail("held twice")
@@ -96,9 +96,9 @@ def test_reset_puts_a_checkpoint_aside_and_notes_where_to_begin(shop: Shop) -> N
 @pytest.mark.parametrize(
     ("query", "more", "said"),
     [
-        ("onward", (), "its sink is kinesis: records are taken back by nobody"),
+        ("onward", (), "its sink is kinesis: records cannot be taken back"),
         ("firsts", (), "another one may come first"),
-        ("plain", ("--at", "2026-11-20"), "without --at it begins with all that landed"),
+        ("plain", ("--at", "2026-11-20"), "without --at it starts with all landed records"),
         ("land", ("--at", "2999-01-01"), "a time in the past"),
         ("land", ("--overlap", "10"), "write a number with its unit"),
         ("nothing", (), "one of land, plain, onward, firsts"),
@@ -129,7 +129,7 @@ def test_a_running_job_is_left_alone(shop: Shop) -> None:
     for arguments in (("reset", "clicks", "land", "--yes"), ("move", "clicks", "land", "x")):
         done = shop.run(*arguments)
         assert done.exit_code == 2
-        assert "being written by run run-1" in done.output
+        assert "run run-1 on" in done.output
     assert shop.names_of() == before
     held.release()
 
@@ -150,7 +150,7 @@ def test_a_checkpoint_is_carried_to_another_job_and_name(shop: Shop) -> None:
     shop.begin()
     occupied = shop.run("move", "clicks", "land", "other/land-2")
     assert occupied.exit_code == 2
-    assert "other/land-2 has a checkpoint" in occupied.output
+    assert "other/land-2 already has a checkpoint" in occupied.output
 
 
 def test_what_an_engine_would_not_continue_is_not_carried_to_it(shop: Shop) -> None:

@@ -30,7 +30,7 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
         assert "run ? on ?" in said.output
         refused = shop.run("reset", "clicks", "land", "--yes")
         assert refused.exit_code == 2
-        assert "are being written by run ? on ?" in refused.output
+        assert "run ? on ? is writing" in refused.output
         return
     (line,) = told
     assert f"s3://{shop.bucket}/clicks/{file}: " in line
@@ -38,7 +38,7 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
     moved = shop.run("move", "clicks", "land", "other/land-2")
     assert moved.exit_code == 2
     assert (
-        f"clicks/land is damaged, and nothing continues from it: s3://{shop.bucket}/clicks/{file}"
+        f"clicks/land is damaged, so no query can continue from it: s3://{shop.bucket}/clicks/{file}"
         in moved.output
     )
     assert shop.names_of("other/") == []
@@ -72,7 +72,7 @@ def test_an_object_that_is_no_manifest_is_damaged(shop: Shop, text: str) -> None
     said = shop.run("show", "clicks", "land")
     assert said.exit_code == 0, said.output
     assert "DAMAGED: s3://" in said.output
-    assert "land.manifest.json: no manifest: it" in said.output
+    assert "land.manifest.json: it is not a manifest:" in said.output
 
 
 def test_a_damaged_note_of_a_start_is_shown(shop: Shop) -> None:

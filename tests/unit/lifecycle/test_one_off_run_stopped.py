@@ -27,5 +27,5 @@ def test_a_job_that_stands_still_after_the_run_is_told_with_what_starts_it(
 ) -> None:
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("StartExecution")})
     monkeypatch.setattr(one_off_run, "_start_of", lambda *_: lambda *_given: Ended("r", "SUCCEEDED", ""))
-    with pytest.raises(AwsError, match=r"clicks stands still.*`millrace start --env minimal clicks`"):
+    with pytest.raises(AwsError, match=r"clicks is stopped.*`millrace start --env minimal clicks`"):
         run_once(deployed.place, JOB, [], progress=lambda _: None)

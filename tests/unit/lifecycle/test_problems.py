@@ -194,7 +194,7 @@ def test_another_account_is_refused(aws: pytest.MonkeyPatch, moto: str) -> None:
     signed_in(aws, moto)
     ended, _, err = millrace("start", "--env", "dev", "departures")
     assert ended == 2
-    assert "belongs to account 111122223333, and these credentials to 123456789012" in err
+    assert "belongs to account 111122223333, but these credentials belong to account 123456789012" in err
 
 
 def test_a_stack_that_is_not_there_is_told(aws: pytest.MonkeyPatch, moto: str, environment: str) -> None:

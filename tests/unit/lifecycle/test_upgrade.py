@@ -87,7 +87,7 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
     s3 = deployed.client("s3")
     s3.delete_object(Bucket="assets", Key="2.json")
     with pytest.raises(
-        UpgradeError, match=r"s3://assets/2\.json of clicks is gone .*`millrace upgrade` brings it"
+        UpgradeError, match=r"s3://assets/2\.json of clicks no longer exists .*`millrace upgrade`"
     ):
         back.document(s3)
     with pytest.raises(AwsError, match="NoSuchBucket"):

@@ -258,7 +258,8 @@ def test_a_catalog_that_refuses_ends_it_with_its_outcome(
 def test_what_is_asked_too_often_is_asked_again() -> None:
     busy = Refusing(THROTTLED, 2)
     with pytest.raises(
-        VerifyError, match=r"not within 0 s: rows \(asking the catalog for t: AWS is throttling"
+        VerifyError,
+        match=r"timeout after 0 s of waiting for rows \(asking the catalog for t: AWS is throttling",
     ):
         wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
     wait_for(lambda: rows(busy) == 0, 5.0, "no rows", poll_seconds=0.01)

@@ -34,10 +34,10 @@ def test_avro_takes_what_a_generator_makes_and_names_of_a_namespace() -> None:
     [
         ("{", "no Avro schema"),
         ("3", "no Avro schema"),
-        ('"int"', "is a record"),
+        ('"int"', "must be a record"),
         ('{"type":"record","name":"r","fields":[{"name":"a","type":"nope"}]}', "unknown type nope"),
         ('{"type":"record","name":"r","fields":[{"name":"a","type":["int","string"]}]}', "union of 2"),
-        ('{"type":"record","name":"r","fields":[{"name":"a","type":["null","r"]}]}', "holds itself"),
+        ('{"type":"record","name":"r","fields":[{"name":"a","type":["null","r"]}]}', "recursive type"),
     ],
 )
 def test_what_is_no_avro_schema_is_said(text: str, why: str) -> None:

@@ -189,7 +189,7 @@ def test_what_aws_refuses_is_one_message(project: Path, moto: None, monkeypatch:
     file.write_text(ENVIRONMENT.replace("123456789012", "111122223333"))
     status, shown = run("clicks", "--aws", "--yes", "--records", "4")
     assert status == 2
-    assert "belongs to account 111122223333, and these credentials to 123456789012" in shown
+    assert "belongs to account 111122223333, but these credentials belong to account 123456789012" in shown
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # which has found credentials before
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -127,7 +127,7 @@ def test_no_core_is_worth_it() -> None:
         ),
         (
             json.dumps({**RESULT, "core_seconds_per_record": {"value": 0, "low": 0, "high": 0}}),
-            "no record is free",
+            "must be larger than 0",
         ),
     ],
 )
@@ -144,8 +144,8 @@ def test_a_result_that_is_none(from_text: Loader, tmp_path: Path, content: str |
 @pytest.mark.parametrize(
     ("rate", "told"),
     [
-        ("rate: {basis: measured}", "records_per_second_per_core, or a benchmark's result"),
-        ("rate: {result: a.json, basis: measured}", "result alone: the file gives basis"),
+        ("rate: {basis: measured}", "records_per_second_per_core, or result with"),
+        ("rate: {result: a.json, basis: measured}", "result without basis"),
     ],
 )
 def test_a_rate_has_one_source(from_text: Loader, rate: str, told: str) -> None:

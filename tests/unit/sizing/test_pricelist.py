@@ -157,7 +157,7 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
-        ([], "AmazonKinesis has no product Storage-ShardHour"),
+        ([], "AmazonKinesis lists no product Storage-ShardHour"),
         (
             [GOOD, answer(SHARD, {"0": "0.03"}, "ShardHour", sku="SKU2")],
             "2 products fit Storage-ShardHour: SKU1, SKU2",
@@ -165,14 +165,14 @@ YUAN = json.loads(json.dumps(GOOD).replace('"USD"', '"CNY"'))
         ([answer(SHARD, {"0": "0.017"}, "ShardMonth")], "the unit is ShardMonth, not hrs or"),
         (
             [answer(SHARD, {"0": "0.017", "100": "0.01"}, "ShardHour")],
-            "tiers that are not expected, from 0, 100",
+            "the price has unexpected tiers, which begin at 0, 100",
         ),
-        ([answer(SHARD, {"100": "0.017"}, "ShardHour")], "no tier from 0"),
-        ([answer(SHARD, {"0": "0.0000000000"}, "ShardHour")], "the price is 0: a tier that is free"),
-        ([answer(SHARD, {"0": "17"}, "ShardHour")], "the answer, $17, is far from $0.015"),
-        ([answer(SHARD, {"0": "much"}, "ShardHour")], "an answer of another shape"),
+        ([answer(SHARD, {"100": "0.017"}, "ShardHour")], "the price has no tier that begins at 0"),
+        ([answer(SHARD, {"0": "0.0000000000"}, "ShardHour")], "the price is 0; it may belong to a free tier"),
+        ([answer(SHARD, {"0": "17"}, "ShardHour")], "the new price, $17, is far from the old one, $0.015"),
+        ([answer(SHARD, {"0": "much"}, "ShardHour")], "the answer has an unexpected shape"),
         ([YUAN], "the price is in CNY, not in USD"),
-        ([LOST], "an answer of another shape: KeyError('OnDemand')"),
+        ([LOST], "the answer has an unexpected shape: KeyError('OnDemand')"),
     ],
 )
 def test_what_is_not_clear_is_told_and_stays(answers: list[dict[str, Any]], why: str) -> None:
@@ -240,7 +240,7 @@ def test_the_question_is_one_that_boto3_takes() -> None:
 def test_a_price_that_stayed_is_status_3(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = run(project, monkeypatch, everything(without="kms.key_month"))
     assert done.returncode == 3
-    assert "kms.key_month not updated: awskms has no product KMS-Keys" in done.stdout
+    assert "kms.key_month not updated: awskms lists no product KMS-Keys" in done.stdout
     assert prices(REGION, project).prices["kms.key_month"].read == prices(ELSEWHERE).read
     again = json.loads(run(project, monkeypatch, everything(), "--json").stdout)
     assert again["stayed"] == {}

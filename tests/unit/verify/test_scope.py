@@ -109,7 +109,9 @@ def test_the_model_s_own_stacks_never_belong_to_one() -> None:
 )
 def test_no_other_topic_is_ever_deleted(topic: str) -> None:
     """Refused before any broker is asked: there is none at that address."""
-    with pytest.raises(VerifyError, match=f"topic {topic} is not named hello-{NAME}-…: left"):
+    with pytest.raises(
+        VerifyError, match=f"topic {topic} is not deleted, because its name does not begin with hello-{NAME}-"
+    ):
         drop_topic({"bootstrap.servers": "127.0.0.1:1"}, OWN, topic, 0.1)
 
 

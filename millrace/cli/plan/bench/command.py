@@ -74,7 +74,7 @@ def bench(
         Path | None,
         typer.Option(
             dir_okay=False,
-            help="Result file. Default: benchmarks/JOB.json; of Spark 4.1 benchmarks/JOB-spark4.1.json.",
+            help="Result file. Default: benchmarks/JOB.json, or benchmarks/JOB-spark4.1.json for Spark 4.1.",
         ),
     ] = None,
     html: Annotated[

@@ -225,8 +225,8 @@ class BatchPlanner:
             if code_of(error) != GONE:
                 raise
             raise LossError(
-                f"stream {self.service.stream}: {shard} is gone, and was read up to "
-                f"{entry['iteratorPosition'] or 'nothing'} only: what was behind it is lost"
+                f"stream {self.service.stream}: shard {shard} no longer exists, but was read only up to "
+                f"{entry['iteratorPosition'] or 'nothing'}: its later records are lost"
             ) from error
         records = answer["Records"]
         if records:
@@ -311,8 +311,9 @@ def read_range(
             break
     if left or place[1] != asked.last:
         raise LossError(
-            f"stream {service.stream}, {asked.shard}: of {asked.records} records from {asked.first} to {asked.last} "
-            f"{left} are gone, which were there when the batch was planned"
+            f"stream {service.stream}, {asked.shard}: {left} of {asked.records} records from {asked.first} to "
+            f"{asked.last} are no longer in the stream, but were when the batch was planned; a new checkpoint "
+            "(`millrace checkpoint reset`) reads what the stream still has"
         )
 
 
