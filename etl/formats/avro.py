@@ -362,4 +362,6 @@ def _compatible(spark: SparkSession, reader: str, writer: str, where: str) -> No
     if result.getType().toString() != "COMPATIBLE":
         found = result.getResult().getIncompatibilities()
         reasons = "; ".join(f"{i.getLocation()}: {i.getMessage()}" for i in found)
-        raise StartError(f"{where}: its data cannot be read with this schema: {reasons}")
+        raise StartError(
+            f"{where}: records written with this schema cannot be read with the schema of the query: {reasons}"
+        )

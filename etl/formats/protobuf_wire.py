@@ -91,7 +91,7 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
             groups.pop()
             at = behind
         elif tag & 7 == GROUP_START:
-            raise WireError(f"groups are nested more than {_DEEPEST_GROUP} deep")
+            raise WireError(f"the message nests groups more than {_DEEPEST_GROUP} deep")
         else:
             *_, at = field(data, at)
     return at

@@ -181,7 +181,9 @@ class Manifests:
             moment = start_time(at)
         except (KeyError, OSError, TypeError, ValueError) as error:
             again = f"`millrace checkpoint reset {self._job.job} {query.name} --env {self._job.environment} --at TIME`"
-            raise StartError(f"query {query.name}: {url}: {error}; {again} writes the file again") from error
+            raise StartError(
+                f"query {query.name}: {url}, which holds its start time after a reset, cannot be read: {error}; write it again with {again}"
+            ) from error
         if isinstance(query, DeriveSettings):
             raise StartError(
                 f"query {query.name}: {url} sets a start time, but a derive query always starts with all landed "

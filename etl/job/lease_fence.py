@@ -49,7 +49,7 @@ def check(lease: Lease | None) -> None:
     """
     lost = None if lease is None else lease.lost()
     if lost is not None:
-        raise LeaseLostError(f"the lease of the checkpoints is lost: {lost}")
+        raise LeaseLostError(f"this run lost the lease on its checkpoints, so it ends: {lost}")
 
 
 class Fence:

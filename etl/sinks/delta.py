@@ -91,7 +91,9 @@ class DeltaSink:
             raise StartError(f"Delta table {path}: {describe(error)}") from error
         wanted = {f.name: f.dataType.simpleString() for f in schema.fields}
         if found != wanted:
-            raise StartError(f"Delta table {path}: it holds {found}, not {wanted}; name another one")
+            raise StartError(
+                f"Delta table {path}: its columns are {found}, but the query writes {wanted}; name another path in the sink"
+            )
 
     def _table(self, spark: SparkSession) -> DataFrame:
         return spark.read.format("delta").load(self.settings.path)

@@ -182,7 +182,7 @@ class KafkaSink:
             yield
         except (StartError, NoAnswerError) as error:
             self._entry.forget()
-            raise SinkError(f"Kafka topic {self.settings.topic}: {error}") from error
+            raise SinkError(f"Kafka topic {self.settings.topic} cannot be written: {error}") from error
         except BaseException:
             self._entry.forget()
             raise

@@ -134,7 +134,7 @@ def _groups(
                 amount = group["Metrics"]["UnblendedCost"]
                 if amount["Unit"] != "USD":
                     raise AwsError(
-                        f"asking Cost Explorer: it reports costs in {amount['Unit']}, but the plan is in USD"
+                        f"Cost Explorer reports costs in {amount['Unit']}, which cannot be compared with a plan in USD"
                     )
                 # AWS writes "key$value", and nothing behind the $ where there is no such tag.
                 yield value.split("$", 1)[-1], usage, float(amount["Amount"]), bool(span.get("Estimated"))

@@ -86,7 +86,7 @@ def server_of(stream: Stream, name: str) -> StreamServer:
     """
     if stream.servers is None:
         raise SandboxError(
-            f"stream {name} is a {stream.title}: Millrace can neither send records to it nor sample it"
+            f"stream {name} is a {stream.title}, to which Millrace cannot send records, and from which it takes no samples; use the tools of that service"
         )
     found: StreamServer = resolve_name(stream.servers)()
     return found

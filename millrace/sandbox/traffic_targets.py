@@ -53,7 +53,7 @@ def on_aws(environment: Environment, name: str) -> Target:
     """
     if environment.streams[name].belongs_to_others:
         raise SandboxError(
-            f"stream {name} belongs to somebody else: traffic goes to streams of this environment"
+            f"stream {name} is an existing one, which this environment only reads; choose a stream that it creates"
         )
     return _deployed(environment, name)
 

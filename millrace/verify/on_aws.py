@@ -134,8 +134,8 @@ class Account:
             admin.list_topics(timeout=_BROKER_SECONDS)
         except KafkaException as error:
             raise AwsError(
-                f"the brokers of {cluster} do not answer here ({error.args[0].str()}): run this inside their "
-                "network, or verify the engines alone with --without-kafka"
+                f"the brokers of {cluster} do not answer this machine ({error.args[0].str()}): run the command "
+                "inside the VPC of the cluster, or leave Kafka streams out with --without-kafka"
             ) from error
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:

@@ -308,7 +308,8 @@ def drop_topics(settings: Settings, scope: Scope, seconds: float) -> list[str]:
         own = sorted(topic for topic in admin.list_topics(timeout=seconds).topics if scope.owns(topic))
     except KafkaException as error:
         raise VerifyError(
-            f"the brokers of {scope.cluster} do not answer here: {error.args[0].str()}"
+            f"the brokers of {scope.cluster} do not answer this machine ({error.args[0].str()}); repeat the command "
+            "inside the VPC of the cluster"
         ) from error
     for topic in own:
         drop_topic(settings, scope, topic, seconds)

@@ -120,7 +120,8 @@ def test_a_registry_that_does_not_answer_or_fit_stops_the_start(spark: SparkSess
     with pytest.raises(StartError, match="404"):
         from_registry(spark, registry, "none")
     with pytest.raises(
-        StartError, match=r"writer 9: its data cannot be read with this schema: .*lacking writer type: INT"
+        StartError,
+        match=r"writer 9: records written with this schema cannot be read with the schema of the query: .*lacking writer type: INT",
     ):
         from_registry(spark, registry, "orders-value")
     with pytest.raises(StartError, match=r"registry http://127\.0\.0\.1:1/"):

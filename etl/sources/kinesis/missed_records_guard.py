@@ -232,8 +232,8 @@ class KinesisGuard(LegGuard):
             raise NoAnswerError(str(error)) from error
         if count != self.shards:
             raise RestartQueryError(
-                f"stream {self.source.stream} now has {count} shards, before {self.shards}; the query is opened again "
-                "with new limits"
+                f"stream {self.source.stream} now has {count} shards, before {self.shards}; the query starts again by "
+                "itself, with limits for {count} shards"
             )
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:

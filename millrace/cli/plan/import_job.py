@@ -85,7 +85,7 @@ def import_command(
         typer.Option(
             "--start",
             metavar="TIME",
-            help="Arrival time of the first record of the new job, ISO 8601. Default: in 30 minutes.",
+            help="Arrival time in ISO 8601 from which the new job processes records. Default: in 30 minutes.",
         ),
     ] = None,
     as_json: AsJson = False,

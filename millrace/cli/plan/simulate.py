@@ -83,7 +83,11 @@ def simulate_command(
         bool, typer.Option("--fixed", help="Run all executors all the time, without auto scaling.")
     ] = False,
     poisson: Annotated[
-        bool, typer.Option("--poisson", help="Draw the arrivals of each second from a Poisson distribution.")
+        bool,
+        typer.Option(
+            "--poisson",
+            help="Draw the arrivals of each second at random (Poisson). Default: the same number each second.",
+        ),
     ] = False,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random numbers.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, curves included.")] = False,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from millrace.lifecycle.audit import Audit, Unaudited
 
-Hours = Annotated[int, typer.Option(min=1, max=24 * 365, help="Look back this many hours.")]
+Hours = Annotated[
+    int, typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours.")
+]
 
 
 def audit(

@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 _UNTIL_NOW = timedelta(hours=1)
 """What arrived within it is still the stream's: both would write it."""
 
-Moment = Annotated[
-    datetime | None,
-    typer.Option(
-        formats=["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"],
-        help="Time of arrival in UTC, such as 2026-11-20T08:00:00Z.",
-    ),
-]
+_TIMES = ["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"]
 
 
 def backfill(
     env: EnvironmentName,
     job: JobName,
-    since: Moment = None,
-    until: Moment = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=_TIMES, help="Start of the range of arrival times, in UTC, such as 2026-11-20T08:00:00Z."
+        ),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(formats=_TIMES, help="End of the range of arrival times, in UTC, exclusive."),
+    ] = None,
     query: Annotated[
         str | None, typer.Option(help="The query; needed where the job has several of its kind.")
     ] = None,
@@ -44,7 +46,7 @@ def backfill(
         bool,
         typer.Option(
             "--replace",
-            help="Replace the rows of that time with what the transform returns now. Default: write only the "
+            help="Replace all rows of the time range with what the transform returns now. Default: write only the "
             "missing rows.",
         ),
     ] = False,

@@ -24,7 +24,9 @@ checkpoint_app = typer.Typer(
     help="Show, reset, copy or rename the checkpoints of a job.",
 )
 
-QueryName = Annotated[str, typer.Argument(metavar="QUERY", help="A query of the job.", show_default=False)]
+QueryName = Annotated[
+    str, typer.Argument(metavar="QUERY", help="Name of the query whose checkpoint it is.", show_default=False)
+]
 To = Annotated[
     str,
     typer.Argument(

@@ -77,7 +77,7 @@ def demo(
 @sandbox_app.command("run")
 def run_here(
     env: EnvironmentName,
-    rate: Annotated[float, typer.Option(min=0.1, help="Records per second for each stream.")] = 50.0,
+    rate: Annotated[float, typer.Option(min=0.1, help="Records per second that each stream gets.")] = 50.0,
     seconds: Annotated[float, typer.Option(min=0, help="How long to send records after the restart.")] = 15.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 1,
 ) -> None:

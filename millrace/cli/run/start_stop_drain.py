@@ -21,8 +21,8 @@ Grace = Annotated[
         metavar="SECONDS",
         min=15,
         max=1800,
-        help="EMR Serverless: time that the current batch gets to end. Default: 1.5 times the slowest batch of the last "
-        "six hours, and at least the planned time of a batch.",
+        help="EMR Serverless: seconds that the current batch has to end; then the run is cancelled, and the next run "
+        "repeats the batch. Default: 1.5 times the slowest batch of the last six hours, at least its planned time.",
     ),
 ]
 

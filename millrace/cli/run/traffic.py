@@ -55,13 +55,13 @@ def traffic(
         ),
     ] = None,
     dirty: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of records that the query must refuse.")
+        float, typer.Option(min=0, max=1, help="Share of records that the query must refuse, from 0 to 1.")
     ] = 0.0,
     duplicates: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of records that are sent twice.")
+        float, typer.Option(min=0, max=1, help="Share of records that are sent twice, from 0 to 1.")
     ] = 0.0,
     late: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of records with a timestamp in the past.")
+        float, typer.Option(min=0, max=1, help="Share of records with a timestamp in the past, from 0 to 1.")
     ] = 0.0,
     late_by: Annotated[
         float,
@@ -112,7 +112,8 @@ def traffic(
     ledger: Annotated[
         Path | None,
         typer.Option(
-            dir_okay=False, help="Parquet file for the ledger of sent records. Default: in .millrace."
+            dir_okay=False,
+            help="Parquet file that lists the records sent, to compare tables with. Default: below .millrace.",
         ),
     ] = None,
     kafka: KafkaAddress = None,

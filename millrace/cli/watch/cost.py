@@ -41,7 +41,9 @@ def cost_command(
     until: Annotated[
         str | None,
         typer.Option(
-            "--until", metavar="DATE", help="With --actual: the day after the last. Default: today."
+            "--until",
+            metavar="DATE",
+            help="With --actual: day at whose beginning the costs end. Default: today.",
         ),
     ] = None,
     as_json: AsJson = False,

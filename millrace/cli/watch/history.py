@@ -27,7 +27,7 @@ def history(
         typer.Option(
             "--runs",
             min=1,
-            help="Number of newest event logs to copy for each job, if the environment deploys no history server.",
+            help="Without a deployed history server: number of the newest event logs of each job to copy and show here.",
         ),
     ] = 10,
 ) -> None:

@@ -35,7 +35,9 @@ def status(
     ] = False,
     every: Annotated[
         float,
-        typer.Option("--every", metavar="SECONDS", min=2, help="With --watch: seconds between two looks."),
+        typer.Option(
+            "--every", metavar="SECONDS", min=2, help="With --watch: seconds between two refreshes."
+        ),
     ] = 30.0,
     as_json: AsJson = False,
 ) -> None:

@@ -48,7 +48,7 @@ def verify(
         ),
     ] = 5000,
     rate: Annotated[
-        float, typer.Option(min=1, max=_MOST_PER_SECOND, help="Records per second for each stream.")
+        float, typer.Option(min=1, max=_MOST_PER_SECOND, help="Records per second that each stream gets.")
     ] = 50.0,
     kills: Annotated[
         int, typer.Option(min=0, max=15, help="Number of kills of each job, without a grace period.")
@@ -58,7 +58,7 @@ def verify(
         typer.Option(min=0, max=10, help="Number of reshards of the Kinesis stream; AWS allows ten a day."),
     ] = 2,
     dirty: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of records that no query can decode.")
+        float, typer.Option(min=0, max=1, help="Share of records that no query can decode, from 0 to 1.")
     ] = 0.02,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 1,
     without_kafka: Annotated[
@@ -89,7 +89,7 @@ def verify(
         typer.Option(
             metavar="FILE",
             dir_okay=False,
-            help="File for the results of the claims. Default: .millrace/verify/claims-ENV.md.",
+            help="Markdown file for the results of --claims. Default: .millrace/verify/claims-ENV.md.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,

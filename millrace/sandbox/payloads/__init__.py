@@ -68,7 +68,7 @@ def payloads(form: PayloadFormat, path: Path) -> Payloads:
     """
     if form.payloads is None:
         raise SandboxError(
-            f"records of format {form.kind} cannot be generated; give some with --from or --sample"
+            f"records of format {form.kind} cannot be generated; give a file of records with --from or --sample"
         )
     try:
         made: Payloads = resolve_name(form.payloads)(form, path)

@@ -137,7 +137,9 @@ def test_a_topic_whose_brokers_do_not_answer_is_told_as_left(
     aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     monkeypatch.setattr(command, "_TOPIC_SECONDS", 0.1)
     (left,) = command._topics(aws, replace(OWN, cluster="theirs"), lambda _: None)
-    assert left.startswith(f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer here: ")
+    assert left.startswith(
+        f"topic hello-{NAME}-.* on theirs (the brokers of theirs do not answer this machine ("
+    )
     (gone,) = command._unknown(aws, replace(OWN, cluster="another"))
     assert "on another, which is no longer in the environment" in gone
     assert command._unknown(aws, OWN) == command._topics(aws, OWN, lambda _: None) == []

@@ -65,7 +65,10 @@ def bench(
     ] = None,
     reference: Annotated[
         list[str] | None,
-        typer.Option(metavar="TABLE=FILE", help="A table that a query joins, as a CSV or Parquet file."),
+        typer.Option(
+            metavar="TABLE=FILE",
+            help="CSV or Parquet file with the rows of a table that a query joins. Repeatable.",
+        ),
     ] = None,
     on: Annotated[
         On, typer.Option(help="Where to measure: the sandbox, or the engine of the deployed job.")
@@ -80,7 +83,12 @@ def bench(
     html: Annotated[
         Path | None, typer.Option("--html", dir_okay=False, help="Write an HTML page with charts.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the order of runs, the records and the resampling.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed of everything random: order of the runs, records, and the bootstrap of the intervals."
+        ),
+    ] = 0,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="With --on glue or emr: do not ask for confirmation.")
     ] = False,

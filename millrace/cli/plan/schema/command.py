@@ -69,7 +69,11 @@ def schema(
 def infer(
     stream: Annotated[
         str | None,
-        typer.Argument(metavar="[STREAM]", help="A stream to sample.", show_default=False),
+        typer.Argument(
+            metavar="[STREAM]",
+            help="Logical name of the stream in the environment file to sample.",
+            show_default=False,
+        ),
     ] = None,
     env: Annotated[
         str | None, typer.Option("--env", "-e", metavar="ENV", help="Environment of the stream.")
@@ -94,7 +98,9 @@ def infer(
         str | None,
         typer.Option(metavar="A,B,...", help="Column names of CSV. Default: the first line of the file."),
     ] = None,
-    null: Annotated[str, typer.Option(help="Text in CSV that means null, beside an empty column.")] = "",
+    null: Annotated[
+        str, typer.Option(help="Text in CSV that means null, in addition to an empty field.")
+    ] = "",
     required: Annotated[
         bool, typer.Option(help="Mark fields that every sampled record has as NOT NULL.")
     ] = False,
