@@ -40,8 +40,8 @@ def locked_jars(root: Path, jar_set: str, why: str) -> tuple[Path, ...]:
         path = folder / ("-".join(filter(None, (jar["name"], jar["version"], jar["classifier"]))) + ".jar")
         if not path.is_file():
             raise InfrastructureError(
-                f"the jar {_FOLDER / jar_set / path.name}, which {why}, is missing: run `millrace setup`, or "
-                "`make jars` in a clone of Millrace"
+                f"the jar {_FOLDER / jar_set / path.name}, which {why}, is missing: run `make jars` in a clone of "
+                "Millrace, or `millrace setup` in a project"
             )
         with path.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()

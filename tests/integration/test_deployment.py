@@ -31,7 +31,7 @@ JOBS = ("departures", "flights")
 
 
 def test_exactly_these_types_are_only_pretended(sandbox):
-    assert sandbox.pretended() == PRETENDED
+    assert sandbox.pretended_types() == PRETENDED
 
 
 def test_stream_has_the_planned_shards(sandbox, aws):

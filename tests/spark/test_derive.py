@@ -315,8 +315,8 @@ def test_enriched_and_transformed(spark: SparkSession, table: Names, tmp_path: P
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
-        (lambda rows: rows.select("flight"), "loses _id, _source, _arrived_at, _landed_at"),
-        (lambda rows: rows.drop("_id"), "loses _id;"),
+        (lambda rows: rows.select("flight"), "its result lacks _id, _source, _arrived_at, _landed_at"),
+        (lambda rows: rows.drop("_id"), "its result lacks _id;"),
         (lambda rows: rows.count(), "returned int, not a DataFrame"),
         (
             lambda rows: rows.withColumn("_written_at", F.lit(1)),

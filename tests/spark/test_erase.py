@@ -246,8 +246,8 @@ def test_what_is_no_condition(spark: SparkSession, where: str, said: str) -> Non
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("customer = 'a' OR true", "true of every record"),
-        ("customer = 'a' AND 1 = 2", "true of no record"),
+        ("customer = 'a' OR true", "the condition is true of every record"),
+        ("customer = 'a' AND 1 = 2", "the condition is true of no record"),
         ("rand() < amount", "may change its value between statements"),
         (
             "cast(amount AS STRING) = cast(current_date() AS STRING)",
@@ -273,8 +273,8 @@ def test_a_wrong_condition_is_told_for_all_tables_and_nothing_begins(
     for number, (where, said) in enumerate(
         [
             ("customer = 'a' AND email = 'b'", f"{shop.landing}: no column email"),
-            ("customer = 'a' OR true", f"{shop.landing}: true of every record"),
-            ("amount = 1 OR true", f"{shop.sink}: true of every record"),
+            ("customer = 'a' OR true", f"{shop.landing}: the condition is true of every record"),
+            ("amount = 1 OR true", f"{shop.sink}: the condition is true of every record"),
         ]
     ):
         shop.ask(where, apply=True, name=f"w{number}")

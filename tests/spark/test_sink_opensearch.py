@@ -133,7 +133,7 @@ def test_a_domain_with_small_requests_gets_smaller_ones(
     one = writer(domain)
     refused = [each for n in range(8) for each in one.add(record(n, "1" * 400 if n == 5 else None))]
     refused += list(one.finish())
-    assert [(r.id, "too large" in why) for r, why in refused] == [("t/0/5", True)]
+    assert [(r.id, "is larger than the domain accepts" in why) for r, why in refused] == [("t/0/5", True)]
     assert (one.written, len(domain.documents)) == (7, 7)
 
 

@@ -316,7 +316,7 @@ def test_records_that_cannot_be_are_letters(spark: SparkSession, kinesis: Kinesa
         (1, "ÄA"), (5, "flights-topic/0/5"),
     ]  # fmt: skip
     assert {why.split(" ")[1] + " " + why.split(" ")[2] for why in refused.reasons().values()} == {
-        "partition key", "record of",
+        "partition key", "record has",
     }  # fmt: skip
 
 
