@@ -1,4 +1,4 @@
-"""The command ``millrace``: one file per group of verbs."""
+"""The command ``millrace``: one file per command, in a folder for each group."""
 
 from millrace.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""``millrace setup``: the programs beside Python that deploying and the sandbox take."""
+"""``millrace setup``: installs the programs beside Python that deploying and the sandbox need."""
 
 from __future__ import annotations
 
