@@ -17,7 +17,7 @@ LONGEST_WINDOW = 86_400
 """Most seconds of period times evaluation periods: one day (CloudWatch user guide, "Evaluating an alarm")."""
 
 TRIGGERS_MISSED = 3
-"""Number of triggers without an end that sets off ``no-batch``."""
+"""Time after which ``no-batch`` goes off if no trigger ends, in triggers."""
 
 
 def window(seconds: float) -> tuple[int, int]:

@@ -43,7 +43,7 @@ def update(
     Needs the permission pricing:GetProducts, and costs nothing. A price without one clear answer keeps its value and
     date, and is listed with the reason; the same applies to prices without a known product. The products in use were never
     compared with a real answer: check the changes before you commit the file.
-    Exit status: 0; 1 if AWS refused or failed; 2 for a wrong option or missing credentials; 3 if a price got no usable
+    Exit status: 0; 1 if AWS refused or failed; 2 for a user's mistake or missing credentials; 3 if a price got no usable
     answer. With 1 and 2, and if no price was updated, no file is written.
 
     [bold]Examples[/bold]

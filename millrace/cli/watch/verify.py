@@ -100,7 +100,7 @@ def verify(
     Deploys a small copy of the environment, with its own name and tag: the same region, network settings, keys and versions,
     one stream of each kind, one job on each engine in use. Sends records, kills the runs, reshards the stream, compares the
     tables with what was sent, removes the copy, and shows what it cost. Shows first what it will deploy and what that costs.
-    Exit status 0: every record is in its tables once. 1: a record is not, or a step failed. 2: wrong options; nothing was made.
+    Exit status 0: every record is in its tables once. 1: a record is not, or a step failed. 2: your mistake; nothing was made.
 
     With --claims, deploys nothing and only reads: checks for the deployed environment what cannot be proved on a laptop
     (docs/unproved.md). Exit status 1 if a claim is refuted.

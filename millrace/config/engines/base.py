@@ -247,7 +247,7 @@ class JobBase(Model, ABC):
     @property
     @abstractmethod
     def disk_gib(self) -> int:
-        """Disk of one worker in GiB."""
+        """Disk of one worker."""
 
     @property
     @abstractmethod

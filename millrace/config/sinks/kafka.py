@@ -17,7 +17,7 @@ from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
 
 _PRODUCERS_BUFFER = 31 * 1024**2
-"""Limit in bytes of a message to any topic: the producer's buffer holds 32 MiB (the same guide, ``buffer.memory``)."""
+"""Limit in bytes of a message to any topic: the producer's buffer holds 32 MiB (Kafka's documentation, ``buffer.memory``)."""
 
 
 class KafkaSink(StreamSink):

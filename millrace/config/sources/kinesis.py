@@ -158,7 +158,7 @@ class KinesisStream(StreamConfig):
 
     @property
     def service_of_unknown_key(self) -> str | None:
-        """Kinesis, if an existing stream has no known key; a role of the other account also decrypts."""
+        """Kinesis, if the file names neither key nor role of an existing stream; such a role also decrypts."""
         unknown = self.existing is not None and self.existing_key is None and self.read_role is None
         return "kinesis" if unknown else None
 
