@@ -37,7 +37,7 @@ ENVELOPE: Mapping[str, Kind] = {
     "_arrived_at": _TIME,
     "_landed_at": _TIME,
 }
-"""Columns of a record beside its payload (``etl.record.envelope``)."""
+"""Columns of a record in addition to its payload (``etl.record.envelope``)."""
 
 _BAD: Mapping[str, Kind] = {"_bytes": Kind("binary"), "_stage": _TEXT, "_error": _TEXT}
 """More columns of a landing table, for bad records."""

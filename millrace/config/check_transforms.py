@@ -19,7 +19,7 @@ from millrace.config.problems import Finding, Path
 _CARRIED = frozenset(
     {"boto3", "botocore", "millrace", "numpy", "pandas", "pipelines", "py4j", "pyarrow", "pyspark"}
 )
-"""Packages that engines have beside the standard library, and packages that travel with a job."""
+"""Packages that engines have in addition to the standard library, and packages that travel with a job."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 

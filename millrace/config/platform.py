@@ -159,7 +159,7 @@ class Governance(Model):
 
 
 class Observability(Model):
-    """Recipients of alarms, and storage of metrics beside CloudWatch."""
+    """Recipients of alarms, and storage of metrics in addition to CloudWatch."""
 
     notify: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
         default=(), description="E-mail addresses that alarms go to; each confirms its subscription once."

@@ -1,4 +1,4 @@
-"""Usage-based cost of a job beside its workers: S3 requests, a month's data there, logs."""
+"""Usage-based cost of a job in addition to its workers: S3 requests, a month's data there, logs."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class CatchUp(Model):
 
 
 class MemoryRequirements(Model):
-    """Known memory that a job needs beside its batches."""
+    """Known memory that a job needs in addition to its batches."""
 
     tables: Size | None = Field(
         default=None, description="Tables that are joined, all together, as each executor holds them."
@@ -109,7 +109,7 @@ class JobBase(Model, ABC):
     ships
         Groups of jars that the engine has on its class path.
     lake_formats
-        Table formats beside Iceberg whose jars the engine adds to the class path on request.
+        Table formats in addition to Iceberg whose jars the engine adds to the class path on request.
     heap_share
         Name of the limit for the share of a worker's memory that is heap.
     scales_itself

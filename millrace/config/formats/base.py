@@ -66,7 +66,7 @@ class FormatConfig(Model, ABC):
     suffix
         Suffix of its schema file.
     in_python
-        Whether records pass through Python, which needs memory beside the heap.
+        Whether records pass through Python, which needs memory in addition to the heap.
     in_firehose
         Whether Amazon Data Firehose can also write it to a table.
     jars

@@ -94,7 +94,7 @@ class SinkConfig(Model, ABC):
     in_lake
         Whether its files are in the lake's bucket, and on the plan's bill.
     in_python
-        Whether rows pass through Python, which needs memory beside the heap.
+        Whether rows pass through Python, which needs memory in addition to the heap.
     services, gateways
         Services that are called from the VPC, by the names of their interface and gateway endpoints.
     jars

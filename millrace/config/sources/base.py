@@ -296,7 +296,7 @@ class StreamConfig(Model, ABC):
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        """Names of its registered readers beside the jobs' own."""
+        """Names of its registered readers in addition to the jobs' own."""
         return ()
 
     @abstractmethod

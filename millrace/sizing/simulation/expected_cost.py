@@ -1,4 +1,4 @@
-"""Expected cost of a job's workers under the stated traffic, beside their highest cost."""
+"""Expected cost of a job's workers under the stated traffic, in addition to their highest cost."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class QueryLoad:
         Records of a batch for each partition (Kinesis); recomputed after a reshard, so that the total
         stays the same.
     wave
-        κ, seconds of each task besides its records.
+        κ, seconds of each task in addition to its records.
     repartition
         Partitions after a shuffle, or ``None``.
     repartition_overhead
