@@ -1,4 +1,4 @@
-"""The command ``millrace``: one file per group of verbs."""
+"""The command ``millrace``: a folder for each group of its commands."""
 
 from millrace.cli.app import app, main
 

@@ -1,4 +1,4 @@
-"""The command line: its commands in four groups, and one message with exit status 2 for a user's mistake."""
+"""The command line: its commands in four groups, and exit status 2 with one message for a user's mistake."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ app = typer.Typer(
     name="millrace",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Click would take escapes out of what goes into a pipe, and hide that they were there.
+    # Click would remove escapes from piped output and hide that they were there.
     context_settings={"color": True},
     rich_markup_mode="rich",
     help="Sizes, deploys, runs and tunes Spark Structured Streaming on AWS Glue and EMR Serverless.\n\n"
@@ -113,7 +113,7 @@ def _root(
 
 
 def _help(command: Callable[..., Any]) -> str:
-    """A command's docstring; a paragraph is one line, which the terminal wraps."""
+    """Return a command's docstring with one line for each paragraph, which the terminal wraps."""
     return "\n\n".join(" ".join(each.splitlines()) for each in (getdoc(command) or "").split("\n\n"))
 
 
@@ -137,7 +137,7 @@ for _panel, _commands in GROUPS.items():
 def main() -> None:
     """Run the command line.
 
-    Exit status: 0; 1 where something failed or is not in order; 2 for a mistake of the caller's, in one message without a
+    Exit status: 0; 1 if something failed or is not in order; 2 for a user's mistake, in one message without a
     traceback.
     """
     with visible_output():

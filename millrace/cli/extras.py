@@ -1,4 +1,4 @@
-"""The parts of Millrace that an installation may lack, and which `pip install` brings them."""
+"""Optional parts of Millrace, and the extras of `pip install` that install them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""By the name under which a package is imported, the extra of pyproject.toml that brings it."""
+"""Extra of pyproject.toml that installs a package, by the package's import name."""
 
 
 def missing(error: ModuleNotFoundError) -> str | None:
-    """Say which extra brings a module that was not found; None for a module of none, which is a defect."""
+    """Say which extra installs a missing module; None for a module of no extra, which is a defect."""
     module = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(module)
     if extra is None:

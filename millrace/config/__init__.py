@@ -1,4 +1,4 @@
-"""What may be asked for: the environment model, its checks, its JSON Schema."""
+"""Environment files: the model, its checks, its JSON Schema."""
 
 from millrace.config.load import environments, find_root, load
 from millrace.config.model import Environment

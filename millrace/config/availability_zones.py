@@ -1,4 +1,4 @@
-"""Availability Zones, by the ids that are the same in every account, in which a service has subnets."""
+"""Availability Zones in which a service has subnets, by the ids that are the same in every account."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from datetime import date
 from millrace.config.model import Environment, MskCluster
 
 AS_OF = date(2026, 11, 23)
-"""When the lists of zones were read."""
+"""Date on which the lists of zones were read."""
 
 MSK_REFUSES = {"us-east-1": ("use1-az3",)}
-"""By region, zones in which clients of MSK may have no subnets (MSK developer guide). Of other regions none is known here; MSK
-names the zones that it refuses in its answer to a new cluster as well.
+"""Zones in which clients of MSK may have no subnets, by region (MSK developer guide). For other regions none is known here;
+MSK also names the zones that it refuses when it refuses a new cluster.
 """
 
 
 def zones_to_use_instead(environment: Environment, zone: str) -> str | None:
-    """Say which zones an environment may take in the place of one that a service of its own refuses; None where it may stay.
+    """Say which zones can replace one that a service of the environment refuses; None if the zone may stay.
 
     Parameters
     ----------
-    environment
-        Its region, jobs and clusters.
     zone
         Such as ``use1-az1``.
     """
@@ -35,19 +33,19 @@ def zones_to_use_instead(environment: Environment, zone: str) -> str | None:
 
 
 def _limited(environment: Environment) -> dict[str, tuple[str, ...]]:
-    """By the names of its engines that are limited to some zones of the region, those zones."""
+    """Return the zones of each engine that is limited to some zones of the region, by the engine's name."""
     jobs = environment.jobs.values()
     return {job.title: job.zones[environment.region] for job in jobs if environment.region in job.zones}
 
 
 def own_brokers(environment: Environment) -> bool:
-    """Whether a cluster of MSK is made."""
+    """Return whether the environment creates an MSK cluster."""
     clusters = environment.kafka.values()
     return any(isinstance(each, MskCluster) and each.existing is None for each in clusters)
 
 
 def chosen_by_aws(environment: Environment) -> str | None:
-    """Warn of subnets whose zones AWS chooses, where a service is known to refuse some of the region's."""
+    """Warn if AWS chooses the zones of subnets and a service is known to refuse some zones of the region."""
     network, region = environment.network, environment.region
     if network.vpc is not None or network.zone_ids:
         return None

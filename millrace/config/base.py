@@ -1,4 +1,4 @@
-"""What every section of an environment file is made of: the frozen model and the kinds of text."""
+"""Base of all sections of an environment file: the frozen model and the kinds of text."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def arn_parts(arn: str) -> tuple[str, str, str]:
 
 
 def of_kind(value: Any) -> Any:
-    """Spell a name alone out as a mapping of that kind, before a union of kinds is read."""
+    """Turn a name alone into a mapping with that kind, before a union of kinds is read."""
     return {"kind": value} if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Checks of the columns that a query names: against the schema files of what it reads, and the words of its transform."""
+"""Checks of the columns that a query names: against schema files, and against the words in its transform."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ ENVELOPE: Mapping[str, Kind] = {
     "_arrived_at": _TIME,
     "_landed_at": _TIME,
 }
-"""What a record has beside its payload (``etl.record.envelope``)."""
+"""Columns of a record in addition to its payload (``etl.record.envelope``)."""
 
 _BAD: Mapping[str, Kind] = {"_bytes": Kind("binary"), "_stage": _TEXT, "_error": _TEXT}
-"""What a landing table has besides."""
+"""More columns of a landing table, for bad records."""
 
 Columns = Mapping[str, Kind]
 
 
 @dataclass(frozen=True)
 class Landed:
-    """What a landing table holds.
+    """Columns of a landing table.
 
     Attributes
     ----------
     fields
-        Of its payloads; None where their schema cannot be read.
+        Fields of its payloads; None if their schema cannot be read.
     routes
-        Those of a table with routes; None of another.
+        Fields by route, for a table with routes; None for any other table.
     """
 
     fields: Columns | None
     routes: Mapping[RouteName, Columns | None] | None = None
 
     def columns(self, route: RouteName | None) -> Columns | None:
-        """What a query finds in it, or in one of its routes; None where that is not known."""
+        """Return the columns that a query finds in the table or in one of its routes; None if they are not known."""
         if self.routes is None:
             fields = self.fields if route is None else None
         elif route is None:
@@ -73,7 +73,7 @@ class Landed:
 
 @dataclass(frozen=True)
 class Catalog:
-    """Columns of all that the environment's schema files describe.
+    """Columns of all tables that the environment's schema files describe.
 
     Parameters
     ----------
@@ -98,18 +98,18 @@ class Catalog:
         return cls(root, tables)
 
     def columns(self, table: str, route: RouteName | None) -> Columns | None:
-        """What a query finds in a landing table, as of :meth:`Landed.columns`."""
+        """Return the columns that a query finds in a landing table (see :meth:`Landed.columns`)."""
         landed = self.tables.get(table)
         return None if landed is None else landed.columns(route)
 
     def of_table(self, table: str) -> Columns | None:
-        """All columns of a landing table; None of another one."""
+        """Return all columns of a landing table; None for any other table."""
         columns = self.columns(table, None)
         return None if columns is None else {**columns, **_BAD}
 
 
 def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
-    """Fields of a payload by name; None where its schema file is told to be wrong, or its format cannot tell them."""
+    """Return the fields of a payload by name; None if its schema file is wrong or its format has no fixed fields."""
     try:
         fields = payload.format.fields((root / payload.schema_).resolve())
     except (ValueError, OSError, TypeError, KeyError):
@@ -118,14 +118,14 @@ def fields_of(payload: Payload, root: FilePath) -> dict[str, Kind] | None:
 
 
 def check_redact(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
-    """Check that what is hidden is there."""
+    """Check that redacted fields exist."""
     fields = fields_of(query, root)
     for position, name in enumerate(query.redact if fields is not None else ()):
         yield from _there((*path, position), name, fields or {}, f"a top-level field of {query.schema_}")
 
 
 def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]:
-    """Check that each rule is a condition on fields that are there and are not redacted."""
+    """Check that each rule is a condition on fields that exist and are not redacted."""
     if not query.rules:
         return
     from millrace.config.conditions import parse_condition  # its parser takes half a second to import
@@ -146,16 +146,14 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
 
 
 def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) -> Iterator[Finding]:
-    """Check the columns of what takes records into a sink.
+    """Check the columns of a query or route that writes into a sink.
 
     Parameters
     ----------
-    end
-        It.
     catalog
-        Columns of what it may read.
+        Columns of the tables that it may read.
     modules
-        Of the project, with its transform.
+        Modules of the project, including its transform.
     """
     read, where = _read(end, catalog)
     state = end.state if isinstance(end, DeriveQuery) else None
@@ -191,7 +189,7 @@ def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) 
 
 
 def _results(end: Written) -> Iterator[tuple[Path, str]]:
-    """Columns of the result that a query names, by place."""
+    """Yield the columns of the result that a query names, with their places."""
     if isinstance(end, DeriveQuery):
         for position, name in enumerate(end.latest_by):
             yield ("latest_by", position), name
@@ -203,7 +201,7 @@ def _results(end: Written) -> Iterator[tuple[Path, str]]:
 
 
 def _read(end: Written, catalog: Catalog) -> tuple[Columns | None, str]:
-    """What goes into a query, and what it is called in messages."""
+    """Return the columns that a query reads, and how messages call them."""
     if isinstance(end, DirectQuery | DirectRoute):
         fields = fields_of(end, catalog.root)
         return None if fields is None else {**fields, **ENVELOPE}, f"a field of {end.schema_}"
@@ -257,7 +255,7 @@ def _there(path: Path, name: str, columns: Columns, where: str) -> Iterator[Find
 
 
 def _words(columns: Columns | None) -> set[str]:
-    """Names of columns, and of what is inside them: a transform may take a struct apart."""
+    """Return the names of columns and of the fields inside them: a transform may flatten a struct."""
     return {each for name, kind in (columns or {}).items() for each in (name, *_inside(kind))}
 
 

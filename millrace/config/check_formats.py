@@ -1,4 +1,4 @@
-"""Checks of payload formats: the schema file is there and of its kind; what it holds each format looks at itself."""
+"""Checks of payload formats: the schema file exists and has the right type; each format checks its content itself."""
 
 from __future__ import annotations
 
@@ -17,15 +17,10 @@ from millrace.config.queries import Payload
 def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterator[Finding]:
     """Check a query's schema file and its format.
 
-    Parameters
-    ----------
-    query, job
-        The query and the job that runs it.
-
     Yields
     ------
     Finding
-        None where the job can start with them.
+        Nothing if the job can start with them.
     """
     asked, pipelines = query.format, (root / "pipelines").resolve()
     use = FormatUse(path, query, (root / query.schema_).resolve(), job, root)

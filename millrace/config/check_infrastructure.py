@@ -1,4 +1,4 @@
-"""Checks of what surrounds streams and jobs: network, storage, observability, history server."""
+"""Checks of everything around streams and jobs: network, storage, observability, history server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.config.units import format_duration
 _DAY = timedelta(days=1)
 
 FARGATE_MEMORY_GIB = {1: range(2, 9), 2: range(4, 17), 4: range(8, 31)}
-"""GiB that Fargate gives to so many vCPUs (ECS developer guide, "Task CPU and memory")."""
+"""Memory in GiB that Fargate offers, by vCPUs (ECS developer guide, "Task CPU and memory")."""
 
 _PROMETHEUS_LONGEST = timedelta(days=1095)
 """Retention of a Managed Prometheus workspace (its quotas: 30 to 1,095 days)."""
@@ -36,7 +36,7 @@ def check_estate(environment: Environment) -> Iterator[Finding]:
 
 
 def _roles(environment: Environment) -> Iterator[Finding]:
-    """A service takes roles of its own account only."""
+    """Check that roles belong to the environment's account, as services accept no others."""
     named: list[tuple[Path, str | None]] = [
         (("jobs", name, "role"), job.role) for name, job in environment.jobs.items()
     ]
@@ -46,7 +46,7 @@ def _roles(environment: Environment) -> Iterator[Finding]:
 
 
 def _upkeep(environment: Environment) -> Iterator[Finding]:
-    """A reference table is read as one state of it until it is refreshed: that state must not be forgotten."""
+    """Check that a reference table is refreshed before the snapshot that a job reads can expire."""
     upkeep = environment.storage.upkeep
     if upkeep is None:
         return
@@ -160,7 +160,7 @@ def _storage(environment: Environment) -> Iterator[Finding]:
     kept = storage.dead_letter_retention
     longest = max((stream.retention for stream in environment.streams.values()), default=timedelta(0))
     if kept is not None and kept < longest:
-        # A record that its stream gives again must still be known.
+        # A record that is read again from its stream must still be known as a dead letter.
         yield Finding(
             ("storage", "dead_letter_retention"),
             format_duration(kept),
@@ -169,7 +169,7 @@ def _storage(environment: Environment) -> Iterator[Finding]:
 
 
 def _regions(environment: Environment) -> Iterator[Finding]:
-    """CloudFormation has not every resource type in every region; it would say so in the middle of a deployment."""
+    """Check that the region has the resource types; otherwise CloudFormation fails in the middle of a deployment."""
     region = environment.region
     if environment.observability.prometheus and region in LACKING["AWS::APS::Workspace"]:
         yield Finding(

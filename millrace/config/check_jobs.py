@@ -1,4 +1,4 @@
-"""Checks of jobs: what they read and write, where their code is, what their engine offers."""
+"""Checks of jobs: what they read and write, their code, the limits of their engine."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ from millrace.config.queries import (
 
 _MINUTE = timedelta(minutes=1)
 GLUE_LONGEST_TIMEOUT = timedelta(days=7)
-"""A streaming job's timeout must be below it (Glue developer guide, "Streaming jobs"); the same span
-is the longest that an EMR Serverless application may idle (10,080 minutes)."""
+"""Upper bound, exclusive, of a streaming job's timeout (Glue developer guide, "Streaming jobs"). It is also the longest
+idle time of an EMR Serverless application (10,080 minutes).
+"""
 
 _MOST_CONSUMERS = 20
-"""Registered consumers of one Kinesis stream (Kinesis quotas)."""
+"""Most registered consumers of one Kinesis stream (Kinesis quotas)."""
 
 _OWNED_PREFIXES = (
     "spark.dynamicAllocation.",
@@ -80,7 +81,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     streams
         Names of all declared streams.
     root
-        The project, where schemas and transforms are looked up.
+        Folder of the project, with schemas and transforms.
     """
     landing = {
         query.table
@@ -88,7 +89,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         for query in job.queries.values()
         if isinstance(query, Landing)
     }
-    # Queries that share the partitions of one topic out append to one table: their records are never the same.
+    # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _shared_out(environment)
     writers: dict[str, str] = {}
     catalog, modules = Catalog.of(environment, root), Modules(root)
@@ -130,7 +131,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
 
 
 def _shared_out(environment: Environment) -> set[str]:
-    """Tables whose writers are all parts of one shared topic."""
+    """Return tables whose writers all read parts of one shared topic."""
     writers: dict[str, int] = {}
     for job in environment.jobs.values():
         for query in job.queries.values():

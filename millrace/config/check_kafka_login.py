@@ -1,4 +1,4 @@
-"""Whether a Kafka cluster can let jobs in the way that the file says, and whether they can read its secret."""
+"""Checks of a Kafka cluster's authentication: the cluster supports it, and jobs can read its secret."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from millrace.config.model import Environment, ExternalCluster, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
 
 MSK_SECRET = "AmazonMSK_"  # noqa: S105 - what the names of secrets begin with
-"""Names of secrets with which MSK can be told to let in (MSK developer guide, "Set up SASL/SCRAM authentication for an
-Amazon MSK cluster", read 2026-11-23; there also: not with AWS' own key)."""
+"""Prefix of secrets that MSK accepts (MSK developer guide, "Set up SASL/SCRAM authentication for an Amazon MSK cluster",
+read 2026-11-23; it also excludes secrets that are encrypted with AWS' own key).
+"""
 
 
 def check_login(
     environment: Environment, name: str, cluster: MskCluster | ExternalCluster
 ) -> Iterator[Finding]:
-    """Find what contradicts itself in a cluster's ``authentication``.
+    """Check a cluster's ``authentication`` for contradictions.
 
     Parameters
     ----------
     environment
-        Whose region its jobs run in.
+        Its region is where the jobs run.
     """
     login, path = cluster.authentication, ("kafka", name, "authentication")
     if isinstance(cluster, MskCluster):
@@ -34,7 +35,7 @@ def check_login(
         return
     secret, key = found
     for what, kind, arn in (("secret", "a secret", secret), ("secret_key", "a key", key)):
-        # A closed network has an endpoint for its own region alone.
+        # A network without internet access has endpoints for its own region only.
         if arn is not None and arn_parts(arn)[0] != environment.region:
             yield Finding((*path, what), arn, f"{kind} in {environment.region}")
 

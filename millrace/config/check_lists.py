@@ -1,4 +1,4 @@
-"""Checks of topics that several jobs share out: no partition twice, and none missing."""
+"""Checks of topics that several jobs share: no partition twice, and none missing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Share:
     Attributes
     ----------
     path
-        Of the query.
+        Place of the query in the file.
     partitions
-        That it reads.
+        Partitions that it reads.
     """
 
     path: Path
@@ -27,12 +27,12 @@ class Share:
 
     @property
     def query(self) -> str:
-        """The query as a file names it."""
+        """The query as the file names it."""
         return ".".join(map(str, self.path))
 
 
 def partition_lists(environment: Environment) -> dict[tuple[str, str], list[Share]]:
-    """Queries that read partitions by name, by stream and landing table."""
+    """Return the queries that read a list of partitions, by stream and landing table."""
     found: dict[tuple[str, str], list[Share]] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
@@ -47,7 +47,7 @@ def partition_lists(environment: Environment) -> dict[tuple[str, str], list[Shar
 
 
 def check_lag_groups(environment: Environment) -> Iterator[Finding]:
-    """Check that of each partition one query at most tells its lag to a group: of two it would jump to and fro."""
+    """Check that at most one query reports the lag of a partition to a group; with two, the lag would jump between them."""
     first: dict[tuple[str, str], list[tuple[Path, set[int] | None]]] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
@@ -68,7 +68,7 @@ def check_lag_groups(environment: Environment) -> Iterator[Finding]:
 
 
 def check_lists(environment: Environment) -> Iterator[Finding]:
-    """Check every topic that is shared out; lists that are wrong by themselves are told of elsewhere."""
+    """Check every shared topic; lists that are wrong by themselves are reported elsewhere."""
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
             listed = isinstance(query, StreamQuery) and query.kafka is not None and query.kafka.partitions

@@ -1,4 +1,4 @@
-"""Checks of deployed names and tags: that AWS takes each, and that no two things get one name."""
+"""Checks of deployed names and tags: AWS accepts each, and no two resources get the same name."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ _LIMITS = {
     "a Kinesis stream": 128,
     "a consumer of a Kinesis stream": 128,
 }
-"""Characters of a name: ``ApplicationName``, ``ClusterName``, ``StreamName`` and ``ConsumerName`` of botocore's models,
-``StackName`` of CloudFormation's API reference. Glue's jobs take 255, which no name of ours comes to."""
+"""Most characters of a name: ``ApplicationName``, ``ClusterName``, ``StreamName`` and ``ConsumerName`` of botocore's models,
+``StackName`` of CloudFormation's API reference. Glue jobs allow 255; no derived name is that long.
+"""
 
 _OTHERS = 255
-"""Of a kind that says nothing else."""
+"""Most characters for all other kinds."""
 
 _MOST_TAGS = 50
 _OWN_TAGS = ("millrace:project", "millrace:environment", "millrace:job", "millrace:stream")
-"""What stacks add; no resource has more than three of them (a job's stack, or a stream)."""
+"""Tags that stacks add; a resource has at most three of them (a job's stack, or a stream)."""
 _OWN_AT_ONCE = 3
 
 _TAG = re.compile(r"[\w.:/=+\-@ ]*")
 _TAG_OF_EMR = re.compile(r"[A-Za-z0-9 /_.:=+@-]*")
-"""Letters of any language for IAM (``tagKeyType``), those of English for EMR Serverless (``TagKey``)."""
+"""Letters of any language for IAM (``tagKeyType``), English letters for EMR Serverless (``TagKey``)."""
 
 
 def check_names(environment: Environment) -> Iterator[Finding]:
-    """Check that AWS takes every name of this environment's own, and that each stands for one thing."""
+    """Check that AWS accepts every name that this environment creates, and that each names one resource."""
     names = Names(environment, environment.account or "0" * 12)
     yield from _buckets(names)
     for kind, path, name in _own(names):
@@ -64,7 +65,7 @@ def _buckets(names: Names) -> Iterator[Finding]:
 
 
 def _own(names: Names) -> Iterator[tuple[str, Path, str]]:
-    """What is made under a name that the file decides, where, and the name."""
+    """Yield each resource whose name comes from the file: its kind, the place in the file, the name."""
     environment = names.environment
     for name, job in environment.jobs.items():
         path = ("jobs", name)
@@ -97,7 +98,7 @@ def _one_name_each(names: Names) -> Iterator[Finding]:
 
 
 def _one_consumer_each(names: Names) -> Iterator[Finding]:
-    """Two readers under one consumer would take each other's subscriptions away."""
+    """Check that each consumer has one reader: two would take over each other's subscription."""
     owners: dict[tuple[str, str], str] = {}
     for name, stream in names.environment.streams.items():
         for consumer in stream.consumers:
@@ -118,7 +119,7 @@ def _one_consumer_each(names: Names) -> Iterator[Finding]:
 
 
 def check_tags(environment: Environment) -> Iterator[Finding]:
-    """Check that every service takes the tags that all resources get."""
+    """Check that every service accepts the tags, which all resources get."""
     most = _MOST_TAGS - _OWN_AT_ONCE
     if len(environment.tags) > most:
         yield Finding(

@@ -1,4 +1,4 @@
-"""Checks of how Kafka topics are read: patterns, lists of partitions, limits of a batch."""
+"""Checks of the ``kafka`` options of queries: patterns, lists of partitions, limits of a batch."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from millrace.config.units import format_duration
 def check_reading(
     environment: Environment, path: Path, job: Job, source: str, query: StreamQuery
 ) -> Iterator[Finding]:
-    """Check what a query says of a topic.
+    """Check the options with which a query reads a topic.
 
     Parameters
     ----------
     path
-        Where the query stands.
-    job
-        Whose query it is.
+        Place of the query in the file.
     source
         The stream that it reads.
     """

@@ -1,4 +1,4 @@
-"""Checks of routes: what takes which, and who reads what was routed."""
+"""Checks of routes: records that each route takes, and queries that read routed records."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
     try:
         fits = re.fullmatch(pattern, route.topic) is not None
     except re.error:
-        return  # told where the pattern stands
+        return  # reported where the pattern is written
     if not fits:
         yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
 
 
 def check_read_routes(path: Path, query: DeriveQuery, environment: Environment) -> Iterator[Finding]:
-    """Check that the routes which a derive query reads are there."""
+    """Check that the routes exist that a derive query reads."""
     tables = {
         each.table: each
         for job in environment.jobs.values()

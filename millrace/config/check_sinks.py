@@ -1,4 +1,4 @@
-"""Checks of sinks: what each says of itself, that rows they refuse have a place, that no two share one."""
+"""Checks of sinks: each sink's own checks, a table for refused rows, no two queries with one target."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from millrace.config.sinks.base import SinkUse
 def check_sink(
     path: Path, end: Written, query: Query, job: Job, environment: Environment, root: FilePath
 ) -> Iterator[Finding]:
-    """Check one query's sink, or that of one of its routes.
+    """Check the sink of a query or of one of its routes.
 
     Parameters
     ----------
     end
-        What has the sink.
-    query, job, environment
-        The query, its job, and the environment's valid parts.
+        The query or route with the sink.
+    environment
+        Its valid parts.
     root
-        The project, where certificates are looked up.
+        Folder of the project, with certificates.
     """
     sink, here = end.sink, (*path, "sink")
     if isinstance(query, DeriveQuery):
@@ -49,7 +49,7 @@ def check_sink(
 
 
 def check_places(environment: Environment) -> Iterator[Finding]:
-    """Refuse two queries that write one place: neither would know what the other replaced."""
+    """Refuse two queries that write to one place: neither would know what the other replaced."""
     writers: dict[str, str] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
@@ -75,7 +75,7 @@ def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
 
 
 def _read_by(query: Query, environment: Environment) -> set[str]:
-    """Streams whose records reach a query."""
+    """Return the streams whose records reach a query."""
     if isinstance(query, SourceQuery):
         return {*query.streams}
     tables = {table for table, _ in query.reads}

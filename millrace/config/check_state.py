@@ -1,4 +1,4 @@
-"""Checks of queries that keep state, and of the transforms that make them do so."""
+"""Checks of queries that keep state, and of transforms that need state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ _SESSION = "session_window"
 
 
 def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[Finding]:
-    """Check that the keys of a state go together.
+    """Check that the keys of ``state`` are consistent.
 
     Parameters
     ----------
-    query
-        It.
     landing
         Names of all landing tables.
     """
@@ -57,12 +55,12 @@ def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[
 
 
 def check_transforms(path: Path, end: Written, modules: Modules) -> Iterator[Finding]:
-    """Check a transform, and that what it does to records is possible where it stands.
+    """Check a transform, and that the query can run what it does to records.
 
     Parameters
     ----------
     end
-        What has the transform.
+        The query or route with the transform.
     """
     if end.transform is None:
         return

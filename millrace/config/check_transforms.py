@@ -1,7 +1,7 @@
-"""Checks of transforms: the module is there and can be imported, the function takes what it is given.
+"""Checks of transforms: the module exists and can be imported, the function takes the right arguments.
 
-All is read off the syntax tree, with or without PySpark, so that an environment is judged alike in every installation;
-no code of the project runs.
+All facts come from the syntax tree, with or without PySpark, so that every installation finds the same problems; no code of
+the project runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace.config.problems import Finding, Path
 _CARRIED = frozenset(
     {"boto3", "botocore", "millrace", "numpy", "pandas", "pipelines", "py4j", "pyarrow", "pyspark"}
 )
-"""What engines have beside the standard library, and what travels with a job."""
+"""Packages that engines have in addition to the standard library, and packages that travel with a job."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -33,9 +33,9 @@ class Module:
     name
         With its dots.
     file
-        Relative to the project.
+        Path relative to the project.
     package
-        That its relative imports begin at.
+        Package at which its relative imports begin.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Module:
 
     @property
     def functions(self) -> dict[str, _Function]:
-        """Those that are written at its top, by name."""
+        """Functions at the top level of the module, by name."""
         found: dict[str, _Function] = {}
         for node in _statements(self.tree.body):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -56,7 +56,7 @@ class Module:
 
     @property
     def assigned(self) -> frozenset[str]:
-        """Names at its top that get a value, of which nothing else is known."""
+        """Top-level names that get a value about which nothing else is known."""
         targets: list[ast.expr] = []
         for node in _statements(self.tree.body):
             if isinstance(node, ast.Assign):
@@ -67,7 +67,7 @@ class Module:
 
     @property
     def imports(self) -> Iterator[tuple[int, str, dict[str, str]]]:
-        """Line, module and names (what they are called here: what they are called there) of each import at its top."""
+        """Line, module and names (local name to imported name) of each import at the top level."""
         for node in _statements(self.tree.body):
             if isinstance(node, ast.Import):
                 for alias in node.names:
@@ -80,7 +80,7 @@ class Module:
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run when a module is imported, without those that may fail: bodies of ``try`` and type checkers' own."""
+    """Yield statements that run at import and cannot fail: without bodies of ``try`` and of ``TYPE_CHECKING``."""
     for node in body:
         if isinstance(node, ast.If):
             if "TYPE_CHECKING" not in ast.dump(node.test):
@@ -93,13 +93,13 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 @dataclass
 class Modules:
-    """The project's modules, each read once."""
+    """Modules of the project; each is read once."""
 
     root: FilePath
     _read: dict[str, Module | str | None] = field(default_factory=dict, init=False, repr=False)
 
     def get(self, name: str) -> Module | str | None:
-        """Read a module; a text says why it cannot be, None that there is none."""
+        """Read a module; return None if it does not exist, and a text with the reason if it cannot be parsed."""
         if name not in self._read:
             self._read[name] = self._parse(name)
         return self._read[name]
@@ -120,7 +120,7 @@ class Modules:
         return Module(name, shown, name if file == package else name.rpartition(".")[0], tree)
 
     def names(self) -> list[str]:
-        """Modules that there are."""
+        """Return the names of all modules."""
         return [
             ".".join(each.relative_to(self.root).with_suffix("").parts)
             for each in sorted((self.root / "pipelines").rglob("*.py"))
@@ -132,8 +132,8 @@ class Modules:
         Returns
         -------
         tuple or None
-            The module that has it, and None in the function's place where only its name is known; None where there
-            is no such name.
+            The module that defines it and the function; None instead of the function if only the name is known; None alone if
+            there is no such name.
         """
         seen = set()
         while (module.name, name) not in seen:
@@ -150,7 +150,7 @@ class Modules:
         return None
 
     def reached(self, module: Module) -> list[Module]:
-        """The module, and those of the project that it imports."""
+        """Return the module, and all modules of the project that it imports, also indirectly."""
         found, waiting = {module.name: module}, [module]
         while waiting:
             for _, name, names in waiting.pop().imports:
@@ -163,7 +163,7 @@ class Modules:
 
 
 def _may_have(module: Module, name: str) -> bool:
-    """Whether a module may have a name that no plain statement gives it: by ``import *``, or inside ``try``."""
+    """Return whether a module may get a name from ``import *`` or inside ``try``, not from a plain statement."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ImportFrom) and any(alias.name == "*" for alias in node.names):
             return True
@@ -178,11 +178,11 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
     Parameters
     ----------
     path
-        Where the file names it.
+        Place of its name in the environment file.
     transform
         ``package.module:function``.
     takes
-        DataFrames that it is given: two where it joins.
+        Number of DataFrames that it gets: two if the query joins.
     """
     name, function = transform.split(":")
     if name.split(".")[0] != "pipelines":
@@ -253,7 +253,7 @@ def _of_project(here: str, name: str, names: dict[str, str], modules: Modules) -
 
 
 def _defines(module: Module, name: str) -> bool:
-    """Whether any statement of a module binds a name, at its top or below."""
+    """Return whether any statement of a module binds a name, at the top level or below."""
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             return True
@@ -265,12 +265,12 @@ def _defines(module: Module, name: str) -> bool:
 
 
 def _misfit(node: _Function, takes: int) -> str | None:
-    """Say why a function cannot be called with so many DataFrames for one."""
+    """Say why a function that returns a DataFrame cannot be called with this number of DataFrames."""
     if isinstance(node, ast.AsyncFunctionDef):
         return "is async, but is called without await"
     if isinstance(node, ast.FunctionDef):
         if node.decorator_list:
-            return None  # what it takes is up to the decorator
+            return None  # the decorator decides its arguments
         own = list(_own(node))
         if any(isinstance(each, ast.Yield | ast.YieldFrom) for each in own):
             return "is a generator"
@@ -290,7 +290,7 @@ def _misfit(node: _Function, takes: int) -> str | None:
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """What is inside a function, without the functions inside it."""
+    """Yield the nodes inside a function, without those of nested functions."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
@@ -298,14 +298,14 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def calls(transform: str, name: str, modules: Modules) -> bool:
-    """Whether a transform, or a function of the project that it uses, names something such as ``session_window``.
+    """Return whether a transform, or a function of the project that it uses, names a function such as ``session_window``.
 
     Parameters
     ----------
     transform
-        Found good by :func:`check_transform`.
+        Must have passed :func:`check_transform`.
     name
-        Of a function of PySpark's.
+        Name of a PySpark function.
     """
     of, function = transform.split(":")
     module = modules.get(of)
@@ -333,19 +333,19 @@ def calls(transform: str, name: str, modules: Modules) -> bool:
 
 
 def may_make_column(transform: str, word: str, modules: Modules) -> bool:
-    """Whether a transform can make a column of this name, as far as the words of its modules tell.
+    """Return whether a transform can make a column of this name, judged by the words in its modules.
 
     Parameters
     ----------
     transform
-        Found good by :func:`check_transform`.
+        Must have passed :func:`check_transform`.
     word
-        A column that is none of its input.
+        A column that is not in its input.
 
     Returns
     -------
     bool
-        True also where names are put together while it runs.
+        True also if the modules build names at run time.
     """
     module = modules.get(transform.split(":")[0])
     if not isinstance(module, Module):

@@ -1,6 +1,6 @@
-"""Mistakes that one section alone cannot show, found without Spark, CDK or a network.
+"""Checks for mistakes that one section alone cannot show, without Spark, CDK or a network.
 
-Each check takes what could be read of the environment and yields findings; none
+Each check takes the readable parts of the environment and yields findings; none
 stops at the first, so that one load reports everything.
 """
 
@@ -25,17 +25,17 @@ from millrace.config.sources.base import StreamUse
 
 @dataclass(frozen=True)
 class Draft:
-    """What could be read of an environment.
+    """The readable parts of an environment.
 
     Attributes
     ----------
     environment
-        Its valid parts only when other parts are broken.
+        Only its valid parts if other parts are broken.
     streams, clusters
-        Names of all that the file declares, broken or not, so that a job which
-        reads a broken stream is not told that the stream is unknown.
+        Names of all that the file declares, also of broken ones, so that a job that
+        reads a broken stream gets no message that the stream is unknown.
     root
-        The project: schemas and transforms are looked up below it.
+        Folder of the project, with schemas and transforms.
     """
 
     environment: Environment
@@ -121,7 +121,7 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
 
 
 def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Finding]:
-    """Refuse topics that would have to be made: CloudFormation makes them on provisioned clusters only (AWS::MSK::Topic)."""
+    """Refuse topics that would have to be created: CloudFormation creates them on provisioned clusters only (AWS::MSK::Topic)."""
     for name, stream in environment.streams.items():
         if stream.cluster_name == cluster and not stream.belongs_to_others:
             yield Finding(

@@ -1,4 +1,4 @@
-"""Conditions in Spark SQL on the columns of one row: parsed here, run by Spark."""
+"""Conditions in Spark SQL on the columns of one row: parsed here, evaluated by Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHANGING = re.compile(
     r"rand|randn|random|uuid|shuffle|now|curdate|(current|local)_?(date|time|timestamp)|unix_timestamp"
     r"|monotonically_increasing_id|spark_partition_id|input_file\w*"
 )
-"""Functions that give the same row another value at another time."""
+"""Functions whose value for the same row changes over time."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Condition:
     Attributes
     ----------
     columns
-        Names of the columns that it reads, each once; of a nested field the outermost.
+        Names of the columns that it reads, each once; for a nested field, the outermost column.
     """
 
     text: str
@@ -37,7 +37,7 @@ class Condition:
     _places: tuple[int, ...]
 
     def within(self, struct: str, beside: frozenset[str]) -> str:
-        """Return the condition for rows that hold its columns in a struct, all but those ``beside`` (in lower case)."""
+        """Return the condition for rows that hold its columns in a struct, except columns in ``beside`` (lower case)."""
         text = self.text
         for place in sorted(self._places, reverse=True):
             found = re.match(r"`(?:[^`]|``)+`|\w+", text[place:])
@@ -53,7 +53,7 @@ def parse_condition(text: str) -> Condition:
     Raises
     ------
     ValueError
-        What it must be: not SQL, not a condition, or one that a replay would judge in another way.
+        The text is no SQL, is no condition, or would give another result in a replay.
     """
     try:
         found = parse(text, read="spark")

@@ -1,4 +1,4 @@
-"""YAML files as trees in which every value still knows its file and line."""
+"""YAML files as trees in which each value keeps its file and line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from millrace.config.problems import Finding, Path, dotted
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _MOST_VALUES = 50_000
-"""Nested aliases can make a small file enormous; no environment comes near this."""
+"""Limit, because nested aliases can make a small file huge; no environment is close to it."""
 
 _MOST_DIGITS = 18
 _LARGEST = 10**_MOST_DIGITS
-"""No figure of an environment comes near it; floats overflow far beyond."""
+"""Limit of numbers; no value of an environment is close to it, and floats overflow far above it."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Tree:
     Attributes
     ----------
     file, line
-        Where the key stands (or the list item); lines count from 1.
+        Place of the key or list item; lines count from 1.
     value
         A scalar, a ``dict[str, Tree]`` or a ``list[Tree]``.
     text
-        Of a scalar as it is written, which its value does not tell: ``0123`` and ``1.10`` are numbers.
+        A scalar as it is written in the file; its value may differ: ``0123`` and ``1.10`` are numbers.
     """
 
     file: FilePath
@@ -44,7 +44,7 @@ class Tree:
     text: str | None = field(default=None, compare=False)
 
     def plain(self) -> Any:
-        """Return the value without places, as JSON would hold it."""
+        """Return the value without places, as JSON holds it."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}
         if isinstance(self.value, list):
@@ -62,7 +62,7 @@ class Tree:
         return tree
 
     def written(self, path: Path) -> str | None:
-        """Return the text of the scalar at ``path``, where there is one."""
+        """Return the text of the scalar at ``path``, if there is one."""
         tree: Tree | None = self
         for step in path:
             tree = None if tree is None else tree.child(step)
@@ -91,11 +91,11 @@ class Tree:
 
 @dataclass(frozen=True)
 class Document:
-    """One parsed file: its tree, and what YAML alone already shows to be wrong."""
+    """One parsed file: its tree, and its mistakes as YAML."""
 
     tree: Tree
     mistakes: tuple[tuple[Finding, int], ...]
-    """Keys written twice, each with the line of the second, and numbers that a comma takes apart."""
+    """Duplicate keys, each with the line of the second, and numbers that a comma splits."""
 
 
 class DocumentError(ValueError):
@@ -104,9 +104,9 @@ class DocumentError(ValueError):
     Attributes
     ----------
     line
-        Where a person looks first; 0 where there is none.
+        Most likely line of the mistake; 0 if there is none.
     allowed
-        What belongs there.
+        What the file may hold there.
     """
 
     def __init__(self, message: str, line: int = 0, allowed: str = "readable YAML") -> None:
@@ -152,7 +152,7 @@ def read(path: FilePath) -> Document:
 
 
 def _told(error: MarkedYAMLError, text: str) -> DocumentError:
-    """Say of an error of YAML's where it began: that is seldom where the reader stopped."""
+    """Turn a YAML error into one that names the line where the broken value starts; the parser usually stops later."""
     begun, mark = error.context_mark, error.problem_mark or error.context_mark
     line = mark.line + 1 if mark is not None else 0
     said = str(error.problem or error.context)
@@ -181,11 +181,11 @@ _OPENED = {
     "while parsing a flow sequence": "[",
     "while scanning a quoted scalar": "quote",
 }
-"""What the reader was inside of, in its own words, to the sign that opened it."""
+"""Context in the YAML parser's words, to the sign that opened it."""
 
 
 def merge(base: Tree, over: Tree) -> Tree:
-    """Lay one tree over another: mappings merge, scalars and lists replace, and null removes what the base has."""
+    """Merge one tree into another: mappings merge, scalars and lists replace, and null removes what the base has."""
     if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
         return over
     merged = dict(base.value)
@@ -249,7 +249,7 @@ class _Reader:
         return {**inherited, **own}
 
     def _joined(self, begun: Tree, rest: str, path: Path) -> Tree:
-        """Put together a number that a comma took apart, so that its mistake is told once."""
+        """Join a number that a comma split, so that it is reported once."""
         text = f"{begun.text},{rest}"
         whole = text.replace(",", "") if _THOUSANDS.fullmatch(text) else text.replace(",", ".")
         self.mistakes = [each for each in self.mistakes if each[0].path != path]
@@ -271,7 +271,7 @@ class _Reader:
         try:
             value = self._constructor.construct_object(node)
         except (KeyError, ValueError, AttributeError, OverflowError) as error:
-            # What a tag makes of a text that is none of its kind, such as !!bool maybe.
+            # A tag does not fit its text, such as !!bool maybe.
             raise DocumentError(f"{dotted(path)} is no {_tag(node)}", line) from error
         if isinstance(value, (date, bytes)):
             value = str(node.value)
@@ -286,7 +286,7 @@ _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 
 
 def _is_rest(key: ScalarNode, value: Node) -> bool:
-    """Whether a key is what a comma cut off a number: digits, without a colon behind them."""
+    """Return whether a key is the part of a number after a comma: digits without a colon."""
     return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
 
 
@@ -295,12 +295,12 @@ def _tag(node: Node) -> str:
 
 
 def is_file(path: FilePath) -> bool:
-    """Whether there is a file of this name; there is none of a name that is too long for one."""
+    """Return whether a file exists; False for a name that is too long for the file system."""
     return _is_there(path.is_file)
 
 
 def is_folder(path: FilePath) -> bool:
-    """Whether there is a folder of this name."""
+    """Return whether a folder exists."""
     return _is_there(path.is_dir)
 
 

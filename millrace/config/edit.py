@@ -1,4 +1,4 @@
-"""Changes to the text of a YAML file: one value is set or taken away, every other byte stays."""
+"""Edits to the text of a YAML file: one value is set or removed, every other byte stays."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from millrace.config.problems import Path, dotted
 
 _WIDE = 1_000_000
-"""Characters: a value that is written on one line stays on one."""
+"""Line width in characters, so large that a value on one line stays on one."""
 
 
 class EditError(ValueError):
-    """A place that cannot be edited; says why."""
+    """A place that cannot be edited, with the reason."""
 
 
 def set_value(text: str, path: Path, value: Any) -> str:
-    r"""Set one value in a file's text; a key that is not there is added, with the mappings above it.
+    r"""Set one value in a file's text; a missing key is added, with the mappings above it.
 
     Parameters
     ----------
@@ -30,12 +30,12 @@ def set_value(text: str, path: Path, value: Any) -> str:
     path
         Keys and list positions.
     value
-        What JSON can hold. A key whose value is a block of several lines is refused.
+        A value that JSON can hold. A key whose value is a block of several lines is refused.
 
     Raises
     ------
     EditError
-        The place cannot be told, or holds something else than a value.
+        The place cannot be found, or does not hold a single value.
 
     Examples
     --------
@@ -52,19 +52,19 @@ def set_value(text: str, path: Path, value: Any) -> str:
     if not _one_line(node):
         raise EditError(f"{dotted(path)} spans several lines")
     begin, end = _span(node)
-    if begin == end and isinstance(above, MappingNode):  # an empty value: it goes behind its colon
+    if begin == end and isinstance(above, MappingNode):  # an empty value: the new one goes after the colon
         at = _end(*next(each for each in above.value if each[1] is node))
         return f"{text[:at]} {_written(value)}{text[at:]}"
     return text[:begin] + _written(value) + text[end:]
 
 
 def remove(text: str, path: Path) -> str:
-    """Take one key and its value out of a file's text, with the comment on its line.
+    """Remove one key and its value from a file's text, with the comment on its line.
 
     Raises
     ------
     EditError
-        It is not there, or is a block of several lines.
+        The key does not exist, spans several lines, is the only key of its mapping, or begins a list item.
     """
     *above, last = path
     node: Node | None = _root(text)
@@ -117,7 +117,7 @@ def _child(node: Node, step: str | int) -> Node | None:
 
 
 def _one_line(node: Node) -> bool:
-    """Whether a value is written within the brackets, quotes or words that it begins with."""
+    """Return whether a value is in flow style, quoted or plain, not in block style."""
     if isinstance(node, MappingNode | SequenceNode):
         return bool(node.flow_style)
     return not isinstance(node, ScalarNode) or node.style not in ("|", ">")
@@ -130,13 +130,13 @@ def _span(node: Node) -> tuple[int, int]:
 
 
 def _end(key: Node, value: Node) -> int:
-    """Where an entry of a mapping ends; the mark of an empty value lies with whatever comes next."""
+    """Return the index at which an entry of a mapping ends; an empty value has its own mark at the next token."""
     begin, end = _span(value)
     return end if begin < end else _span(key)[1] + 1
 
 
 def _written(value: Any) -> str:
-    """Write a value on one line as it stands within other YAML."""
+    """Return a value on one line, valid inside other YAML."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = True
     yaml.width = _WIDE
@@ -145,8 +145,8 @@ def _written(value: Any) -> str:
     stream = io.StringIO()
     yaml.dump({"k": value}, stream)
     written = str(stream.getvalue()).strip().removeprefix("{k: ").removesuffix("}")
-    # Some words that are plain in a block are none within braces, such as ":0", and the library writes them all the
-    # same. JSON is YAML in both places.
+    # Some plain words, such as ":0", are valid in a block but not within braces, and the library writes both the
+    # same way. JSON is YAML in both places.
     within = _reads_as(f"a: {{b: 0, k: {written}}}", {"a": {"b": 0, "k": value}})
     return written if within else json.dumps(value, ensure_ascii=False)
 
@@ -179,28 +179,28 @@ def _insert(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
     ends = "\r\n" if "\r\n" in text else "\n"
     block = ends.join(lines)
     single = [each for each in node.value if _one_line(each[1])]
-    if len(rest) > 1:  # a new mapping goes last, behind its neighbours' blocks
+    if len(rest) > 1:  # a new mapping goes last, after its neighbours' blocks
         return _after(text, _last(node), block, ends)
-    if single:  # a new value stands with the others, ahead of blocks
+    if single:  # a new value goes with the other single values, before blocks
         return _after(text, _end(*single[-1]), block, ends)
     begin, indent = int(first.index), " " * int(first.column)
     return f"{text[:begin]}{block.lstrip()}{ends}{indent}{text[begin:]}"
 
 
 def _last(node: Node, key: Node | None = None) -> int:
-    """Where the last thing within a node ends; a block's own end mark lies behind comments that follow it."""
+    """Return the index at which the last value in a node ends; a block's own end mark lies after the comments that follow it."""
     if isinstance(node, MappingNode) and not node.flow_style:
         return _last(node.value[-1][1], node.value[-1][0])
     if isinstance(node, SequenceNode) and not node.flow_style:
         return _last(node.value[-1])
     begin, end = _span(node)
-    if not _one_line(node):  # it ends with its last line
+    if not _one_line(node):  # it ends at its last line
         return max(begin, end - 1)
     return _end(key, node) if key is not None else end
 
 
 def _after(text: str, at: int, block: str, ends: str) -> str:
-    """Add lines behind the line of a place."""
+    """Add lines after the line of a place."""
     line_end = text.find("\n", at)
     if line_end < 0:
         return text + ends + block + ends
@@ -208,7 +208,7 @@ def _after(text: str, at: int, block: str, ends: str) -> str:
 
 
 def _step(text: str) -> int:
-    """How far a file indents: as its first indented line does."""
+    """Return the indent of a file: that of its first indented line."""
     for line in text.splitlines():
         bare = line.lstrip(" ")
         if bare and bare != line and not bare.startswith(("#", "-")):

@@ -1,4 +1,4 @@
-"""Pydantic's errors in the words of the environment file."""
+"""Pydantic's errors in the terms of the environment file."""
 
 from __future__ import annotations
 
@@ -85,22 +85,22 @@ def findings(
     Parameters
     ----------
     error
-        What ``model.model_validate_json`` raised.
+        Error that ``model.model_validate_json`` raised.
     model
-        The model that was asked.
+        The model that was validated.
     written
-        Returns the text of the scalar at a path, as the file has it.
+        Function that returns the text of the scalar at a path in the file.
     """
     return [_finding(each, model, written) for each in error.errors(include_url=False)]
 
 
 def file_path(loc: Sequence[str | int], model: Any) -> Path:
-    """Drop from pydantic's location what is not in the file: the tags of unions, ``[key]``."""
+    """Remove the parts of pydantic's location that are not in the file: tags of unions, ``[key]``."""
     return _walk(loc, model)[0]
 
 
 def nearest(word: str, choices: Sequence[str]) -> str | None:
-    """Return the choice most like ``word`` as a question, if one is like it at all."""
+    """Return the choice most similar to ``word`` as a question, if one is similar enough."""
     found = process.extractOne(
         word.lower(), choices, scorer=fuzz.WRatio, processor=str.lower, score_cutoff=70
     )
@@ -108,12 +108,12 @@ def nearest(word: str, choices: Sequence[str]) -> str | None:
 
 
 def show(value: Any, written: str | None = None) -> str:
-    """Write a value the way it stands in a file, in short.
+    """Return a value as it is written in a file, shortened.
 
     Parameters
     ----------
     written
-        Its text there, where it is known: that of a number is not unique.
+        Its text in the file, if known: a number can be written in several ways.
     """
     if isinstance(value, Mapping):
         return "a mapping" if value else "an empty mapping"
@@ -166,7 +166,7 @@ _BOUNDS = {
     "less_than": ("lt", "less than"),
     "less_than_equal": ("le", "at most"),
 }
-"""Kind of pydantic's error: name of the bound, and words for it."""
+"""Name of the bound and its words, by kind of pydantic's error."""
 
 
 def _allowed(
@@ -201,7 +201,7 @@ _SHORT = {"": 1, "k": 1_000, "m": 1_000_000}
 
 
 def _number(text: str) -> str | None:
-    """Return how a number is written that somebody wrote in another way: ``20,000``, ``20 000``, ``20k``."""
+    """Return a hint with the valid form of a number such as ``20,000``, ``20 000`` or ``20k``."""
     found = re.fullmatch(r"(\d[\d,_' ]*(?:\.\d+)?) ?([kKmM]?)", text.strip())
     if found is None:
         return None
@@ -215,7 +215,7 @@ def _pattern(context: Mapping[str, Any]) -> str:
 
 
 def _walk(loc: Sequence[str | int], model: Any) -> tuple[Path, Any, FieldInfo | None]:
-    """Follow a location through the model: the path in the file, the last model, the last field."""
+    """Follow a location through the model: return the path in the file, the last model, the last field."""
     path: list[str | int] = []
     owner, annotation = model, model
     field: FieldInfo | None = None

@@ -1,4 +1,4 @@
-"""Statements of policies as data, each with the reason for its wildcards."""
+"""Statements of IAM policies as data, each with the reason for its wildcards."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ INTERFACES = "Glue makes network interfaces at run time; their tag holds it to i
 REMADE = "The random end of a cluster's ARN changes when the cluster is made again under its name"
 
 FINDS_BROKERS = ["kafka:GetBootstrapBrokers", "kafka:ListClustersV2"]
-"""Neither has a resource type ("Actions, resources, and condition keys for Amazon MSK", service authorization reference, read
-2026-11-23): granted on a cluster's ARN, the first allows nothing."""
+"""Actions without a resource type ("Actions, resources, and condition keys for Amazon MSK", service authorization reference,
+read 2026-11-23): granted on a cluster's ARN, the first allows nothing.
+"""
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Grant:
     sid
         Its name.
     actions, resources
-        What may be done to what.
+        Allowed actions, and the resources that they are allowed on.
     why
-        Reason for the wildcards among the resources; without one, a wildcard is a finding.
+        Reason for wildcards in the resources; without a reason, a wildcard is a finding.
     conditions
         IAM conditions.
     """
@@ -41,7 +42,7 @@ class Grant:
 
     @property
     def wildcards(self) -> tuple[str, ...]:
-        """Resources that stand for more than one thing."""
+        """Resources with a wildcard."""
         return tuple(resource for resource in self.resources if "*" in resource)
 
 
@@ -53,23 +54,23 @@ def allow(
     *,
     why: str | None = None,
 ) -> Grant:
-    """Write a grant; ``why`` is the reason for its wildcards."""
+    """Return a grant; ``why`` is the reason for its wildcards."""
     return Grant(sid, tuple(actions), tuple(resources), why, conditions or {})
 
 
 def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
     """Allow listing a bucket (its ARN) below some prefixes.
 
-    Who may not list is told 403 in the place of 404 for an object that is not there, which would end a job that looks for its
-    checkpoint. S3 holds the object's key against the condition as if it were the prefix (so ceph/ceph#68577 says, which does
-    the same; no document of AWS's does: claim ``missing-keys``), so below these prefixes the answer is 404.
+    Without permission to list, S3 answers 403 instead of 404 for a missing object; this would end a job that looks for its
+    checkpoint. S3 compares the object's key with the condition as if it were the prefix (ceph/ceph#68577 says so and does the
+    same; no document of AWS does: claim ``missing-keys``), so below these prefixes the answer is 404.
     """
     patterns = [pattern for prefix in prefixes for pattern in (prefix, f"{prefix}/*")]
     return allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})
 
 
 def merged(grants: Iterable[Grant]) -> list[Grant]:
-    """Make one statement of those with one name: their resources, and the values of their conditions, together."""
+    """Merge statements with the same name: their resources, and the values of their conditions."""
     found: dict[str, Grant] = {}
     for grant in grants:
         first = found.setdefault(grant.sid, grant)

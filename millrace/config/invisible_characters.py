@@ -1,7 +1,7 @@
-r"""Characters that a terminal obeys or a reader does not see, written out: ``\x1b``, ``\u202e``.
+r"""Escapes for characters that a terminal interprets or a reader does not see: ``\x1b``, ``\u202e``.
 
 Names, logs and records come from others. In a terminal an escape sequence moves the cursor, renames the window or hides
-a line; a mark of direction turns a line round; a line separator ends one.
+a line; a direction mark reverses a line; a line separator ends one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ def _written(code: int) -> str:
 
 
 TABLE = {code: _written(code) for first, last in _RANGES for code in range(first, last + 1)}
-"""For ``str.translate``. As JSON writes them wherever JSON leaves them bare, so that its text stays the same JSON."""
+"""Table for ``str.translate``. For characters that JSON leaves raw, the escapes are those of JSON, so that JSON text keeps
+its meaning.
+"""
 
 
 def escape_invisible(text: str) -> str:
-    r"""Write such characters out; tabs and line feeds stay.
+    r"""Escape such characters; tabs and line feeds stay.
 
     Examples
     --------

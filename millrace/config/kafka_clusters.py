@@ -1,4 +1,4 @@
-"""Kafka clusters that streams may lie on."""
+"""Kafka clusters that hold topics of the environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class MskCluster(Model):
     """An MSK cluster: one that this environment owns, or an existing one of this account."""
 
     makes_topics: ClassVar[bool] = True
-    """Whether topics of the environment's own are made on it."""
+    """True if the environment can create its own topics on it."""
 
     kind: Literal["msk"]
     existing: ClusterArn | None = Field(
@@ -45,7 +45,7 @@ class MskCluster(Model):
 
 
 class ExternalCluster(Model):
-    """A Kafka cluster that somebody else runs."""
+    """A Kafka cluster that is given by its addresses; Millrace never changes it."""
 
     makes_topics: ClassVar[bool] = False
 

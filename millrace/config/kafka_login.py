@@ -1,4 +1,4 @@
-"""How jobs sign in to a Kafka cluster: ``authentication: iam``, or a mapping where it takes a secret."""
+"""Authentication of jobs at a Kafka cluster: ``authentication: iam``, or a mapping if it needs a secret."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class IamLogin(Model):
 
 
 class NoLogin(Model):
-    """Neither login nor TLS."""
+    """Neither authentication nor TLS."""
 
     kind: Literal["none"]
 
 
 class TlsLogin(Model):
-    """TLS by which jobs know the brokers, and nobody asks who they are."""
+    """TLS that authenticates the brokers only; jobs are not authenticated."""
 
     kind: Literal["tls"] = "tls"
     secret: SecretArn | None = Field(
@@ -49,7 +49,7 @@ class PasswordLogin(Model):
 
 
 class CertificateLogin(Model):
-    """A certificate of the job's own, over TLS."""
+    """A client certificate of the job, over TLS."""
 
     kind: Literal["mutual-tls"]
     secret: SecretArn = Field(
@@ -69,7 +69,7 @@ Login = Annotated[
     Field(discriminator="kind"),
     BeforeValidator(of_kind, json_schema_input_type=Literal["iam", "tls", "none"] | _Kinds),
 ]
-"""A name alone is a mapping of that kind."""
+"""Authentication; a name alone is read as a mapping with that kind."""
 
 
 def secret_of(login: Login) -> tuple[str, str | None] | None:

@@ -1,4 +1,4 @@
-"""How a query reads a Kafka topic: names of ours for options of Spark's Kafka source (``docs/sources.md``)."""
+"""Options for reading a Kafka topic, under Millrace's names, for Spark's Kafka source (``docs/sources.md``)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Partition = Annotated[int, Field(ge=0, le=2**31 - 1)]
 """Number of a partition of a topic."""
 
 Offset = Annotated[int, Field(ge=0, le=2**63 - 1)]
-"""Place of a record in a partition."""
+"""Offset of a record in a partition."""
 
 GroupPrefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-"""Beginning of a consumer group's name: plain text, as IAM and Kafka's ACLs compare beginnings."""
+"""Prefix of a consumer group's name: plain text, as IAM and Kafka's ACLs compare prefixes."""
 
 
 class KafkaReading(Model):
-    """What a query on a Kafka topic may say beside the topic's name; all of it may be left out."""
+    """Options of a query on a Kafka topic; all are optional."""
 
     partitions: tuple[Partition, ...] | None = Field(
         default=None,

@@ -1,7 +1,7 @@
-"""Kafka versions as MSK names them, and which tier takes which.
+"""Kafka versions as MSK names them, and the tiers that support them.
 
-``X.kraft`` keeps its metadata in the brokers (KRaft), a bare ``X`` in ZooKeeper; from 4.0 on there is KRaft alone. A cluster never
-goes from one to the other ("Metadata management" of the MSK developer guide).
+``X.kraft`` keeps its metadata in the brokers (KRaft), a bare ``X`` in ZooKeeper; from 4.0 on there is only KRaft. A cluster
+never changes from one to the other ("Metadata management" of the MSK developer guide).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import date
 
 AS_OF = date(2026, 11, 23)
-"""When the table was last held against what is published."""
+"""Date on which the table was last compared with AWS' documents."""
 
 DEFAULT = "3.9.x.kraft"
 
@@ -18,7 +18,7 @@ STANDARD = (
     *("3.8.x", "3.8.x.kraft", "3.9.x", "3.9.x.kraft"),
     *("4.0.x.kraft", "4.1.x.kraft", "4.2.x.kraft"),
 )
-"""What Standard brokers take, of those that Spark's Kafka source is tried with ("Supported Apache Kafka versions", the same guide)."""
+"""Versions for Standard brokers that Spark's Kafka source is tested with ("Supported Apache Kafka versions", the same guide)."""
 
 EXPRESS: Mapping[str, bool] = {
     "3.8.x": True,
@@ -28,14 +28,14 @@ EXPRESS: Mapping[str, bool] = {
     "3.9.x": False,
     "3.9.x.kraft": True,
 }
-"""Whether Express brokers take a version; of those that are not here nobody has said."""
+"""Support of versions by Express brokers; for other versions no document says it."""
 
 
 def of_tier(tier: str) -> tuple[str, ...]:
-    """Versions that a tier takes, or of which nobody knows that it does not."""
+    """Return the versions that a tier supports, and those for which no document says that it does not."""
     return tuple(v for v in STANDARD if tier != "express" or EXPRESS.get(v, True))
 
 
 def unconfirmed(tier: str, version: str) -> bool:
-    """Whether nobody has said that a tier takes a version."""
+    """Return whether no document says that a tier supports a version."""
     return tier == "express" and version not in EXPRESS

@@ -1,4 +1,4 @@
-"""From files to one checked environment, or to all that is wrong with them."""
+"""Loading of environment files: one checked environment, or all problems at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from millrace.config.problems import (
 )
 
 EXTENDS = "extends"
-"""The key by which a file names the one it is laid over."""
+"""Key that names the file which this one extends."""
 
 _SECTIONS: dict[str, Any] = {
     "kafka": dict[Slug, KafkaCluster],
@@ -51,22 +51,22 @@ _STAND_INS: dict[str | int, Any] = {
     "records_per_second_per_core": 1,
     "rate": {"records_per_second_per_core": 1},
 }
-"""In place of broken numbers that no check looks at, so that the rest of their section is checked."""
+"""Replacements for broken numbers that no check reads, so that the rest of their section is checked."""
 
 
 def find_root(start: FilePath | None = None) -> FilePath:
-    """Return the project: the nearest folder upward that holds ``environments``, or where we are."""
+    """Return the project's folder: the nearest one upward that holds ``environments``, or the working directory."""
     here = (start or FilePath.cwd()).resolve()
     return next((each for each in (here, *here.parents) if (each / "environments").is_dir()), here)
 
 
 def environments(root: FilePath | None = None) -> tuple[str, ...]:
-    """Name the environments of a project; a file that others extend is none.
+    """Return the names of a project's environments, without files that others extend.
 
     Parameters
     ----------
     root
-        The project; found upward from the working directory if left out.
+        Folder of the project; found upward from the working directory if left out.
     """
     folder = (root or find_root()) / "environments"
     parents: set[str] = set()
@@ -90,7 +90,7 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     name_or_path
         A name (``prod`` is ``environments/prod.yaml``) or the path of a YAML file.
     root
-        The project, for names, schemas and transforms; found upward from the
+        Folder of the project, for names, schemas and transforms; found upward from the
         working directory if left out.
 
     Returns
@@ -180,7 +180,7 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
 
 
 def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[Finding]:
-    """What this environment and another one of the project name alike, and only one may have: jobs of both would meet there."""
+    """Yield a finding for each existing bucket or database that another environment also uses: jobs of both would write there."""
     alone = _alone(plain)
     if not alone or file.parent != root / "environments":
         return
@@ -191,7 +191,7 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
         try:
             theirs = _read(other, root, [], ()).plain()
         except ConfigurationError:
-            continue  # told where that environment is loaded
+            continue  # reported when that environment is loaded
         # Neither file has been checked: an account may be anything.
         accounts = _step(plain, "account"), _step(theirs, "account")
         if None not in accounts and accounts[0] != accounts[1]:
@@ -204,7 +204,7 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
 
 
 def _alone(plain: dict[str, Any]) -> dict[Path, str]:
-    """The existing buckets and the database that only one environment may have, out of a file that may be wrong."""
+    """Return the existing buckets and the database that only one environment may have; the file may be invalid."""
     kinds = ("checkpoints", "event-logs")
     paths: list[Path] = [("storage", "database"), *(("storage", "buckets", kind) for kind in kinds)]
     found = {path: _step(plain, *path) for path in paths}
@@ -213,7 +213,7 @@ def _alone(plain: dict[str, Any]) -> dict[Path, str]:
 
 def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, list[Finding]]:
     try:
-        # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is no 1.
+        # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
         found = explain.findings(error, Environment, tree.written)
@@ -244,9 +244,9 @@ def _draft(
 
 
 def _valid_part(kind: Any, data: Any) -> Any:
-    """Read a section without what is wrong in it: a broken value goes, then what cannot do without it.
+    """Read a section without its broken parts: a broken value is removed, then everything that needs it.
 
-    What is left is only checked, never planned or deployed.
+    The rest is only checked, never planned or deployed.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
     if not isinstance(data, dict):
@@ -265,7 +265,7 @@ def _valid_part(kind: Any, data: Any) -> Any:
                     _remove(data, path[:-1] if each["type"] == "missing" else path)
         if json.dumps(data) == text:
             if not data:
-                return None  # a section that is nothing without what is missing
+                return None  # a section that cannot exist without the missing key
             data = {}
 
 
@@ -292,7 +292,7 @@ def _step(data: Any, *path: str | int) -> Any:
 
 
 def _new(later: Iterator[Finding], earlier: list[Finding]) -> Iterator[Finding]:
-    """Drop what only follows from a mistake that is reported already."""
+    """Drop findings that only follow from a mistake that is reported already."""
     reported = {finding.path for finding in earlier if finding.value != MISSING or len(finding.path) > 1}
     for finding in later:
         if not any(finding.path[: len(path)] == path for path in reported):

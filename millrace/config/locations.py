@@ -1,4 +1,4 @@
-"""From a path of keys to the file and line where a person finds it."""
+"""File and line of a path of keys."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ class Places:
     Attributes
     ----------
     tree
-        ``None`` for an environment that no file describes.
+        ``None`` for an environment without a file.
     root
-        Files are named relative to it.
+        Folder of the project; files are named relative to it.
     """
 
     tree: Tree | None = None
     root: FilePath = FilePath()
 
     def of(self, path: Path) -> tuple[str, int]:
-        """Return file and line of the value at ``path``, or of what should hold it."""
+        """Return file and line of the value at ``path``, or of its closest ancestor."""
         if self.tree is None:
             return "(no file)", 0
         nearest = self.tree.nearest(path)
         return self.name(nearest.file), nearest.line
 
     def name(self, file: FilePath) -> str:
-        """Name a file relative to the project where it lies inside it."""
+        """Return a file's name, relative to the project if it is inside it."""
         return str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
 
     def problem(self, finding: Finding) -> Problem:
-        """Add file and line to a finding, and hide what is a secret."""
+        """Add file and line to a finding, and hide secrets."""
         file, line = self.of(finding.path)
         value = censor(finding.path, finding.value)
         return Problem(file, line, dotted(finding.path), value, finding.allowed, finding.hint)
 
     def error(self, findings: Iterable[Finding]) -> ConfigurationError:
-        """Make one error of all findings, one for each path."""
+        """Make one error of all findings, with one finding for each path."""
         return ConfigurationError(self.problem(finding) for finding in one_per_path(findings))

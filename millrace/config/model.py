@@ -1,7 +1,7 @@
-"""What an environment file may say: streams, Kafka clusters, jobs and where they live.
+"""Model of an environment file: streams, Kafka clusters, jobs and everything around them.
 
 Every model is frozen and refuses unknown keys. Checks that need more than one
-section (a job that reads a stream which nobody declared) stand in
+section (such as a job that reads an undeclared stream) are in
 :mod:`millrace.config.checks`, so that one load can report all of them at once.
 """
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 class Environment(Model):
-    """All that one account and region holds."""
+    """Everything that is deployed into one account and region."""
 
     name: Slug = Field(description="The file's name; never written in the file.")
     project: Slug = Field(
@@ -112,10 +112,10 @@ class Environment(Model):
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """What all queries write, in the file's order."""
+        """Sinks of all queries, in the file's order."""
         return tuple(sink for job in self.jobs.values() for sink in job.sinks)
 
     @property
     def places(self) -> Places:
-        """Where each value was written; empty for an environment that a program built."""
+        """File and line of each value; empty for an environment that a program built."""
         return self._places

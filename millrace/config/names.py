@@ -1,4 +1,4 @@
-"""Names of deployed things, derived from project, environment, logical name and account."""
+"""Names of deployed resources, derived from project, environment, logical name and account."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Bucket", "Names"]
 
 @dataclass(frozen=True)
 class Names:
-    """Every name that a deployment and whoever looks for it must agree on.
+    """Names on which deployments and all other parts of Millrace must agree.
 
     Parameters
     ----------
@@ -27,66 +27,66 @@ class Names:
 
     @property
     def prefix(self) -> str:
-        """``project-environment``, after the company's prefix where it has one: the start of every name."""
+        """Start of every name: ``project-environment``, after the company's prefix if it has one."""
         company = self.environment.governance.name_prefix
         parts = (company, self.environment.project, self.environment.name)
         return "-".join(part for part in parts if part)
 
     @property
     def database(self) -> str:
-        """The Glue Data Catalog database, and the namespace in the sandbox."""
+        """Name of the Glue Data Catalog database, and of the namespace in the sandbox."""
         return self.environment.storage.database or self.prefix.replace("-", "_")
 
     @property
     def partition(self) -> str:
-        """Of AWS, as ARNs have it."""
+        """AWS partition for ARNs."""
         return partition(self.environment.region)
 
     def arn(self, service: str, resource: str) -> str:
-        """Of a resource in the environment's account and region."""
+        """Return the ARN of a resource in the environment's account and region."""
         return f"arn:{self.partition}:{service}:{self.environment.region}:{self.account}:{resource}"
 
     def cluster_arn(self, name: str) -> str | None:
-        """Of a Kafka cluster: its random end is open where the cluster may be made again; None where nobody said it."""
+        """Return the ARN of a Kafka cluster, with a wildcard for the random end of one that is created here; None if unknown."""
         settings = self.environment.kafka[name]
         if isinstance(settings, MskCluster):
             return settings.existing or self.arn("kafka", f"cluster/{self.cluster(name)}/*")
         return settings.arn
 
     def stack(self, part: str) -> str:
-        """A CloudFormation stack, such as ``flights-local-streams``."""
+        """Return the name of a CloudFormation stack, such as ``flights-local-streams``."""
         return f"{self.prefix}-{part}"
 
     def bucket(self, kind: Bucket) -> str:
-        """A bucket, globally unique by account and region, or the existing one in its place."""
+        """Return the name of a bucket, globally unique by account and region, or of the existing one that replaces it."""
         existing = self.environment.storage.buckets.get(kind)
         return existing or f"{self.prefix}-{kind}-{self.account}-{self.environment.region}"
 
     def stream(self, name: str) -> str:
-        """The Kinesis stream's or Kafka topic's own name; of a stream of several topics, their pattern."""
+        """Return the name of a Kinesis stream or Kafka topic; the pattern, for a stream of several topics."""
         return self.environment.streams[name].own_name(name, self.prefix)
 
     def stream_arn(self, name: str) -> str:
-        """A stream's ARN."""
+        """Return a stream's ARN."""
         return self.environment.streams[name].arn(name, self)
 
     def consumer(self, job: str, query: str) -> str:
-        """The fan-out consumer of a query, registered under this name at its stream."""
+        """Return the name under which a query's fan-out consumer is registered."""
         return f"{self.prefix}-{job}-{query}"
 
     def cluster(self, name: str) -> str:
-        """An MSK cluster."""
+        """Return the name of an MSK cluster."""
         cluster = self.environment.kafka[name]
         if isinstance(cluster, MskCluster) and cluster.existing is not None:
             return arn_parts(cluster.existing)[2].split("/")[1]
         return f"{self.prefix}-{name}"
 
     def job(self, name: str) -> str:
-        """A Glue job or an EMR Serverless application."""
+        """Return the name of a Glue job or an EMR Serverless application."""
         return f"{self.prefix}-{name}"
 
     def table(self, name: str) -> str:
-        """``database.table`` inside the lake catalog."""
+        """Return ``database.table`` in the lake catalog."""
         existing = self.environment.tables.get(name)
         if existing is not None:
             return f"{existing.database}.{existing.table}"
@@ -94,9 +94,9 @@ class Names:
 
     @property
     def alerts(self) -> str:
-        """The SNS topic that alarms and restarts report to."""
+        """Name of the SNS topic for alarms and restarts."""
         return f"{self.prefix}-alerts"
 
     def checkpoints(self, job: str) -> str:
-        """The prefix under which each query of a job keeps its checkpoint."""
+        """Return the prefix for the checkpoints of a job's queries."""
         return f"s3://{self.bucket('checkpoints')}/{job}"

@@ -1,4 +1,4 @@
-"""What surrounds streams and jobs: network, storage, governance, observability, history server."""
+"""Sections for everything around streams and jobs: network, storage, governance, observability, history server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Disposable = Literal["lake", "checkpoints", "event-logs", "dead-letters", "acces
 
 
 class Network(Model):
-    """Where jobs run."""
+    """Network that jobs run in."""
 
     vpc: VpcId | None = Field(default=None, description="An existing VPC; left out, one is made.")
     subnets: tuple[SubnetId, ...] = Field(default=(), description="Private subnets of that VPC.")
@@ -55,7 +55,7 @@ class Network(Model):
 
 
 class Keys(Model):
-    """Customer-managed keys that somebody else owns; for what is left out, one is made.
+    """Customer-managed keys that somebody else owns; each key that is left out is created.
 
     Their policies must let CloudWatch, CloudWatch Logs and S3 use them (docs/governance.md).
     """
@@ -68,7 +68,7 @@ class Keys(Model):
 
 
 class Upkeep(Model):
-    """What jobs do to the tables that they write, beside their streams: hourly expiry, and compaction each day."""
+    """Maintenance of the tables that jobs write, beside their streams: hourly expiry, daily compaction."""
 
     file_size: Size = Field(
         default="512MiB",  # type: ignore[assignment]  # pydantic parses the default (validate_default)
@@ -136,7 +136,7 @@ class ExistingTable(Model):
 
 
 class Governance(Model):
-    """What a company asks of everything that is deployed into its accounts."""
+    """A company's rules for everything that is deployed into its accounts."""
 
     permissions_boundary: PolicyArn | None = Field(
         default=None, description="A managed policy that bounds every role made here."
@@ -159,7 +159,7 @@ class Governance(Model):
 
 
 class Observability(Model):
-    """Who is told, and what beside CloudWatch keeps metrics."""
+    """Recipients of alarms, and storage of metrics in addition to CloudWatch."""
 
     notify: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
         default=(), description="E-mail addresses that alarms go to; each confirms its subscription once."
@@ -181,7 +181,7 @@ Https = Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(:\d{1
 
 
 class SignIn(Model):
-    """An OpenID Connect provider at which people sign in before the load balancer lets them through."""
+    """OpenID Connect provider at which people sign in before the load balancer lets them through."""
 
     issuer: Https = Field(description="As the provider's own /.well-known/openid-configuration says it.")
     authorization_endpoint: Https = Field(

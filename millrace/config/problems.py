@@ -1,4 +1,4 @@
-"""What is wrong with an environment file: where, what stands there, what is allowed."""
+"""Problems of an environment file: place, current value, allowed values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MISSING = "(missing)"
 
 
 def dotted(path: Path) -> str:
-    """Write a path the way people read it: ``jobs.clicks.spark[spark.sql.shuffle.partitions]``."""
+    """Return a path as people read it: ``jobs.clicks.spark[spark.sql.shuffle.partitions]``."""
     text = ""
     for step in path:
         if isinstance(step, int) or "." in step:
@@ -26,16 +26,14 @@ def dotted(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Finding:
-    """A mistake by its path, before anybody looked up the file and line.
+    """A mistake with its path, before the file and line are known.
 
     Attributes
     ----------
-    path
-        Where it is.
     value
-        What stands there, or :data:`MISSING`.
+        Current value, or :data:`MISSING`.
     allowed
-        What may stand there.
+        Allowed values.
     hint
         The nearest valid key or the next step, if there is one.
     """
@@ -47,7 +45,7 @@ class Finding:
 
 
 def one_per_path(findings: Iterable[Finding]) -> list[Finding]:
-    """Keep one finding per path: the first says it best."""
+    """Keep one finding per path: the first."""
     first: dict[Path, Finding] = {}
     for finding in findings:
         first.setdefault(finding.path, finding)
@@ -56,21 +54,21 @@ def one_per_path(findings: Iterable[Finding]) -> list[Finding]:
 
 @dataclass(frozen=True)
 class Problem:
-    """A mistake as a person needs it.
+    """A mistake with everything that a person needs to correct it.
 
     Attributes
     ----------
     file
-        Relative to the project where it lies inside it.
+        Relative to the project if it is inside it.
     line
-        Counted from 1; 0 where there is no line (a file that cannot be read, an
+        Counted from 1; 0 if there is no line (a file that cannot be read, an
         environment built by a program).
     key
         Dotted path of the key.
     value
-        What stands there; secrets are masked.
+        Current value; secrets are masked.
     allowed
-        What may stand there.
+        Allowed values.
     hint
         The nearest valid key or the next step, if there is one.
     """
@@ -89,7 +87,7 @@ class Problem:
 
 
 class ConfigurationError(ValueError):
-    """An environment that must not be deployed or started, with every reason at once.
+    """An environment that must not be deployed or started, with all reasons at once.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What a query may say: what it reads, how it decodes, transforms and keeps state, where it writes."""
+"""Queries of a job: source, decoding, transform, state, sink."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-
 """``package.module:function``, importable from the repository's root."""
 
 RouteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
-"""Name of a route, which is a column's name."""
+"""Name of a route, which is also the name of a column."""
 
 
 class Enrichment(Model):
@@ -36,7 +36,7 @@ class Enrichment(Model):
 
 
 class Watermark(Model):
-    """How late a record may be."""
+    """Limit for the lateness of records."""
 
     time: Column = Field(description="A timestamp field of the schema, or _arrived_at.")
     delay: Duration = Field(
@@ -51,7 +51,7 @@ class Watermark(Model):
 
 
 class Join(Model):
-    """A second landing table; the transform then takes the good records of both."""
+    """A second landing table; the transform then gets the good records of both."""
 
     source: TableName = Field(description="The table of another land query.")
     route: RouteName | None = Field(
@@ -63,7 +63,7 @@ class Join(Model):
 
 
 class State(Model):
-    """What a derive query keeps from batch to batch."""
+    """State of a derive query, which it keeps between batches."""
 
     watermark: Watermark = Field(
         description="Event time, and how late records may be; state older than it is dropped."
@@ -89,7 +89,7 @@ class State(Model):
 
 
 class Rule(Model):
-    """A condition that the good records of a query meet, and what happens to a record that does not."""
+    """Condition for the good records of a query, and the action for a record that breaks it."""
 
     where: str = Field(
         description="A condition in Spark SQL on the fields of one record. A record breaks the rule where it is false or null.",
@@ -103,7 +103,7 @@ class Rule(Model):
 
 
 class Payload(Model):
-    """How payloads are decoded."""
+    """Decoding of payloads."""
 
     format: PayloadFormat = Field(default=DEFAULT, description="How a payload is written.")
     schema_: str = Field(
@@ -127,7 +127,7 @@ class Payload(Model):
 
 
 class SourceQuery(Model):
-    """What queries share that read streams themselves."""
+    """Keys of queries that read streams themselves."""
 
     start: Start = Field(
         default="earliest",
@@ -149,28 +149,28 @@ class SourceQuery(Model):
     @property
     @abstractmethod
     def payloads(self) -> tuple[Payload, ...]:
-        """How the payloads of its records are decoded."""
+        """Decoding of each kind of payload that it reads."""
 
     @property
     def reading(self) -> KafkaReading | None:
-        """What it says of the topic that it reads."""
+        """Options for the Kafka topic that it reads."""
         return None
 
     @property
     def fans_out(self) -> bool:
-        """Whether it reads through a consumer of its own."""
+        """True if it reads through its own fan-out consumer."""
         return False
 
 
 class StreamQuery(Payload, SourceQuery):
-    """What queries share that read one stream."""
+    """Keys of queries that read one stream."""
 
     source: Slug = Field(description="A stream of this environment.")
     kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
 
     @property
     def reading(self) -> KafkaReading | None:
-        """What stands under ``kafka``."""
+        """Options under ``kafka``."""
         return self.kafka
 
     @property
@@ -180,12 +180,12 @@ class StreamQuery(Payload, SourceQuery):
 
     @property
     def payloads(self) -> tuple[Payload, ...]:
-        """Its own."""
+        """The query itself."""
         return (self,)
 
 
 class Landing(Model):
-    """What queries share that write an append-only landing table."""
+    """Keys of queries that write an append-only landing table."""
 
     table: TableName = Field(
         description="The landing table in the environment's database; made at the first start."
@@ -193,7 +193,7 @@ class Landing(Model):
 
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
-        """Tables that it makes and appends to, by where the file names them."""
+        """Tables that it creates and appends to, by the path of their names in the file."""
         return {("table",): self.table}
 
 
@@ -207,7 +207,7 @@ class LandQuery(StreamQuery, Landing):
 
     @property
     def fans_out(self) -> bool:
-        """As it says."""
+        """True if the file says so."""
         return self.fan_out
 
 
@@ -222,23 +222,23 @@ class Route(Payload):
 
 
 class Routing(SourceQuery):
-    """What queries share whose records take routes."""
+    """Keys of queries with routes."""
 
     routes: Mapping[RouteName, Route]
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """Those of its routes, each once."""
+        """Streams of its routes, each once."""
         return tuple(dict.fromkeys(route.source for route in self.routes.values()))
 
     @property
     def payloads(self) -> tuple[Payload, ...]:
-        """Those of its routes."""
+        """Its routes."""
         return tuple(self.routes.values())
 
 
 class RouteQuery(Routing, Landing):
-    """Lands several streams in one table, each record decoded as its route says, in a column of the route's name."""
+    """Lands several streams in one table; each record is decoded as its route says, into a column with the route's name."""
 
     kind: Literal["route"]
     routes: Mapping[RouteName, Route] = Field(
@@ -247,7 +247,7 @@ class RouteQuery(Routing, Landing):
 
 
 class DirectQuery(StreamQuery):
-    """Takes a Kafka topic through a transform into a sink, without a landing table: sooner, and without state."""
+    """Writes a Kafka topic through a transform to a sink, without landing table and state, for lower latency."""
 
     kind: Literal["direct"]
     enrich: tuple[Enrichment, ...] = Field(
@@ -264,12 +264,12 @@ class DirectQuery(StreamQuery):
 
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
-        """As of :class:`LandQuery`."""
+        """Tables that it creates, as in :class:`LandQuery`."""
         return {**_tables_of(self.sink), ("dead_letters",): self.dead_letters}
 
 
 class DirectRoute(Route):
-    """A route with a transform and a sink of its own."""
+    """A route with its own transform and sink."""
 
     enrich: tuple[Enrichment, ...] = Field(
         default=(), description="Joins with reference tables, before the transform."
@@ -282,7 +282,7 @@ class DirectRoute(Route):
 
 
 class DirectRouteQuery(Routing):
-    """Takes several Kafka topics, read once, each through a transform into a sink of its own; no landing table."""
+    """Writes several Kafka topics, read once, each through a transform to its own sink; no landing table."""
 
     kind: Literal["direct-route"]
     routes: Mapping[RouteName, DirectRoute] = Field(
@@ -295,7 +295,7 @@ class DirectRouteQuery(Routing):
 
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
-        """As of :class:`LandQuery`."""
+        """Tables that it creates, as in :class:`LandQuery`."""
         tables = {
             ("routes", name, *place): table
             for name, route in self.routes.items()
@@ -340,7 +340,7 @@ class DeriveQuery(Model):
 
     @property
     def writes(self) -> dict[tuple[str, ...], TableName]:
-        """As of :class:`LandQuery`."""
+        """Tables that it creates, as in :class:`LandQuery`."""
         tables = _tables_of(self.sink)
         if self.dead_letters is not None:
             tables["dead_letters",] = self.dead_letters
@@ -348,12 +348,12 @@ class DeriveQuery(Model):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Columns that identify a row that a later one replaces; none where rows are records."""
+        """Columns that identify a row, which a later one replaces; empty if each record is a row."""
         return self.latest_by or (() if self.state is None else self.state.key)
 
     @property
     def reads(self) -> tuple[tuple[TableName, RouteName | None], ...]:
-        """Landing tables that it reads, each with its route: its own, and the one that it joins."""
+        """Landing tables that it reads, each with its route: its own, and the joined one."""
         join = None if self.state is None else self.state.join
         return ((self.source, self.route), *(() if join is None else ((join.source, join.route),)))
 
@@ -367,11 +367,11 @@ Query = Annotated[
 ]
 
 Written = DeriveQuery | DirectQuery | DirectRoute
-"""What takes records through a transform into a sink: a query, or a route of one."""
+"""Query or route that writes records through a transform to a sink."""
 
 
 def written(query: Query) -> dict[tuple[str, ...], Written]:
-    """What of a query goes into a sink, by where below the query it stands; nothing of one that lands."""
+    """Return the parts of a query that write a sink, by path below the query; empty for one that lands."""
     if isinstance(query, Landing):
         return {}
     if isinstance(query, DirectRouteQuery):

@@ -1,4 +1,4 @@
-"""How fast a job or one of its queries is, as an environment file says it."""
+"""Processing rate of a job or query, as an environment file states it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.config.units import Duration
 
 
 class Rate(Model):
-    """How fast it is: what a benchmark found, or a guess that says so."""
+    """Processing rate: the result of a benchmark, or an assumption that is marked as such."""
 
     records_per_second_per_core: float | None = Field(
         default=None, ge=0.01, le=1e9, description="1/b of the sizing model; left out with `result`."

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import date
 
 REGION = r"^[a-z]{2}(-[a-z]+)+-\d$"
-"""What the name of a region looks like."""
+"""Pattern of a region's name."""
 
 AS_OF = date(2026, 11, 23)
-"""When :data:`REGIONS` was read from botocore's ``endpoints.json``, which a test holds it against."""
+"""Date on which :data:`REGIONS` was read from botocore's ``endpoints.json``; a test compares the two."""
 
 REGIONS = (
     *("af-south-1", "ap-east-1", "ap-east-2", "ap-northeast-1", "ap-northeast-2", "ap-northeast-3"),
@@ -19,19 +19,20 @@ REGIONS = (
     *("us-east-1", "us-east-2", "us-west-1", "us-west-2"),
     *("cn-north-1", "cn-northwest-1", "us-gov-east-1", "us-gov-west-1"),
 )
-"""Those in which Kinesis, Glue, EMR Serverless and MSK are: all of these partitions, by that file."""
+"""Regions with Kinesis, Glue, EMR Serverless and MSK: all regions of these partitions, according to that file."""
 
 
 LACKING = {
     "AWS::APS::Workspace": ("cn-north-1", "cn-northwest-1"),
     "AWS::MSK::ServerlessCluster": ("me-central-1", "us-west-1", "us-gov-east-1", "us-gov-west-1"),
 }
-"""By resource type of our templates, those of :data:`REGIONS` in which CloudFormation has none (its schemas by region, which
-cfn-lint carries, read 2026-11-23). Of all other types each region has a schema."""
+"""Regions of :data:`REGIONS` that lack a resource type of our templates (CloudFormation's schemas by region, which cfn-lint
+carries, read 2026-11-23). All other types have a schema in each region.
+"""
 
 
 def partition(region: str) -> str:
-    """The partition of a region, as ARNs have it.
+    """Return the partition of a region for ARNs.
 
     Examples
     --------
@@ -44,7 +45,7 @@ def partition(region: str) -> str:
 
 
 def domain(region: str) -> str:
-    """The domain of a region's endpoints.
+    """Return the domain of a region's endpoints.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The JSON Schema by which editors complete and check environment files."""
+"""JSON Schema with which editors complete and check environment files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.config.model import Environment
 from millrace.config.units import format_duration
 
 SCHEMA_FILE = "environments/schema.json"
-"""Where ``millrace schema --write`` puts it, below the project."""
+"""File of ``millrace schema --write``, relative to the project."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -24,10 +24,10 @@ def json_schema() -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON Schema 2020-12. ``name`` is not in it, as the file's name is the name;
-        ``extends`` is. Nothing is required at the top: a file may leave to its base
-        what it does not say itself, and ``millrace validate`` judges the two together.
-        Null, which removes what the base has, may stand everywhere.
+        JSON Schema 2020-12, without ``name``, because the file's name is the name, and with
+        ``extends``. Nothing is required at the top, because a base file may contain it;
+        ``millrace validate`` checks the two together.
+        Null is allowed everywhere; it removes the value of the base.
     """
     schema = Environment.model_json_schema()
     for model in [schema, *schema["$defs"].values()]:
@@ -56,8 +56,8 @@ def json_schema() -> dict[str, Any]:
 
 
 def _complete(key: dict[str, Any], model: dict[str, Any]) -> None:
-    """Say of a key what pydantic leaves out, as a person writes it in the file."""
-    if "const" in key:  # a kind: what it stands for is what its model is
+    """Add to a key what pydantic leaves out, in the form that a person writes in the file."""
+    if "const" in key:  # a kind: its description is that of its model
         key.setdefault("description", model["description"].partition("\n")[0])
     default = key.get("default")
     if isinstance(default, dict) and any("$ref" in option for option in [key, *key.get("anyOf", [])]):
@@ -70,7 +70,7 @@ _BESIDE = ("title", "description", "default", "examples")
 
 
 def _removable(kind: dict[str, Any]) -> dict[str, Any]:
-    """A value's schema, or null; a mapping's own values likewise."""
+    """Return the schema of a value or null; the same for a mapping's values."""
     inner = {
         holder: {key: _removable(each) for key, each in kind[holder].items()}
         for holder in ("patternProperties",)
@@ -91,5 +91,5 @@ def _removable(kind: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def schema_text() -> str:
-    """Return the schema as it stands in its file."""
+    """Return the schema as text of its file."""
     return json.dumps(json_schema(), indent=2, sort_keys=False) + "\n"

@@ -1,4 +1,4 @@
-"""Secrets written in plain text, recognised by their form or by the key that holds them."""
+"""Detection of secrets in plain text, by their form or by the name of their key."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _REFERENCE = re.compile(
 _ARN = re.compile(r"^arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:[\w+=,.@:/-]+$")
 
 _ARNS = re.compile(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}|aws)?:[\w+,.@:/-]+")
-"""Names of things inside a text, such as a secret's."""
+"""ARNs inside a text, such as a secret's."""
 
 _NAMED = r"[\w.-]*(?:pass(?:word|wd|phrase)|pwd|(?<!no)secret|token|credentials?|signature|(?:secret|access|private|api|account|session|shared|encryption)[._-]?(?:access[._-]?)?key)"
 _ELSEWHERE = r"(?!arn:aws|\$\{|\$[A-Za-z_]|\{\{|%\(|<|\*{3}|(?:true|false|null|none)\b)"
-"""What stands in a secret's place and is none: a reference, a variable, a mark, a switch."""
+"""Values in the place of a secret that are none: a reference, a variable, a placeholder, true or false."""
 
 _FORMS = tuple(
     re.compile(form)
@@ -66,26 +66,26 @@ _FORMS = tuple(
 )
 
 _LONGEST = 100_000
-"""Characters of a text that are looked through: no key of an environment file takes as many."""
+"""Most characters of a text that are searched; no key of an environment file needs as many."""
 
 _COLUMNS = ("on", "columns")
-"""Keys whose entries are names of columns: a column may well be called ``token``."""
+"""Keys whose entries are names of columns; a column may be called ``token``."""
 
 ALLOWED = "a reference, such as arn:aws:secretsmanager:..., or the job's own role"
 
 
 def is_secret_key(key: str) -> bool:
-    """Tell whether a key by its name holds a secret."""
+    """Return whether a key holds a secret, judged by its name."""
     return _KEY.search(key) is not None
 
 
 def censor(path: Path, value: str) -> str:
-    """Hide a secret but leave a trace that tells which one it is; other values pass."""
+    """Hide a secret except its first two characters and its length; return other values unchanged."""
     return f"{value[:2]}… ({len(value)} characters)" if _is_secret(path, value) else value
 
 
 def findings(tree: Tree) -> Iterator[Finding]:
-    """Find every secret of a document, wherever it stands: as a value, inside one, or as a key."""
+    """Yield a finding for every secret of a document: a value, a part of one, or a key."""
     for path, value in tree.leaves():
         text = str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
         if isinstance(text, str) and text and _is_secret(path, text):
@@ -101,13 +101,13 @@ def _is_secret(path: Path, value: str) -> bool:
         return False
     column = len(path) > 1 and path[-2] in _COLUMNS
     if _ARN.match(value):
-        return False  # the name of a thing, however much its end looks like a key
+        return False  # an ARN is a name, even if its end looks like a key
     by_key = bool(path) and not column and is_secret_key(str(path[-1]))
     return by_key or _has_form(value)
 
 
 def _has_form(text: str) -> bool:
-    """Tell whether a text holds something of a secret's form, also where a URL's marks hide it."""
+    """Return whether a text holds something with a secret's form, also if it is percent-encoded."""
     text = _ARNS.sub("", text[:_LONGEST])
     plain = unquote(text)
     return any(form.search(each) for each in {text, plain} for form in _FORMS)

@@ -1,4 +1,4 @@
-"""Which job writes a table, and which queries read it."""
+"""Jobs that write a table, and queries that read it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millrace.config.queries import DeriveQuery
 
 
 def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
-    """Tables that a job keeps up: those it writes and no job before it in the file.
+    """Return the tables that a job maintains: those that it writes and no earlier job in the file writes.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
 
 
 def readers(environment: Environment, table: str) -> Iterator[tuple[str, str]]:
-    """Job and name of each query that derives from a table.
+    """Yield job and name of each query that derives from a table.
 
     Parameters
     ----------
     table
-        As jobs name it.
+        Name of the table in the file.
     """
     for job, one in environment.jobs.items():
         for name, query in one.queries.items():

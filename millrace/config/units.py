@@ -1,4 +1,4 @@
-"""Durations and sizes that carry their unit in the value: ``60s``, ``512KiB``."""
+"""Durations and sizes with their unit: ``60s``, ``512KiB``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, PlainSerializer,
 _DURATION = re.compile(r"^(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h|d)$")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LONGEST_SIZE = 24
-"""Characters; no float, by way of which sizes are read, overflows below."""
+"""Most characters of a size; below it, the float that is used to read it cannot overflow."""
 
 _SIZE = re.compile(r"^\d+(?:\.\d+)?\s?(?:B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)$")
 
@@ -32,7 +32,7 @@ def parse_duration(value: Any) -> timedelta:
     Raises
     ------
     ValueError
-        A bare number (its unit would be a guess), an unknown unit, zero, or millions of years.
+        A number without a unit, an unknown unit, zero, or millions of years.
     """
     if isinstance(value, timedelta):
         return value
@@ -49,7 +49,7 @@ def parse_duration(value: Any) -> timedelta:
 
 
 def format_duration(value: timedelta) -> str:
-    """Write a duration in the largest unit that keeps it whole: ``90s``, ``24h``."""
+    """Return a duration in the largest unit that gives a whole number: ``90s``, ``24h``."""
     seconds = value.total_seconds()
     for unit in ("d", "h", "m", "s"):
         if seconds >= _SECONDS[unit] and seconds % _SECONDS[unit] == 0:
@@ -58,7 +58,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def require_size_unit(value: Any) -> Any:
-    """Refuse a size without a unit; pydantic's ``ByteSize`` would take it for bytes."""
+    """Refuse a size without a unit; pydantic's ``ByteSize`` would read it as bytes."""
     if isinstance(value, ByteSize):
         return value
     if not isinstance(value, str) or not _SIZE.match(value):
@@ -69,29 +69,29 @@ def require_size_unit(value: Any) -> Any:
 
 
 def require_one_byte(value: ByteSize) -> ByteSize:
-    """Refuse a size that comes to nothing, such as ``0B`` or ``0.4B``."""
+    """Refuse a size below one byte, such as ``0B`` or ``0.4B``."""
     if value < 1:
         raise ValueError("a size larger than zero, such as 512KiB")
     return value
 
 
 def parse_start(value: Any) -> str:
-    """Read where a query without a checkpoint begins.
+    """Read the start of a query without a checkpoint.
 
     Parameters
     ----------
     value
-        ``"earliest"``, ``"latest"`` or a moment in ISO 8601 with its zone.
+        ``"earliest"``, ``"latest"`` or a time in ISO 8601 with its zone.
 
     Returns
     -------
     str
-        The word, or the moment in UTC, such as ``2026-01-31T00:00:00Z``.
+        The word, or the time in UTC, such as ``2026-01-31T00:00:00Z``.
 
     Raises
     ------
     ValueError
-        Anything else, or a moment without a zone (which would be a guess).
+        Anything else, or a time without a zone.
     """
     if value in ("earliest", "latest"):
         return str(value)
@@ -99,7 +99,7 @@ def parse_start(value: Any) -> str:
         moment = datetime.fromisoformat(value) if isinstance(value, str) else None
         zoned = moment is not None and moment.tzinfo is not None
         utc = moment.astimezone(UTC) if moment is not None and zoned else None
-    except (ValueError, OverflowError):  # ... in UTC before the year 1, or after 9999
+    except (ValueError, OverflowError):  # in UTC before the year 1, or after 9999
         utc = None
     if utc is None:
         raise ValueError("earliest, latest, or a moment with its zone, such as 2026-01-31T00:00:00Z")
@@ -116,7 +116,7 @@ Start = Annotated[
         }
     ),
 ]
-"""Where a query without a checkpoint begins."""
+"""Start of a query without a checkpoint."""
 
 Duration = Annotated[
     timedelta,
@@ -130,7 +130,7 @@ Duration = Annotated[
         }
     ),
 ]
-"""A ``timedelta`` written with its unit."""
+"""A ``timedelta``, written with its unit."""
 
 Size = Annotated[
     ByteSize,
@@ -138,4 +138,4 @@ Size = Annotated[
     AfterValidator(require_one_byte),
     WithJsonSchema({"type": "string", "pattern": _SIZE.pattern, "examples": ["512KiB"]}),
 ]
-"""A number of bytes written with its unit."""
+"""Number of bytes, written with its unit."""

@@ -1,4 +1,4 @@
-"""What it takes: capacity, shards, workers, limits and cost, as pure functions."""
+"""Sizing: capacity, shards, workers, limits and cost, as pure functions."""
 
 from millrace.sizing.model import Plan
 from millrace.sizing.planning import plan, total

@@ -1,4 +1,4 @@
-"""A plan's dollars beside what was paid, subject by subject."""
+"""Planned cost and billed cost, subject by subject."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from millrace.sizing.model import CostItem, Plan
 
 @dataclass(frozen=True)
 class Pair:
-    """What was planned and what was paid for one subject, in the same days.
+    """Planned and billed cost of one subject, for the same days.
 
     Attributes
     ----------
     subject
-        ``jobs.NAME``, ``streams.NAME`` or ``shared``: all that bears neither's tag, Kafka clusters among it.
+        ``jobs.NAME``, ``streams.NAME`` or ``shared``: all costs without a tag of either, including Kafka clusters.
     planned, paid
         USD.
     """
@@ -27,21 +27,21 @@ class Pair:
 
     @property
     def difference(self) -> float:
-        """What was paid beyond the plan."""
+        """Billed cost above the plan."""
         return self.paid - self.planned
 
 
 def pairs(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[Pair, ...]:
-    """Compare a plan with dollars by subject.
+    """Compare a plan with billed cost by subject.
 
     Parameters
     ----------
     plan
         Its month has 730 hours.
     paid
-        USD by subject; a job or stream that the plan does not know is shown, planned at nothing.
+        USD by subject; a job or stream that is not in the plan is shown with a planned cost of 0.
     days
-        In which it was paid.
+        Number of billed days.
     """
     share = days * 24 / HOURS
     planned: dict[str, float] = {}

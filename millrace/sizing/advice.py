@@ -1,4 +1,4 @@
-"""What a person might do otherwise: another worker, one job in place of two, two in place of one, no Spark at all."""
+"""Advice on alternatives: another worker, merged jobs, split jobs, no Spark at all."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.query import Source
 
 _FIREHOSE_SECONDS = 60.0
-"""Buffering of Firehose into Iceberg tables that nobody need tune (Firehose developer guide: 0 to 900 s)."""
+"""Firehose's buffering into Iceberg tables that needs no tuning (Firehose developer guide: 0 to 900 s)."""
 
 _SCHEDULED = timedelta(minutes=30)
-"""From such an SLA on, a run now and then may do in place of one that never ends."""
+"""Shortest SLA for which scheduled runs can replace a job that runs all the time."""
 
 
 def job_advice(
     environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
 ) -> Iterator[str]:
-    """Yield one line for each thing that is worth a thought."""
+    """Yield one line for each recommendation."""
     yield from _unmeasured(environment, plan, demands)
     yield from _workers(plan)
     most = int(limits()["spark.driver.most_cores"])
@@ -116,7 +116,7 @@ def _without_spark(environment: Environment, plan: JobPlan, demands: Sequence[Qu
 
 
 def _scheduled(plan: JobPlan, demands: Sequence[QueryDemand], sla: float) -> tuple[float, float]:
-    """Return USD a month of runs that each take what came since the last, and the seconds between two."""
+    """Return USD a month of runs that each read the records since the last one, and the seconds between two runs."""
     each = sla / 2
     start = limits()["scaling.worker_start_seconds"]
     busy = sum(
@@ -128,7 +128,7 @@ def _scheduled(plan: JobPlan, demands: Sequence[QueryDemand], sla: float) -> tup
 
 
 def merge_advice(jobs: Mapping[str, JobPlan]) -> Iterator[str]:
-    """Yield a line for small jobs of one engine that one driver could serve together."""
+    """Yield a line for small jobs of one engine that could share one driver."""
     groups: dict[tuple[str, str, str, str], list[JobPlan]] = {}
     for plan in jobs.values():
         if plan.max_workers.origin == "pinned" or plan.executors.value > 1:

@@ -1,9 +1,9 @@
-"""How long alarms look back: periods of CloudWatch, and how many of them.
+"""Evaluation windows of alarms: period and number of periods in CloudWatch.
 
-A query reports when a batch ends and is silent meanwhile, so the later it is, the fewer data points it has. Windows
-hold as many as an alarm asks for even if batches take as long as they can before the silence sets off ``no-batch``.
+A query reports only at the end of a batch, so longer batches give fewer data points. A window holds as many data points as
+the alarm needs, even if batches are as long as ``no-batch`` allows.
 
-CloudWatch's windows slide: each minute an alarm looks at the periods that end then (CloudWatch user guide, "Alarm
+CloudWatch's windows slide: each minute an alarm evaluates the periods that end then (CloudWatch user guide, "Alarm
 evaluation windows").
 """
 
@@ -14,14 +14,14 @@ import math
 MINUTE = 60
 HOUR = 3600
 LONGEST_WINDOW = 86_400
-"""Period times evaluation periods may be a day at most (CloudWatch user guide, "Evaluating an alarm")."""
+"""Most seconds of period times evaluation periods: one day (CloudWatch user guide, "Evaluating an alarm")."""
 
 TRIGGERS_MISSED = 3
-"""After so many triggers' time without the end of one there is silence."""
+"""Time after which ``no-batch`` goes off if no trigger ends, in triggers."""
 
 
 def window(seconds: float) -> tuple[int, int]:
-    """Return period and number of periods, in whole minutes, that span so many seconds.
+    """Return period and number of periods, in whole minutes, that cover a number of seconds.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def window(seconds: float) -> tuple[int, int]:
 
 
 def longest_batch(trigger: float) -> int:
-    """Return the seconds beyond which a batch surely sets off ``no-batch`` before it ends.
+    """Return the longest batch, in seconds, that can end before it sets off ``no-batch``.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ def longest_batch(trigger: float) -> int:
 
 
 def some_of(times: int, trigger: float) -> tuple[int, int, int]:
-    """Return a period, how many must be beyond a threshold, and of how many.
+    """Return a period, the number of periods beyond the threshold, and the number of periods in the window.
 
-    A period is a minute, or a trigger where that is longer. Of as many as there are, ``times`` have data even if
+    A period is a minute, or a trigger if that is longer. In the window, ``times`` periods have data even if
     batches take as long as :func:`longest_batch`.
 
     Examples
@@ -64,9 +64,9 @@ def some_of(times: int, trigger: float) -> tuple[int, int, int]:
 
 
 def all_of(times: int, seconds: int, trigger: float) -> tuple[int, int]:
-    """Return a period and how many of them must be beyond a threshold, one after the other.
+    """Return a period and the number of consecutive periods beyond the threshold.
 
-    A period lasts ``seconds``, or :func:`longest_batch` where that is longer, so that each has data.
+    A period lasts ``seconds``, or :func:`longest_batch` if that is longer, so that each has data.
 
     Examples
     --------

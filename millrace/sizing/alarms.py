@@ -1,4 +1,4 @@
-"""Alarms with thresholds out of the plan: what infra deploys, the bill counts and a stop silences."""
+"""Alarms with thresholds from the plan: deployed by infra, counted in the bill, silenced by a stop."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from millrace.sizing.metrics import BY_NAME, namespace
 from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPlan
 
 BATCH_SHARE = 1.2
-"""AWS' own rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
+"""Threshold from AWS' rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
 
 MOST_IN_A_STACK = 450
-"""A stack holds 500 resources (CloudFormation quotas); subscriptions, dashboards and the workspace are in it as well."""
+"""Most alarms in a stack, which holds 500 resources (CloudFormation quotas), also subscriptions, dashboards, the workspace."""
 
 _SUSTAINED_SECONDS = 600
 _DISK_PERCENT = 85
@@ -33,7 +33,7 @@ def alarms(
     Parameters
     ----------
     jobs, clusters
-        Of its plan: triggers and latencies become thresholds.
+        Plans whose triggers and latencies become thresholds.
     """
     names = Names(environment, environment.account or "")
     found = [alarm for plan in jobs.values() for alarm in _job(names, plan)]
@@ -46,14 +46,14 @@ def alarms(
 
 
 def alarms_over_stack_limit(environment: Environment, alarms: tuple[Alarm, ...]) -> list[Finding]:
-    """Return what is wrong where a stack would hold more alarms than it can.
+    """Return a finding if a stack would hold more alarms than it can.
 
     Parameters
     ----------
     environment
-        The loaded file: whether jobs' alarms are in stacks of their own.
+        Decides whether jobs' alarms have their own stacks.
     alarms
-        All of its plan.
+        All alarms of its plan.
     """
     apart = environment.observability.alarms == "by-job"
     together = sum(not (apart and alarm.of_job) for alarm in alarms)
@@ -67,7 +67,7 @@ def alarms_over_stack_limit(environment: Environment, alarms: tuple[Alarm, ...])
 
 
 def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:
-    """Return the names of the alarms that a job which was stopped on purpose would set off."""
+    """Return the names of the alarms that a deliberately stopped job would set off."""
     return tuple(a.name for a in alarms if a.subject == f"job/{job}" and a.silence)
 
 
@@ -105,7 +105,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
         of=of,
         why=f"records are committed later than {latency:g} s after their arrival: {query.latency_seconds.why}",
     )
-    # In two halves: one slow batch, such as the first after a start, is in one of them only.
+    # Two halves: one slow batch, such as the first after a start, is in only one of them.
     period, sustained = all_of(2, _SUSTAINED_SECONDS // 2, trigger)
     yield _ours(
         names,
@@ -233,7 +233,7 @@ def _ours(
 
 
 def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, list[StreamReader]]:
-    """Return who lands each stream."""
+    """Return the queries that land each stream."""
     found: dict[str, list[StreamReader]] = {}
     for job, plan in jobs.items():
         for name, query in plan.queries.items():

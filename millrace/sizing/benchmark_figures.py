@@ -1,6 +1,6 @@
-"""What a benchmark found, as a plan takes it: each figure with its interval, decided by the pessimistic end.
+"""Benchmark results for planning: each figure with its interval; the plan uses the pessimistic end.
 
-The file is written by a benchmark and its fit and read by the plan; ``docs/adr/0601-measured-rates.md`` has its shape.
+A benchmark and its fit write the file and the plan reads it; ``docs/adr/0601-measured-rates.md`` has its format.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class ScalingCurve(_Part):
     contention
         α.
     coherence
-        β; 0 where fewer than four core levels were measured (Amdahl).
+        β; 0 if fewer than four numbers of cores were measured (Amdahl).
     cores
-        Levels that were measured.
+        Numbers of cores that were measured.
     """
 
     contention: Interval
@@ -59,13 +59,13 @@ class ScalingCurve(_Part):
     cores: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=2)
 
     def share(self, cores: int) -> float:
-        """Return what each of so many cores gives, as a share of one alone, at the pessimistic ends."""
+        """Return the work of each of a number of cores as a share of a single core's, at the pessimistic ends."""
         alpha, beta = self.contention.high, self.coherence.high
         return 1 / (1 + alpha * (cores - 1) + beta * cores * (cores - 1))
 
 
 class BatchRun(_Part):
-    """One batch that was measured."""
+    """One measured batch."""
 
     limit: int = Field(ge=1)
     partitions: int = Field(ge=1)
@@ -78,22 +78,22 @@ class BatchRun(_Part):
 
 
 class BenchmarkResult(_Part):
-    """What one benchmark of one job found.
+    """Result of one benchmark of one job.
 
     Attributes
     ----------
     job
-        That was run.
+        The job that ran.
     measured_at
         With its zone.
     where
         Engine that ran it.
     worker, architecture
-        Of the cores: another kind makes the plan's numbers assumed.
+        Kind of the cores: with another kind, the plan's numbers are assumed.
     versions
-        Of ``spark``, ``java`` and ``python``; a rate of another line of Spark makes the plan's numbers assumed.
+        Of ``spark``, ``java`` and ``python``; with another line of Spark, the plan's numbers are assumed.
     machine, settings
-        For whoever reads the file.
+        Only for people.
     record_bytes
         Mean size of the records.
     overhead_seconds
@@ -101,15 +101,15 @@ class BenchmarkResult(_Part):
     core_seconds_per_record
         b.
     wave_seconds
-        κ, where partitions were swept; otherwise it is in a.
+        κ, if the number of partitions was varied; otherwise it is in a.
     unevenness
         Standard deviation of the logarithm of a task's time.
     scaling
-        Where more than one core level was measured.
+        Present if several numbers of cores were measured.
     held_out_error
-        Share by which the fit missed the durations at the largest limit, which it had not seen.
+        Relative error of the fit for the durations at the largest limit, which the fit did not use.
     batches
-        All of them.
+        All batches.
     """
 
     version: Literal[1]
@@ -132,7 +132,7 @@ class BenchmarkResult(_Part):
 
     @property
     def spark_line(self) -> str | None:
-        """Line of Spark that it was measured with; None where the file does not say."""
+        """Line of Spark of the measurement; None if the file does not say it."""
         spark = self.versions.get("spark")
         return None if spark is None else ".".join(spark.split(".")[:2])
 
@@ -145,7 +145,7 @@ class BenchmarkResult(_Part):
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a job is, as the plan counts.
+    """Speed of a query for the plan.
 
     Attributes
     ----------
@@ -156,13 +156,13 @@ class Speed:
     basis
         ``measured`` or ``assumed``.
     origin
-        In words: who says so.
+        Source, in words.
     wave, unevenness
-        κ in seconds and σ of tasks' times: 0 where nobody measured them.
+        κ in seconds and σ of tasks' times: 0 if they were not measured.
     scaling
-        Where it was measured.
+        Present if it was measured.
     other_line
-        In words: with which line of Spark, where the job has another one.
+        Spark line of the measurement, in words, if the job has another one.
     """
 
     per_record: float
@@ -176,7 +176,7 @@ class Speed:
 
 
 class MeasuredError(ValueError):
-    """A result that cannot be taken; what is allowed is its text."""
+    """A result that cannot be used; its text says what is allowed."""
 
 
 def read(file: Path) -> BenchmarkResult:
@@ -185,7 +185,7 @@ def read(file: Path) -> BenchmarkResult:
     Raises
     ------
     MeasuredError
-        No such file, no such shape.
+        The file does not exist, cannot be read, or has another format.
     """
     try:
         return BenchmarkResult.model_validate_json(file.read_text(encoding="utf-8"))
@@ -198,12 +198,12 @@ def read(file: Path) -> BenchmarkResult:
 
 
 def speed(environment: Environment, job: str, query: str) -> Speed:
-    """Return how fast a query is: by its benchmark's pessimistic ends, as its file says, or by a cautious default.
+    """Return the speed of a query: from its benchmark's pessimistic ends, from its file, or a cautious default.
 
     Raises
     ------
     MeasuredError
-        The result file cannot be taken.
+        The result file cannot be used.
     """
     settings = environment.jobs[job]
     asked = settings.queries[query]
@@ -232,7 +232,7 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
     return Speed(
         per_record=found.core_seconds_per_record.high,
         overhead=found.overhead_seconds.high + wave,
-        # A core elsewhere, or on another line of Spark, is no core of this job: what it took there is a guess here.
+        # A core of another engine or Spark line is not a core of this job: its figures are assumptions here.
         basis="measured" if not elsewhere else "assumed",
         origin=", ".join(
             (
@@ -249,9 +249,9 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
 
 
 def _default(environment: Environment, query: Query) -> Speed:
-    """The rate until somebody has measured one: that of a laptop's core for this format, with caution.
+    """Return the default rate until one is measured: that of a laptop's core for this format, with a safety factor.
 
-    Neither engine has been measured: both have the same.
+    Both engines have the same rate, because neither was measured.
     """
     table = limits()
     if isinstance(query, SourceQuery):
@@ -260,7 +260,7 @@ def _default(environment: Environment, query: Query) -> Speed:
         decoding, what = formats[kind], f"a record of {kind}"
         size = max(float(environment.streams[name].traffic.record_size) for name in query.streams)
     else:
-        # What a transform costs nobody knows: as much as decoding JSON, of records that are read as columns.
+        # The cost of a transform is unknown: assumed equal to decoding JSON, for records that are read as columns.
         decoding, what, size = 1.0, "a record that is transformed", table["rate.record_bytes"]
     taken = table["rate.landing.core_seconds"] + decoding * table["rate.decoding.core_seconds"]
     taken *= max(1.0, size / table["rate.record_bytes"]) * table["rate.caution"]
@@ -275,13 +275,13 @@ def _default(environment: Environment, query: Query) -> Speed:
 
 
 def rate_path(environment: Environment, job: str, query: str) -> tuple[str, ...]:
-    """Where the file says, or would say, how fast a query is."""
+    """Return the path at which the file gives, or would give, the rate of a query."""
     own = environment.jobs[job].queries[query].rate is not None
     return ("jobs", job, *(("queries", query) if own else ()), "rate")
 
 
 def problems(environment: Environment, job: str) -> list[Finding]:
-    """Find what is wrong with the result files that a job and its queries name, each told once."""
+    """Return the problems of the result files that a job and its queries name, each once."""
     found: dict[tuple[str, ...], Finding] = {}
     for query, asked in environment.jobs[job].queries.items():
         try:
@@ -295,19 +295,19 @@ def problems(environment: Environment, job: str) -> list[Finding]:
 
 
 def cores_with_contention(needed: float, curve: ScalingCurve | None) -> float:
-    """Return the cores that do what ``needed`` cores would if each did as much as one alone.
+    """Return the cores that do the work of ``needed`` cores without contention.
 
     Parameters
     ----------
     needed
         Cores as a real number.
     curve
-        Of the benchmark; without one cores are counted as equals, up to what one driver hands out.
+        Scaling of the benchmark; without it all cores count the same, up to what one driver can handle.
 
     Raises
     ------
     InfeasibleError
-        Before so many are reached, another core brings less than it is worth.
+        An additional core adds too little before the number is reached.
     """
     if curve is None or needed <= 1:
         return needed

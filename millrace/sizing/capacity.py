@@ -18,9 +18,9 @@ class InfeasibleError(ValueError):
     Attributes
     ----------
     term
-        What breaks it: ``overhead`` (a), ``record`` (b) or ``trigger`` (T); ``scaling`` where cores share badly.
+        Cause: ``overhead`` (a), ``record`` (b) or ``trigger`` (T); ``scaling`` for contention of cores.
     seconds
-        What a batch takes at least.
+        Shortest possible batch.
     """
 
     def __init__(self, term: str, message: str, seconds: float = 0.0) -> None:
@@ -31,7 +31,7 @@ class InfeasibleError(ValueError):
 
 @dataclass(frozen=True)
 class Work:
-    """What one query has to do.
+    """Work of one query.
 
     Attributes
     ----------
@@ -40,15 +40,15 @@ class Work:
     per_record
         b, core-seconds for one record.
     overhead
-        a, seconds of a batch whatever its size.
+        a, fixed seconds of a batch.
     sla
         S, seconds that this demand may take.
     trigger
-        T in seconds where it is pinned.
+        T in seconds if it is pinned.
     hand_over
-        Seconds that one partition takes to hand one record over to this reader; 0 where nothing bounds it.
+        Seconds in which one partition delivers one record to this reader; 0 without such a limit.
     alone
-        Whether nobody else takes what a partition could hand over while this reader does not read.
+        Whether the reader has the partitions' throughput alone, so that none is used while it does not read.
     """
 
     rate: float
@@ -70,15 +70,15 @@ class Work:
 
     @property
     def overhead_factor(self) -> float:
-        """M/(M − a) for the longest batch M: what the fixed cost leaves of a batch does the work of the whole of it.
+        """M/(M − a) for the longest batch M: a batch has M − a seconds for the work of M seconds.
 
-        A pinned trigger longer than M takes M's place above the line, as a batch has to swallow what arrives in T.
+        A pinned trigger longer than M replaces M in the numerator, because a batch has to process what arrives in T.
         """
         return max(self.trigger or 0.0, self.longest_batch) / (self.longest_batch - self.overhead)
 
 
 _SHORTEST_WORK = 1e-6
-"""Seconds: a batch with less time than this for its records has none; floats tell no finer."""
+"""Seconds: a batch with less time than this for its records has none; floats are not more precise."""
 
 
 def cores_needed(work: Work) -> float:
@@ -86,7 +86,7 @@ def cores_needed(work: Work) -> float:
 
     Back to back this is λb / (1 − 2a/S), which is λb·M/(M − a) for the longest
     batch M = S/2; a pinned trigger can make M shorter, and a batch then has to
-    swallow what arrives in T.
+    process what arrives in T.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def cores_needed(work: Work) -> float:
             work.overhead,
         )
     if longest - work.overhead < work.per_record:
-        # One record is one core's work, however many there are.
+        # One core processes a record, so more cores do not help.
         least = work.overhead + work.per_record
         takes = (
             f"one record takes {work.per_record:g} s on its core and a batch {work.overhead:g} s before it"
@@ -125,13 +125,13 @@ def cores_needed(work: Work) -> float:
 def whole_cores(needed: float) -> int:
     """Return the smallest whole number of cores strictly above ``needed``.
 
-    At equality the capacity equals the load: nothing grows, but no backlog ever drains.
+    At equality the capacity equals the load: the backlog does not grow, but never drains.
     """
     return math.floor(needed) + 1
 
 
 def effective_cores(partitions: int, cores: int) -> float:
-    """Return how many cores work on average: P / ceil(P/c), as partitions run in waves."""
+    """Return the average number of busy cores: P / ceil(P/c), as partitions run in waves."""
     return partitions / math.ceil(partitions / cores)
 
 
@@ -149,20 +149,20 @@ def partitions_for(cores: int, needed: float, at_least: int) -> int:
 
 @dataclass(frozen=True)
 class CoreSpread:
-    """How a batch meets the cores.
+    """Distribution of a batch over the cores.
 
     Attributes
     ----------
     cores
         c.
     effective
-        Cores' worth of work done at a time, after waves or the repartition's overhead.
+        Number of cores that work on average, after waves or the repartition's overhead.
     repartition
-        Partitions after a shuffle; ``None`` where the source's own are used.
+        Partitions after a shuffle; ``None`` if the source's own are used.
     read_at_once
-        p, partitions that hand records over at a time.
+        p, partitions that are read at a time.
     waves
-        In which the partitions are read.
+        Number of waves in which the partitions are read.
     """
 
     cores: int
@@ -172,38 +172,38 @@ class CoreSpread:
     waves: int = 1
 
     def seconds(self, work: Work, records: float) -> float:
-        """Return D(n), the seconds of a batch: a and n·b/c, or the time in which its partitions hand it over, n·h/p.
+        """Return D(n), the seconds of a batch: a + n·b/c, or the time in which its partitions deliver it, n·h/p.
 
-        Where one wave reads them all, none is read during the fixed cost, so that a counts before n·h/p, too. A
-        shard keeps no allowance for later: after an answer of 10 MiB, which is 5 s of its 2 MiB/s, it refuses for
-        5 s ("GetRecords", Kinesis API reference), and the connectors look for new records, refused as well, before
-        they begin a batch. With more waves the partitions of one recover while another is read; where several
-        queries share a shard's way out, others take meanwhile what this one leaves.
+        If one wave reads all partitions, none is read during the fixed cost, so a is added to n·h/p, too. A shard does not
+        save throughput for later: after an answer of 10 MiB, which is 5 s of its 2 MiB/s, it refuses for 5 s
+        ("GetRecords", Kinesis API reference), and the connectors look for new records, also refused, before they start a
+        batch. With more waves, partitions recover while others are read; if several queries share a shard's throughput,
+        other queries use meanwhile what this one leaves.
         """
         handed = self._unread(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
     def steady_batch_seconds(self, work: Work, rate: float) -> float:
-        """Return the seconds at which batches back to back settle under a rate below capacity: a/(1 − ρ)."""
+        """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
         return max(by_cores, self._unread(work) / (1 - rate * work.hand_over / self.read_at_once))
 
     def most(self, work: Work, seconds: float) -> float:
-        """Return the records that batches of so many seconds can take."""
+        """Return the most records that batches of this duration can process."""
         by_cores = (seconds - work.overhead) * self.effective / work.per_record
         if not work.hand_over:
             return by_cores
         return min(by_cores, (seconds - self._unread(work)) * self.read_at_once / work.hand_over)
 
     def _unread(self, work: Work) -> float:
-        """Seconds of a batch in which no partition is read."""
+        """Return the seconds of a batch in which no partition is read."""
         return work.overhead if self.waves == 1 and work.alone else 0.0
 
 
 def choose_cores(
     partitions: int, needed: float, overhead: float, *, steady: bool = True, read_at_once: float = 0.0
 ) -> CoreSpread:
-    """Choose cores for a source whose partitions are given.
+    """Choose cores for a source with a given number of partitions.
 
     Parameters
     ----------
@@ -214,15 +214,15 @@ def choose_cores(
     overhead
         Extra work per record of a repartition, as a share.
     steady
-        Whether P stays; on-demand streams change it, so no wave can be counted on.
+        Whether P stays constant; on-demand streams change it, so waves cannot be planned.
     read_at_once
-        Partitions that must hand records over at a time, as each hands over so many a second: λ times
-        ``Work.hand_over``. A task reads one, so more are never read at a time than there are cores.
+        Partitions that must be read at a time because of their throughput: λ times
+        ``Work.hand_over``. A task reads one, so at most as many are read at a time as there are cores.
 
     Returns
     -------
-    Spread
-        The fewest cores; waves over the source's partitions where they do, else a repartition.
+    CoreSpread
+        The fewest cores; waves over the source's partitions if they suffice, else a repartition.
     """
     assert partitions > read_at_once, "all partitions together hand over less than arrives"
     needed = max(needed, read_at_once)
@@ -247,7 +247,7 @@ def choose_cores(
 def spread_over_cores(
     partitions: int, cores: int, needed: float, overhead: float, *, read_at_once: float = 0.0
 ) -> CoreSpread | None:
-    """Spread a batch over cores that are given; ``None`` where they are too few."""
+    """Spread a batch over a given number of cores; ``None`` if they are too few."""
     read, waves = effective_cores(partitions, cores), math.ceil(partitions / cores)
     if partitions >= cores and read > max(needed, read_at_once):
         return CoreSpread(cores, read, None, read, waves)
@@ -266,9 +266,9 @@ class BatchRange:
     trigger
         T in seconds.
     above
-        The limit must be larger, in records, or the backlog grows.
+        Lower bound of the limit in records, exclusive; at or below it the backlog grows.
     most
-        The limit must not be larger, or a full batch breaks the SLA.
+        Upper bound of the limit; above it a full batch breaks the SLA.
     """
 
     trigger: float
@@ -277,22 +277,22 @@ class BatchRange:
 
 
 def batch_range(work: Work, spread_: CoreSpread, held: float = math.inf) -> BatchRange:
-    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions hand over.
+    """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions deliver.
 
     Parameters
     ----------
     work
-        With ``trigger`` pinned or left to be chosen.
+        With ``trigger`` pinned, or None.
     spread_
-        With more cores' worth of work done at a time than :func:`cores_needed`.
+        With more effective cores than :func:`cores_needed`.
     held
-        Records of a batch that its tasks can hold: a trigger that is not pinned takes no more at the peak, or a
-        looser SLA would ask for larger workers than a tighter one.
+        Records of a batch that its tasks can hold: a trigger that is not pinned takes no more at the peak; otherwise a
+        looser SLA would need larger workers than a tighter one.
 
     Notes
     -----
     A trigger that is not pinned is S/2, so that waiting and working share the SLA,
-    or shorter where a batch of S/2 would be too long; two digits are kept.
+    or shorter if a batch of S/2 would be too long; two digits are kept.
     """
     most = spread_.most(work, work.longest_batch)
     trigger = work.trigger
@@ -304,11 +304,11 @@ def batch_range(work: Work, spread_: CoreSpread, held: float = math.inf) -> Batc
 
 
 _BELOW_LIMIT = 0.95
-"""A chosen trigger keeps a twentieth of the limit free, so that the range is never empty by rounding."""
+"""Share of the limit that a chosen trigger uses, so that rounding never makes the range empty."""
 
 
 _HELD = 0.9
-"""... and a tenth of what memory holds, for the same reason."""
+"""Share of what memory holds that a chosen trigger uses, for the same reason."""
 
 
 def _two_digits_down(value: float) -> float:
@@ -317,6 +317,6 @@ def _two_digits_down(value: float) -> float:
 
 
 def per_partition(limit: int, partitions: int, above: float) -> int:
-    """Divide a limit by the partitions: rounded down where that still keeps up, else up; never 0."""
+    """Divide a limit by the partitions: rounded down if that still keeps up, else up; never 0."""
     down = max(1, limit // partitions)
     return down if down * partitions > above else math.floor(above / partitions) + 1

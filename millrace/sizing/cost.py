@@ -1,4 +1,4 @@
-"""Monthly cost, itemised, from the dated price table. A month has 730 hours."""
+"""Itemised monthly cost, from the dated price table. A month has 730 hours."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.sizing.prices_and_limits import PriceTable, known_prices
 
 
 def item(name: str, quantity: float, price: str, prices: PriceTable, why: str, *, assumed: bool) -> CostItem:
-    """Return one line of the bill: ``quantity`` times a price, which is named where it is unconfirmed."""
+    """Return one line of the bill: ``quantity`` times a price; the reason names the price if it is unconfirmed."""
     unconfirmed = not prices.prices[price].confirmed
     if unconfirmed:
         why += f"; the price {price} is unconfirmed"
@@ -23,14 +23,14 @@ def item(name: str, quantity: float, price: str, prices: PriceTable, why: str, *
 def stream_cost(
     stream: Stream, partitions: Figure[int], readers: int, consumers: int, prices: PriceTable
 ) -> tuple[CostItem, ...]:
-    """Return what a stream costs by itself; topics are paid for with their cluster.
+    """Return the cost of a stream; topics are paid for with their cluster.
 
     Parameters
     ----------
     stream
-        Somebody else's costs this environment nothing.
+        An existing stream costs this environment nothing.
     partitions
-        Shards, of which provisioned streams pay each.
+        Shards; a provisioned stream pays for each.
     readers
         Queries that read it without fan-out.
     consumers
@@ -44,12 +44,10 @@ def stream_cost(
 
 
 def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostItem, ...]:
-    """Return what a job costs when all its workers run all month: the most that it can.
+    """Return the highest cost of a job: all its workers run all month.
 
     Parameters
     ----------
-    job
-        Engine and worker.
     workers
         Executors and the driver.
     """
@@ -68,6 +66,6 @@ def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostIt
 
 
 def price_name(bill: Bill) -> str:
-    """Name the price of what is billed: its own, where a table has it."""
+    """Return the name of an item's own price if a table has it, else that of the common price."""
     own, common = bill.price
     return own if own in known_prices() else common

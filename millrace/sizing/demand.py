@@ -1,4 +1,4 @@
-"""What each query has to do: its stream's peak, its share of the SLA, the cores it needs."""
+"""Demand of each query: peak of its stream, share of the SLA, cores."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ from millrace.sizing.prices_and_limits import a_second, limits
 
 @dataclass(frozen=True)
 class Share:
-    """What a query has of a job's SLA: ``part`` times it, less what is ``taken``.
+    """A query's share of a job's SLA: ``part`` times the SLA, minus ``taken`` seconds.
 
     Attributes
     ----------
     seconds
         S of the demand.
     words
-        The same, and why.
+        The same in words, with the reason.
     of
-        Whose half it is, such as ``half of the 60 s SLA``; empty where it is the whole SLA, or what landing leaves.
+        Origin of a half, such as ``half of the 60 s SLA``; empty for the complete SLA, or for what landing leaves.
     job
-        Whose SLA it is: another one's, where that waits for the table.
-    part, taken
-        As above.
+        Job with the SLA: another one, if that job waits for the table.
     """
 
     seconds: float
@@ -43,46 +41,46 @@ class Share:
     of: str = ""
 
     def sla_for(self, seconds: float) -> float:
-        """Return the SLA of that job which gives the query so much."""
+        """Return the job's SLA that gives the query this many seconds."""
         return (seconds + self.taken) / self.part
 
 
 @dataclass(frozen=True)
 class QueryDemand:
-    """One query as the model sees it.
+    """One query in terms of the model.
 
     Attributes
     ----------
     streams
-        The streams whose records it handles, landed by itself or by another query, each with its share of
-        them at their peaks.
+        Streams whose records it handles, landed by itself or by another query, each with its share of
+        the records at their peaks.
     lands
         Whether it reads the stream itself, to land it or directly.
     work
         λ, b, a, S and T.
     needed
-        Cores as a real number, the spare share included.
+        Cores as a real number, including the spare share.
     assumed
-        Whether the traffic or the job's rate was never measured, or the rate cannot be carried over as
+        Whether the traffic or the job's rate was not measured, or the rate does not apply because
         the query keeps state.
     share, sla_of
-        How this query's S follows from a job's SLA, in words and in figures.
+        Derivation of this query's S from a job's SLA, in words and in figures.
     latency
         Seconds from a record's arrival to its commit here that the SLA allows.
     fan_out
-        Whether it reads through a fan-out consumer of its own.
+        Whether it reads through its own fan-out consumer.
     average
-        Average rate divided by the peak's.
+        Average rate divided by the peak rate.
     speed
-        Of its job: a, b, and who says so.
+        Speed of the query: a, b, and their source.
     again
-        What it must be able to read while it catches up, as a multiple of the peak; 1 where nobody asks.
+        Rate during catch-up as a multiple of the peak; 1 without ``catch_up``.
     read_at_once
-        Partitions that must hand records over at a time, for all that arrives and what it catches up with.
+        Partitions that must be read at a time, for the arriving records and for catch-up.
     part
-        Share of its stream that it reads: less than 1 where several queries share a topic out.
+        Share of its stream that it reads: less than 1 if several queries share a topic.
     partitions
-        Those that it reads of such a topic; None where it reads all.
+        Number of partitions that it reads of such a topic; None if it reads all.
     """
 
     job: str
@@ -105,31 +103,31 @@ class QueryDemand:
 
     @property
     def least_cores(self) -> float:
-        """Cores that its work takes, or as many as shards must hand records over at a time: a task reads one."""
+        """Cores for its work, or as many as shards must be read at a time, because a task reads one."""
         return max(self.needed, self.read_at_once)
 
     @property
     def read_in_one_wave(self) -> float:
-        """Partitions that must hand records over where all do at once: to one reader none does during a fixed cost."""
+        """Partitions that must be read in a single wave: for a reader alone, none is read during the fixed cost."""
         return self.read_at_once * (self.work.overhead_factor if self.work.alone else 1.0)
 
     @property
     def path(self) -> Path:
-        """Where the query stands in the file."""
+        """Path of the query in the file."""
         return ("jobs", self.job, "queries", self.query)
 
     def of(self, stream: str) -> QueryDemand:
-        """The part of it that one of its streams asks for."""
+        """Return the part of the demand that one of its streams causes."""
         part = self.streams[stream]
         return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)
 
 
 Landings = dict[str, tuple[str, LandQuery | RouteQuery]]
-"""By table, the first query that lands it, and its job."""
+"""First query that lands each table, with its job, by table."""
 
 
 def landings(environment: Environment) -> Landings:
-    """Return who lands each table."""
+    """Return the job and query that land each table."""
     found: Landings = {}
     for name, job in environment.jobs.items():
         for query in job.queries.values():
@@ -139,9 +137,9 @@ def landings(environment: Environment) -> Landings:
 
 
 def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
-    """Return the streams whose records a derive query takes, from its table and from the one that it joins.
+    """Return the streams whose records a derive query reads, from its table and from the joined one.
 
-    Those of a table, or that of its route; a stream that two tables hold is read twice, and is there twice.
+    With a route, only that route's stream counts; a stream in both tables is read twice and is listed twice.
     """
     read = {}
     for table, route in query.reads:
@@ -154,19 +152,19 @@ def landed_streams(found: Landings, query: DeriveQuery) -> tuple[str, ...]:
 
 
 def query_demands(environment: Environment) -> tuple[list[QueryDemand], list[Finding]]:
-    """Work out every query's demand.
+    """Return the demands of all queries.
 
     Returns
     -------
     tuple
-        The demands that can be met, and a finding for each that no number of cores can.
+        The feasible demands, and a finding for each demand that no number of cores can meet.
     """
     found, problems = _query_demands(_Same(environment))
     return [*found], [*problems]
 
 
 class _Same:
-    """An environment by what it is and not by what it holds: it never changes, and has no hash."""
+    """An environment as a cache key, compared by object identity; environments never change, and have no hash."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -180,7 +178,7 @@ class _Same:
 
 @lru_cache(maxsize=2)
 def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
-    # Asked for each job and each figure of a page: the whole environment anew each time would grow with its square.
+    # Called for each job and each figure of a page: without a cache, time would grow with the square of the environment.
     environment = asked.environment
     found: list[QueryDemand] = []
     problems = [wrong for job in environment.jobs for wrong in result_problems(environment, job)]
@@ -200,7 +198,7 @@ def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
 
 
 class _Known:
-    """What every query asks again: how fast its job is, who lands its table and who waits for it."""
+    """Facts that all queries need: speeds of jobs, landing queries, readers of tables."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -225,7 +223,7 @@ class _Known:
                         self.readers_of[name] = self.readers_of.get(name, 0) + 1
 
     def sla(self, job: str) -> float:
-        """Seconds from arrival to commit that a job is sized for, in one query or in several."""
+        """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
         settings = self.environment.jobs[job]
         if settings.goal == "latency":
             return settings.latency.total_seconds()
@@ -238,7 +236,7 @@ class _Known:
 
 
 def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) -> float:
-    """Seconds in which a partition hands one record over to a query that shares its way out with others."""
+    """Return the seconds in which a partition delivers one record to a query that shares its throughput with others."""
     total = 0.0
     for name, peak in peaks.items():
         stream = known.environment.streams[name]
@@ -253,7 +251,7 @@ def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
     needed *= demand.again
     if job.goal == "throughput":
         needed *= 1 + job.buffer
-    # Spare partitions come with their cores: one without a core would be a second wave.
+    # Spare partitions come with their cores: one without a core would need a second wave.
     spare = environment.partition_buffer if job.cores is None else 0.0
     return cores_with_contention(needed * (1 + spare), demand.speed.scaling)
 
@@ -288,7 +286,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         lands=isinstance(query, SourceQuery),
         work=work,
         needed=0.0,
-        # Where records depend on each other, what one partition took says nothing about many.
+        # If records depend on each other, the time for one partition does not predict the time for many.
         assumed="assumed" in (*(each.basis for each in traffics), fast.basis)
         or (isinstance(query, DeriveQuery) and query.state is not None),
         share=share.words,
@@ -305,12 +303,12 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
 
 
 def _again(job: Job) -> float:
-    """1 + R/C: to be up to date again within C after an outage of R."""
+    """Return 1 + R/C, the factor to catch up within C after an outage of R."""
     return 1.0 if job.catch_up is None else 1 + job.catch_up.outage / job.catch_up.within
 
 
 def _part(known: _Known, query: Query) -> tuple[float, int | None]:
-    """What a query reads of a topic that is shared out: as much as each of the others, as lists are balanced."""
+    """Return a query's share of a shared topic, and its number of partitions; lists are balanced, so all shares are equal."""
     listed = query.kafka.partitions if isinstance(query, LandQuery) and query.kafka is not None else None
     if listed is None or not isinstance(query, LandQuery):
         return 1.0, None
@@ -318,9 +316,9 @@ def _part(known: _Known, query: Query) -> tuple[float, int | None]:
 
 
 def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
-    """Half of the tightest SLA that waits for this table, or all of the job's own.
+    """Return half of the tightest SLA that waits for this table, or all of the job's own.
 
-    A record that is landed and then derived passes two triggers, and the ages add.
+    A record that is landed and then derived waits for two triggers, and the ages add up.
     """
     readers: list[tuple[float, str]] = (
         known.readers.get(query.table, []) if isinstance(query, Landing) else []
@@ -339,7 +337,7 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
 
 
 def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> Share:
-    # Who reads two tables waits for the later one.
+    # A query of two tables waits for the later one.
     landed = max(
         (_reading_share(known, *known.landings[table]) for table, _ in query.reads),
         key=lambda share: share.seconds,

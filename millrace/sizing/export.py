@@ -19,10 +19,10 @@ def to_json(plan: Plan) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``version`` (1; another number means another shape), ``environment``, ``region``,
+        ``version`` (1; another number means another format), ``environment``, ``region``,
         ``prices`` (ISO date), ``streams``, ``clusters``, ``jobs`` by name, ``shared``,
-        ``warnings``, ``left_out`` (what no line of the bill holds) and ``total``. A figure is an object of ``value``, ``unit``, ``why``,
-        ``origin`` (``computed`` or ``pinned``) and ``assumed``, or null where there is
+        ``warnings``, ``left_out`` (costs that are not in the bill) and ``total``. A figure is an object of ``value``, ``unit``, ``why``,
+        ``origin`` (``computed`` or ``pinned``) and ``assumed``, or null if there is
         none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
     """
     document = _plain(plan)

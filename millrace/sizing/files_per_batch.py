@@ -1,4 +1,4 @@
-"""How much a batch brings at most, out of which the number of its files comes."""
+"""Largest batch of a sink in bytes, for the number of its files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def batch_bytes(environment: Environment, query: Written, plan: QueryPlan) -> fl
     Parameters
     ----------
     environment
-        Whose streams say how much arrives.
+        Its streams have the traffic.
     query
-        That writes a sink, or the route of one.
+        Query or route that writes a sink.
     """
     streams = [environment.streams[name] for name in _streams(environment, query)]
     seconds = plan.trigger_seconds.value

@@ -23,7 +23,7 @@ from millrace.sizing.worker_choices import cheaper_version, choices, worker_hour
 
 
 def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
-    """What a query finds on all its streams together."""
+    """Return the partitions of all of a query's streams together."""
     each = [sources[name] for name in demand.streams]
     return Source(
         sum(source.partitions for source in each) if demand.partitions is None else demand.partitions,
@@ -33,7 +33,7 @@ def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
 
 
 def divide_cores(cores: int, demands: Sequence[QueryDemand]) -> list[int] | None:
-    """Divide pinned cores among a job's queries, by need; ``None`` where they are too few."""
+    """Divide pinned cores among a job's queries, by need; ``None`` if they are too few."""
     fewest = [whole_cores(demand.least_cores) for demand in demands]
     rest = cores - sum(fewest)
     if rest < 0:
@@ -48,7 +48,7 @@ def divide_cores(cores: int, demands: Sequence[QueryDemand]) -> list[int] | None
 
 
 def workers_for(cores: int, tasks_per_worker: int) -> int:
-    """Return the workers for so many cores: the executors and one driver.
+    """Return the workers for a number of cores: the executors and one driver.
 
     Examples
     --------
@@ -70,14 +70,14 @@ def plan_job(
     Parameters
     ----------
     demands
-        Its queries' demand, in their order.
+        Demands of its queries, in their order.
     sources
-        By stream.
+        Partitions by stream.
 
     Returns
     -------
     tuple
-        The plan, or ``None`` with the findings that forbid one.
+        The plan, or ``None`` with the findings that prevent one.
     """
     job = environment.jobs[name]
     spreads, problems = _spreads(environment, name, demands, sources)
@@ -150,7 +150,7 @@ def _cores(job: Job, demands: Sequence[QueryDemand], spreads: Sequence[CoreSprea
 
 
 def _workers(name: str, job: Job, cores: Figure[int]) -> tuple[Figure[int], Figure[int], list[Finding]]:
-    """Return executors and workers of a job whose worker is settled."""
+    """Return executors and workers of a job whose worker is chosen."""
     each = job.tasks_per_worker
     executors = math.ceil(cores.value / each)
     if job.max_workers is None:
@@ -189,7 +189,7 @@ def _memory(
             if limit is not None
             else demand.work.rate * queries[demand.query].trigger_seconds.value
         )
-        # A task reads one partition of the source, before anything is repartitioned.
+        # A task reads one partition of the source, before any repartition.
         batches[demand.query] = (
             records,
             max(1, _source(demand, sources).partitions if demand.lands else spread_.cores),
@@ -208,7 +208,7 @@ def _too_small(name: str, job: Job, choice: Choice, memory: Memory) -> list[Find
 def _scaling(
     name: str, job: Job, demands: Sequence[QueryDemand], executors: Figure[int], each: int
 ) -> tuple[ScalingPlan, list[Finding]]:
-    """Return the range of executors, and what breaks it."""
+    """Return the range of executors, and the findings that prevent it."""
     known = limits()
     assumed = any(demand.assumed for demand in demands)
     held = Figure(executors.value, "executors", "scaling: fixed holds all of them", assumed=assumed)
@@ -321,7 +321,7 @@ def _all_at_once(
     sources: Mapping[str, Source],
     spreads: list[CoreSpread],
 ) -> tuple[list[CoreSpread], list[Finding]]:
-    """Refuse a query that reads all shards in one wave and must wait for more than they hand over meanwhile."""
+    """Refuse a query that reads all shards in one wave if they cannot deliver the records in the rest of the batch."""
     short = [
         _too_few_shards(environment, demand)
         for demand, spread_ in zip(demands, spreads, strict=True)
@@ -340,7 +340,7 @@ def _spread(demand: QueryDemand, source: Source, overhead: float) -> CoreSpread:
 
 
 def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:
-    """What to say where all shards of a query's streams hand over less than arrives."""
+    """Return the finding for a query whose shards together deliver less than arrives."""
     stream = max(demand.streams, key=lambda name: demand.streams[name])
     asked = environment.streams[stream]
     shards, part = asked.given_partitions, asked.parts.removesuffix("s")

@@ -20,25 +20,26 @@ TIME_LIMITS: Mapping[str, str] = {
     "message.timestamp.after.max.ms": str(HOUR_MS),
     "message.timestamp.before.max.ms": str(CENTURY_MS),
 }
-"""Topic settings by which brokers turn away records whose time no producer can mean: later than the broker's clock by more
-than an hour, which is Kafka 4's own default (KIP-1030), or by more than a century earlier. Kafka 3.6 and later know both
-(KIP-937), and ``AWS::MSK::Topic`` knows no earlier one."""
+"""Topic settings with which brokers refuse records whose time is surely wrong: more than an hour later than the broker's
+clock, which is Kafka 4's own default (KIP-1030), or more than a century earlier. Kafka 3.6 and later have both settings
+(KIP-937), and ``AWS::MSK::Topic`` supports no earlier version.
+"""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What the topics of a cluster ask of its brokers, all topics together.
+    """Load of a cluster's brokers from all its topics together.
 
     Attributes
     ----------
     mib_in
         MiB/s from producers at peak.
     stored_gib
-        Kept by retention at the average rate, with replicas.
+        Data within retention at the average rate, with replicas.
     replicas
         Partitions with their replicas.
     gb_month
-        In by the month, at the average rate, in GB of 10⁹ bytes.
+        Incoming data a month, at the average rate, in GB of 10⁹ bytes.
     """
 
     mib_in: float
@@ -51,19 +52,19 @@ class Load:
 
 
 def replication(zones: int) -> int:
-    """Return the copies of each partition: one in each zone, three at most."""
+    """Return the number of copies of each partition: one in each zone, three at most."""
     return min(3, zones)
 
 
 def load(
     environment: Environment, cluster: str, partitions: Mapping[str, int], readers: Mapping[str, int]
 ) -> Load:
-    """Add up the topics of one cluster, those of others on it included.
+    """Add up the topics of one cluster, including topics of others on it.
 
     Parameters
     ----------
     partitions, readers
-        By stream.
+        Number of them by stream.
     """
     topics = {name: stream for name, stream in environment.streams.items() if stream.cluster_name == cluster}
     copies = replication(zones(environment))
@@ -89,7 +90,7 @@ def load(
 
 
 def zones(environment: Environment) -> int:
-    """Return the Availability Zones that brokers stand in."""
+    """Return the number of Availability Zones with brokers."""
     network = environment.network
     return min(3, len(network.subnets)) if network.vpc is not None else network.availability_zones
 
@@ -102,7 +103,7 @@ def plan_cluster(
     Returns
     -------
     tuple
-        The plan, or ``None`` with the findings that forbid one.
+        The plan, or ``None`` with the findings that prevent one.
     """
     if cluster.tier == "serverless":
         return ClusterPlan(name, cluster.tier, None, None, None, _serverless_cost(asked, prices)), []
@@ -183,7 +184,7 @@ def _provisioned(
 
 
 def _brokers(kind: str, asked: Load, zone_count: int, known: LimitTable, *, disk: bool) -> int:
-    """Return the fewest brokers, as many in each zone, for bytes in, replicas and disk."""
+    """Return the fewest brokers for incoming bytes, replicas and disk, with the same number in each zone."""
     broker = known.brokers[kind]
     terms = [asked.mib_in / broker.mib_in, asked.replicas / broker.partitions]
     if disk:

@@ -1,4 +1,4 @@
-"""What an executor must hold, against the memory of a worker."""
+"""Memory that an executor needs, compared with the memory of a worker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MIB, GIB = 1024**2, 1024**3
 
 @dataclass(frozen=True)
 class Memory:
-    """What a job's executors hold.
+    """Memory of a job's executors.
 
     Attributes
     ----------
     per_task
-        Bytes for each task: what a connector has fetched, a file that is written.
+        Bytes for each task: records that a connector has fetched, and a file that is written.
     per_executor
-        Bytes for each executor whatever its cores: tables that are joined.
+        Bytes for each executor, independent of its cores: joined tables.
     together
-        Bytes that all executors share out: state, a batch that is held for a second reader.
+        Bytes that all executors share: state, and batches that are held for a join.
     python_per_task
         Bytes outside the heap for each task.
     why
@@ -44,9 +44,9 @@ class Memory:
         Parameters
         ----------
         tasks
-            That run at once on one executor.
+            Number of tasks that run at once on one executor.
         heap_share
-            Share of a worker's memory that is its executor's heap; Python lives in the rest.
+            Share of a worker's memory that is its executor's heap; Python uses the rest.
         """
         known = limits()
         heap = (
@@ -62,14 +62,12 @@ class Memory:
 def of_job(
     environment: Environment, job: Job, demands: list[QueryDemand], batches: Mapping[str, tuple[float, int]]
 ) -> Memory:
-    """Work out what a job's executors hold.
+    """Return the memory of a job's executors.
 
     Parameters
     ----------
-    environment, job, demands
-        The environment, the job and its queries' demand.
     batches
-        By query, records of its largest batch and the tasks that read it at once.
+        Records of the largest batch, and the tasks that read it at once, by query.
     """
     known = limits()
     fetched = held = 0.0
@@ -104,12 +102,12 @@ def of_job(
 
 
 def record_bytes(environment: Environment, demand: QueryDemand) -> float:
-    """Return the mean size of the records that a query takes."""
+    """Return the mean size of the records that a query reads."""
     return sum(environment.streams[name].traffic.record_size * part for name, part in demand.streams.items())
 
 
 def _in_python(query: object) -> bool:
-    """Whether records pass through Python: what Spark's own readers and writers do not do."""
+    """Return whether records pass through Python, as with all readers and writers except Spark's own."""
     payloads: tuple[Payload, ...] = query.payloads if isinstance(query, SourceQuery) else ()
     if any(each.format.in_python or each.decompress_up_to for each in payloads):
         return True
@@ -119,7 +117,7 @@ def _in_python(query: object) -> bool:
 def records_held(environment: Environment, demand: QueryDemand, tasks: int) -> float:
     """Return the records of a Kinesis batch that tasks hold at once within their share of the heap.
 
-    Glue's and EMR's connectors fetch a shard's records of a batch before they give the first one out; a Kafka
+    Glue's and EMR's connectors fetch all records of a shard for a batch before they return the first one; a Kafka
     consumer does not, so a topic's batch has no such bound.
     """
     if not any(environment.streams[name].fetched_whole for name in demand.streams):

@@ -1,4 +1,4 @@
-"""The metrics of a running job, in one list for the alarms, the dashboards, the bill and docs/metrics.md.
+"""Metrics of a running job: one list for alarms, dashboards, the bill and docs/metrics.md.
 
 The core has the same names in ``etl.metrics.catalogue``; it imports nothing of ours, and a test compares the two.
 """
@@ -13,7 +13,7 @@ from millrace.config.queries import DeriveQuery, Query, SourceQuery
 
 
 def namespace(job: str) -> str:
-    """CloudWatch namespace of a job's metrics: its role may write in no other, as alarms rest on them.
+    """Return the CloudWatch namespace of a job's metrics; its role may write in no other, because alarms depend on them.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def namespace(job: str) -> str:
 
 
 Of = Literal["job", "query", "source", "kafka", "state", "letters", "rules"]
-"""What reports a metric: a job, each query, one with a source of its own, one that reads Kafka, one with state, with dead letters, with rules."""
+"""Reporter of a metric: the job, every query, or each query with a source, Kafka, state, dead letters or rules."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Metric:
     Attributes
     ----------
     name
-        In CloudWatch.
+        Name in CloudWatch.
     unit
-        CloudWatch's own word: ``Seconds``, ``Count``, ``Count/Second``, ``Bytes``.
+        CloudWatch's name of the unit: ``Seconds``, ``Count``, ``Count/Second``, ``Bytes``.
     meaning
         One line.
     of
-        What reports it; with the dimensions ``job`` and ``query``, of a job ``job`` alone.
+        Its reporter; the dimensions are ``job`` and ``query``, or ``job`` alone for a metric of a job.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Metric:
 
     @property
     def per_query(self) -> bool:
-        """With the dimensions ``job`` and ``query``; otherwise ``job`` alone."""
+        """True if the dimensions are ``job`` and ``query``; otherwise ``job`` alone."""
         return self.of != "job"
 
 
@@ -134,14 +134,14 @@ BY_NAME = {metric.name: metric for metric in METRICS}
 
 
 def reporters(metric: Metric, environment: Environment, job: str) -> tuple[str, ...]:
-    """Return the queries of a job that report a metric; for one of the whole job, none.
+    """Return the queries of a job that report a metric; none for a metric of the job itself.
 
     Parameters
     ----------
     metric
         One of :data:`METRICS`.
     job
-        Name of a job in it.
+        Name of a job in the environment.
     """
     return tuple(
         name for name, query in environment.jobs[job].queries.items() if _reports(metric, environment, query)
@@ -149,7 +149,7 @@ def reporters(metric: Metric, environment: Environment, job: str) -> tuple[str, 
 
 
 def metric_count(environment: Environment) -> int:
-    """Return how many metrics an environment sends: each combination of name and dimensions is one."""
+    """Return the number of metrics that an environment sends; each combination of name and dimensions counts as one."""
     return sum(
         len(reporters(metric, environment, job)) if metric.per_query else 1
         for metric in METRICS
@@ -173,4 +173,4 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         return isinstance(query, SourceQuery) and any(payload.rules for payload in query.payloads)
     if metric.of == "state":
         return isinstance(query, DeriveQuery) and query.state is not None
-    return False  # of a job as a whole
+    return False  # of the job itself

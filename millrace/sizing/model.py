@@ -1,4 +1,4 @@
-"""What a plan holds: immutable figures, each with the reason for its value."""
+"""Contents of a plan: immutable figures, each with the reason for its value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Origin = Literal["computed", "pinned"]
 
 @dataclass(frozen=True)
 class Figure(Generic[T]):
-    """One number of the plan and why it is what it is.
+    """One number of the plan and its reason.
 
     Attributes
     ----------
@@ -28,9 +28,9 @@ class Figure(Generic[T]):
     why
         One line with the inputs, such as ``"8 executors of 4 cores, and the driver"``.
     origin
-        ``pinned`` when the environment file gives it.
+        ``pinned`` if the environment file gives it.
     assumed
-        Whether anything it rests on was never measured.
+        Whether any of its inputs was not measured.
     """
 
     value: T
@@ -49,7 +49,7 @@ class CostItem:
     why: str
     assumed: bool = False
     unconfirmed: bool = False
-    """Whether nobody has read its price on a page of AWS."""
+    """True if nobody has compared its price with a page of AWS."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class StreamPlan:
     mode: str
     partitions: Figure[int] | None
     expected_partitions: Figure[int]
-    """What readers will find: the partitions, or for on-demand what its rate makes AWS open."""
+    """Partitions that readers find: the planned ones, or those that AWS opens for an on-demand stream's rate."""
     cost: tuple[CostItem, ...]
 
 
 @dataclass(frozen=True)
 class ClusterPlan:
-    """An MSK cluster's size; ``None`` where the tier has no such number (serverless)."""
+    """An MSK cluster's size; ``None`` if the tier has no such number (serverless)."""
 
     name: str
     tier: str
@@ -84,24 +84,24 @@ class QueryPlan:
     name: str
     trigger_seconds: Figure[float]
     latency_seconds: Figure[float]
-    """The oldest that a record may be when this query commits it: what its age is alarmed at."""
+    """Largest age of a record at this query's commit; threshold of the alarm on record age."""
     records_per_batch: Figure[int] | None
-    """``None`` for derive queries, which read whole snapshots of their landing table."""
+    """``None`` for derive queries, which read complete snapshots of their landing table."""
     records_per_partition: Figure[int] | None
     """The batch limit divided by the source's partitions, for Kinesis."""
     repartition: Figure[int] | None
     """Set when the source has fewer partitions than the job has cores."""
     cores: Figure[int]
-    """Of its job's."""
+    """The query's part of its job's cores."""
     batch_seconds: Figure[float]
-    """How long a batch takes that holds what arrives at the peak between two triggers."""
+    """Duration of a batch with the records that arrive at the peak between two triggers."""
     catch_up_seconds: Figure[float] | None
-    """Until nothing waits after an outage, at the peak all the time; ``None`` for derive queries."""
+    """Seconds until the backlog of an outage is gone, at a constant peak; ``None`` for derive queries."""
 
 
 @dataclass(frozen=True)
 class ScalingPlan:
-    """Between which numbers a job's executors move; what an engine lets nobody set is ``None``."""
+    """Range of a job's executors; a value that the engine does not let one set is ``None``."""
 
     min_executors: Figure[int]
     initial_executors: Figure[int]
@@ -112,28 +112,28 @@ class ScalingPlan:
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to run a job: an engine, its workers, how many, and what they cost.
+    """One way to run a job: an engine, its workers, their number and cost.
 
     Attributes
     ----------
     engine, worker, architecture
-        Of it; Glue has one architecture.
+        Names of them; Glue has one architecture.
     vcpu, memory_gib
-        Of one worker.
+        Size of one worker.
     executors
-        For the job's cores; the driver is one more.
+        Number for the job's cores; the driver is an additional worker.
     usd
-        A month, all workers running.
+        Cost a month, with all workers running.
     memory_needed_gib
-        Of one executor.
+        Memory that one executor needs.
     refused
-        Why it cannot be, or ``None``.
+        Reason why it is not possible, or ``None``.
     unproven
-        Why its speed is not known, or ``None`` where the job's rate was measured on its like.
+        Reason why its speed is unknown, or ``None`` if the job's rate was measured on such workers.
     release
-        The engine with its version, where that is another one than the file's.
+        The engine with its version, if it differs from the file's.
     unconfirmed
-        Prices that it rests on and nobody confirmed, where it is of another version.
+        Unconfirmed prices that it depends on, if it has another version.
     """
 
     engine: str
@@ -156,7 +156,7 @@ class Choice:
 
     @property
     def place(self) -> str:
-        """The engine, and the architecture where it has several."""
+        """The engine, with the architecture if it has several."""
         kind = KINDS[self.engine]
         engine = self.release or kind.title
         return f"{engine} {self.architecture}" if kind.by_architecture else engine
@@ -183,29 +183,29 @@ class JobPlan:
     vcpu: int
     memory_gib: int
     disk_gib: int
-    """Of one worker, as its engine has it; a Glue worker's disk comes with its type."""
+    """Disk of one worker; Glue's depends on the worker type."""
     memory: Figure[float]
-    """GiB that one executor needs."""
+    """Memory that one executor needs, in GiB."""
     scaling: ScalingPlan
     worker_usd_hour: float
     choices: tuple[Choice, ...]
-    """This plan first, then all others that would do, the cheapest first, then those that would not."""
+    """The plan's choice first, then all others that are possible, cheapest first, then those that are not."""
     cheaper_version: Choice | None = None
-    """The same workers on a later version of the engine, where that costs less."""
+    """The same workers on a later version of the engine, if that costs less."""
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
-    """A month's workers under the stated traffic, where that was played (:mod:`millrace.sizing.simulation.expected_cost`)."""
+    """Cost of a month's workers under the stated traffic, if simulated (:mod:`millrace.sizing.simulation.expected_cost`)."""
     late_at_rise: Mapping[str, float] = field(default_factory=dict)
-    """Share of records in time, by query, when a peak finds the workers of the average, and not with all of them; played too."""
+    """Share of records in time, by query that only all workers keep in time when traffic rises to its peak; simulated, too."""
 
     @property
     def runner_up(self) -> Choice | None:
-        """The cheapest other way that would do."""
+        """The cheapest other choice that is possible."""
         return next((each for each in self.choices[1:] if each.refused is None), None)
 
 
 RUNBOOK = "docs/runbook.md"
-"""Says of each alarm, by its kind, what it means and what to type."""
+"""Document with the meaning of each kind of alarm, and the commands to run."""
 
 Missing = Literal["missing", "notBreaching"]
 
@@ -219,9 +219,9 @@ class Alarm:
     name
         Its name without the environment's prefix, such as ``job/flights/land-flights/record-age``.
     subject
-        What it watches: ``job/NAME``, ``stream/NAME`` or ``cluster/NAME``.
+        Subject that it watches: ``job/NAME``, ``stream/NAME`` or ``cluster/NAME``.
     namespace, metric, dimensions, statistic
-        What is measured.
+        Metric that it watches.
     threshold
         In the metric's unit.
     above
@@ -229,12 +229,12 @@ class Alarm:
     period
         Seconds.
     periods, of
-        Goes off when so many of the last ``of`` periods are beyond the threshold.
+        Goes off when ``periods`` of the last ``of`` periods are beyond the threshold.
     missing
-        What a period without data counts as. Where it is ``missing``, silence is what people are called for: the alarm's state
+        Treatment of a period without data. With ``missing``, the absence of data itself notifies people: the alarm's state
         becomes ``INSUFFICIENT_DATA``.
     why
-        One line for whoever is called.
+        One line for the person who is notified.
     """
 
     name: str
@@ -253,33 +253,33 @@ class Alarm:
 
     @property
     def of_job(self) -> bool:
-        """Whether it watches a job."""
+        """True if it watches a job."""
         return self.subject.startswith("job/")
 
     @property
     def silence(self) -> bool:
-        """Whether it goes off when nothing is reported."""
+        """True if it goes off when nothing is reported."""
         return self.missing == "missing"
 
     @property
     def kind(self) -> str:
-        """Its heading in ``docs/runbook.md``: what is to be done does not depend on where it went off."""
+        """Its heading in ``docs/runbook.md``; the steps do not depend on the job, stream or cluster."""
         parts = self.name.split("/")
         return re.sub(r"-\d+$", "", parts[2] if parts[0] == "stream" else parts[-1])
 
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """How jobs reach AWS.
+    """Network path from jobs to AWS.
 
     Attributes
     ----------
     egress
-        ``endpoints``, ``nat``, or ``existing`` for a VPC that is brought along.
+        ``endpoints``, ``nat``, or ``existing`` for an existing VPC.
     services
-        Names of the endpoints of all services that are called, S3's gateway aside.
+        Endpoint names of all services that are called, except S3, which has a gateway.
     zones
-        In which endpoints or gateways stand; 0 for an existing VPC.
+        Number of zones with endpoints or gateways; 0 for an existing VPC.
     """
 
     egress: Figure[str]
@@ -294,18 +294,18 @@ class Plan:
     environment: str
     region: str
     prices: date
-    """The date of the price table."""
+    """Date of the price table."""
     prices_of: str
-    """Whose prices they are: another region's, where this one has no table."""
+    """Region of the price table; another region's, if this one has no table."""
     streams: Mapping[str, StreamPlan]
     clusters: Mapping[str, ClusterPlan]
     jobs: Mapping[str, JobPlan]
     network: NetworkPlan
     alarms: tuple[Alarm, ...]
     shared: tuple[CostItem, ...]
-    """What no stream or job owns alone: keys, endpoints or NAT, alarms, the history server."""
+    """Cost of shared parts: keys, endpoints or NAT, alarms, the history server."""
     warnings: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
-    """What concerns several jobs; the jobs have their own."""
+    """Advice on several jobs; each job has its own."""
     left_out: tuple[str, ...] = ()
-    """What costs money and is on no line of the bill, as no rate of it is known."""
+    """Costs that are not in the bill, because their rate is unknown."""

@@ -1,4 +1,4 @@
-"""How jobs reach AWS: the services they call, and whether endpoints or NAT gateways are cheaper."""
+"""Network path from jobs to AWS: called services, and the choice between endpoints and NAT gateways."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Way:
 
 
 def services(environment: Environment) -> tuple[str, ...]:
-    """Return the AWS services that run in the VPC call, by the names of their endpoints.
+    """Return the AWS services that are called from the VPC, by the names of their endpoints.
 
-    S3 and DynamoDB are not among them: their gateway endpoints cost nothing. What
+    S3 and DynamoDB are not among them: their gateway endpoints cost nothing. A service that
     no job calls has no endpoint, as each costs by the hour and zone.
     """
     found = ["logs", "monitoring", "kms", "sts", "glue"]
@@ -48,17 +48,17 @@ def services(environment: Environment) -> tuple[str, ...]:
 
 
 def needs_private_image(environment: Environment, network: NetworkPlan) -> bool:
-    """Whether the history server's image must be in the account's own registry before the server is deployed.
+    """Return whether the history server's image must be in the account's own registry before the server is deployed.
 
-    Interface endpoints do not reach the public gallery (ECR user guide, "VPC endpoints"); NAT gateways do. Of an existing VPC
-    it is not known, and a private copy serves either way.
+    Interface endpoints do not reach the public gallery (ECR user guide, "VPC endpoints"); NAT gateways do. The network of an
+    existing VPC is unknown, and a private copy works in both cases.
     """
     history = environment.history
     return history is not None and history.image is None and network.egress.value != "nat"
 
 
 def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkPlan, tuple[CostItem, ...]]:
-    """Choose the way out of a VPC that is made here.
+    """Choose the egress of a VPC that the environment creates.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     Returns
     -------
     tuple
-        The plan, and what it costs; a VPC brought along costs this environment nothing.
+        The plan, and its cost; an existing VPC costs this environment nothing.
     """
     called = services(environment)
     if environment.network.vpc is not None:
@@ -101,7 +101,7 @@ def _named(way: _Way) -> str:
 
 
 def _volume(environment: Environment) -> tuple[float, bool]:
-    """Return the GB a month that jobs read from services, and whether that is a guess; S3 passes its gateway."""
+    """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
     streams = [
         environment.streams[name]
         for job in environment.jobs.values()
@@ -129,7 +129,7 @@ def _endpoints(environment: Environment, called: tuple[str, ...], prices: PriceT
 
 
 def _nat(environment: Environment, prices: PriceTable) -> _Way:
-    # One in each zone: a zone that fails takes only its own way out with it.
+    # One in each zone: the failure of a zone affects only its own gateway.
     zones = environment.network.availability_zones
     volume, guess = _volume(environment)
     why = f"{count(zones, 'gateway')}, one in each zone, for {HOURS} h"
@@ -143,10 +143,10 @@ def _nat(environment: Environment, prices: PriceTable) -> _Way:
 
 
 def key_classes(environment: Environment) -> dict[str, str]:
-    """Return the keys that are made here, as ``class of data: what it holds``.
+    """Return the keys that are created here, as ``class of data: what it holds``.
 
-    A class with a customer's own key (``storage.keys``), and one of which nothing is
-    ours, has none.
+    A class with a customer's own key (``storage.keys``), or without resources
+    of the environment, has none.
     """
     given = environment.storage.keys
     streams = any(stream.is_created for stream in environment.streams.values())

@@ -1,4 +1,4 @@
-"""How a number of the plan came about: its formula, its inputs, and where each of them is from."""
+"""Derivation of a plan's numbers: formula, inputs, and the origin of each input."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class Node:
     Attributes
     ----------
     name
-        Of the figure or input.
+        Name of the figure or input.
     value
         With its unit.
     how
         The formula, in words and symbols; empty for an input.
     origin
-        Where an input is from: file and line, a benchmark, the price table, the limits.
+        Origin of an input: file and line, a benchmark, the price table, the limits.
     inputs
-        What went in.
+        Steps that it depends on.
     """
 
     name: str
@@ -48,7 +48,7 @@ def number_keys(plan: Plan) -> tuple[str, ...]:
 
 
 def explain(environment: Environment, plan: Plan, key: str) -> Node:
-    """Return how a number came about.
+    """Return the derivation of a number.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
     Raises
     ------
     ConfigurationError
-        No such number; the nearest keys are named.
+        There is no such number; the message names the nearest keys.
     """
     figures = _figures(plan)
     if key == "total":
@@ -236,7 +236,7 @@ def _of_query(
 
 
 def _spares(environment: Environment, demand: QueryDemand) -> Iterator[Node]:
-    """What makes cores more than the work alone asks for."""
+    """Yield the inputs that increase cores above the need of the work alone."""
     job = environment.jobs[demand.job]
     if demand.read_at_once:
         why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"

@@ -1,4 +1,4 @@
-"""Two plans held against each other: the sizes that differ, and what that costs."""
+"""Comparison of two plans: sizes that differ, and the difference in cost."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ MONEY = "USD/month"
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure that is not the same.
+    """One figure that differs.
 
     Attributes
     ----------
     key
-        As of ``millrace plan --explain``; for dollars the section whose they are, or ``total``.
+        As in ``millrace plan --explain``; for dollars, the section that costs them, or ``total``.
     unit
-        Of both values.
+        Unit of both values.
     before, after
-        None where the plan has no such figure.
+        None if the plan has no such figure.
     """
 
     key: str
@@ -30,7 +30,7 @@ class Difference:
 
     @property
     def increase(self) -> float | None:
-        """What comes on top; None for what is no number."""
+        """Value after minus value before; None if a value is not a number."""
         values = [0.0 if each is None else each for each in (self.before, self.after)]
         if any(isinstance(each, str) for each in values):
             return None
@@ -39,18 +39,18 @@ class Difference:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return what differs between two plans.
+    """Return the differences between two plans.
 
     Parameters
     ----------
     before, after
-        As of :func:`millrace.sizing.export.to_json`.
+        As returned by :func:`millrace.sizing.export.to_json`.
 
     Returns
     -------
     tuple
-        Dollars first, the total before its parts, then sizes in the order of the plan. Of what one plan has not at all
-        only the dollars.
+        Dollars first, the total before its parts, then sizes in the order of the plan. For a job, stream or cluster that only
+        one plan has, only the dollars.
     """
     old, new = dict(_dollars(before)), dict(_dollars(after))
     changed = [
@@ -101,7 +101,7 @@ def _walk(value: Any, key: str) -> Iterator[tuple[str, tuple[float | str, str]]]
             "cost",
             "choices",
             "expected_usd",
-        ):  # what follows from sizes, and is not played for a comparison
+        ):  # follows from sizes, and is not simulated for a comparison
             yield from _walk(each, f"{key}.{name}")
 
 

@@ -1,4 +1,4 @@
-"""From an environment to its plan."""
+"""Planning of an environment: all sizes, costs, alarms and warnings."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plan(environment: Environment) -> Plan:
     ------
     millrace.config.ConfigurationError
         An SLA that no number of cores meets, a pinned number that breaks a limit,
-        a price table of the project's own that cannot be read; all of them at once.
+        or an unreadable price table of the project; all of them at once.
     """
     try:
         table = prices(environment.region, environment.places.root)
@@ -87,7 +87,7 @@ _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan],
 
 
 def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, list[Finding]]:
-    """Size streams, clusters and jobs, or return all that forbids it."""
+    """Size streams, clusters and jobs, or return all findings that prevent it."""
     demands, problems = query_demands(environment)
     if problems:
         return None, problems
@@ -100,7 +100,7 @@ def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, 
 
 
 def _readers(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
-    """Return by stream what those ask of it that read it themselves."""
+    """Return the demands of the queries that read each stream themselves, by stream."""
     found: dict[str, list[QueryDemand]] = {}
     for demand in demands:
         for stream in demand.streams if demand.lands else ():
@@ -139,7 +139,7 @@ def _streams(
 def _pinned_cores(
     environment: Environment, demands: list[QueryDemand], readers: list[QueryDemand]
 ) -> int | None:
-    """Return what the busiest reader gets of its job's pinned cores."""
+    """Return the share of its job's pinned cores for the reader with the most work."""
     if not readers:
         return None
     main = max(readers, key=lambda demand: demand.needed)
@@ -159,7 +159,7 @@ def _clusters(
 ) -> tuple[dict[str, ClusterPlan], list[Finding]]:
     found, problems = {}, []
     counts = {name: each.expected_partitions.value for name, each in streams.items()}
-    # Those that share a topic out read it once, together.
+    # Queries that share a topic read it once, together.
     reading = _readers(demands)
     readers = {name: round(sum(demand.part for demand in reading.get(name, []))) for name in streams}
     for name, cluster in environment.kafka.items():

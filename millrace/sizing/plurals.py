@@ -1,4 +1,4 @@
-"""Numbers as people read them: with their nouns and units, and no more digits than count."""
+"""Numbers as people read them: with nouns and units, and only significant digits."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ _LARGE = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _TIMES = (("day", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 _NAMED = 3
-"""So many names are written out, more are counted."""
+"""Most names that are written out; more are counted."""
 
 
 def count(number: int, noun: str) -> str:
-    """Write ``1 shard``, ``2 shards``, ``3 queries``, ``4 batches``."""
+    """Return a number with its noun: ``1 shard``, ``2 shards``, ``3 queries``, ``4 batches``."""
     return f"{number:,} {noun if number == 1 else plural(noun)}"
 
 
 def plural(noun: str) -> str:
-    """Write several of an English noun that is regular."""
+    """Return the plural of a regular English noun."""
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
 def large(number: float) -> str:
-    """Write a number that may be large or small.
+    """Return a number with three digits or without decimals, and with ``million`` and so on if it is large.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def large(number: float) -> str:
 
 
 def format_bytes(number: float) -> str:
-    """Write bytes.
+    """Return a number of bytes with its unit.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def format_bytes(number: float) -> str:
 
 
 def length(seconds: float) -> str:
-    """Write a length of time in its two largest units.
+    """Return a duration in its two largest units.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def length(seconds: float) -> str:
 
 
 def dollars(usd: float, *, assumed: bool = False) -> str:
-    """Write US dollars: whole ones from 100 on.
+    """Return US dollars; without cents from 100 on.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def dollars(usd: float, *, assumed: bool = False) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share; one that is almost all is never rounded to all, and one of almost nothing never to nothing.
+    """Return a share in percent; a share below 1 is never rounded to 100%, and one above 0 never to 0%.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def percent(share: float) -> str:
 
 
 def names(all_of_them: Sequence[str]) -> str:
-    """List names for a sentence: ``a``, ``a and b``, ``a, b, c and 9 more``."""
+    """Return names for a sentence: ``a``, ``a and b``, ``a, b, c and 9 more``."""
     shown = list(dict.fromkeys(all_of_them))
     if len(shown) > _NAMED + 1:
         shown = [*shown[:_NAMED], f"{len(shown) - _NAMED} more"]
@@ -111,5 +111,5 @@ def names(all_of_them: Sequence[str]) -> str:
 
 
 def _three(number: float) -> str:
-    """Three digits, without zeros behind the point."""
+    """Return three digits, without trailing zeros."""
     return f"{number:.0f}" if abs(number) >= 100 else f"{number:.3g}"

@@ -1,10 +1,10 @@
-"""The products of the AWS Price List API behind our prices, in one table.
+"""Products of the AWS Price List API for our prices, in one table.
 
-No row was confirmed by an answer of the API itself. Sources: public code that asks the API (infracost, its files below
-``internal/resources/aws``, August 2026) for services, usage types, operations and families; for what infracost does not
-price (EMR Serverless, Glue 6.0, sizes of Express brokers) usage types that other public code and bills show, as read in
-November 2026. Units are those of such code, too. An answer that fits no row exactly is refused, so a wrong row costs a
-price that is not renewed, and never a wrong price.
+No row was confirmed by an answer of the API itself. Sources: public code that calls the API (infracost, its files below
+``internal/resources/aws``, August 2026) for services, usage types, operations and families; for products that infracost does
+not price (EMR Serverless, Glue 6.0, sizes of Express brokers) usage types in other public code and bills, as read in
+November 2026. Units also come from such code. An answer that fits no row exactly is refused, so a wrong row leaves a price
+without an update, but never gives a wrong price.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from millrace.sizing.cost import HOURS
 
 @dataclass(frozen=True)
 class Product:
-    """Where the API holds one of our prices.
+    """A product of the API for one of our prices.
 
     Attributes
     ----------
     service
         Service code.
     usage
-        The whole usage type behind the region's prefix: ``EUW1-Storage-ShardHour`` is ``Storage-ShardHour``.
+        The complete usage type after the region's prefix: ``EUW1-Storage-ShardHour`` is ``Storage-ShardHour``.
     units
-        What AWS may call the unit, in lower case without hyphens and spaces.
+        Names that AWS may use for the unit, in lower case without hyphens and spaces.
     factor
         Our unit in those of AWS.
     attributes
-        Others that the product must have.
+        More attributes that the product must have.
     tiers
-        Whether the price depends on how much is used.
+        Whether the price depends on the amount of usage.
     begin
-        Where the tier begins that is ours, in AWS' unit.
+        Start of the tier that we use, in AWS' unit.
     worldwide
         Whether the product has no region.
     """
@@ -175,5 +175,6 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
         ),
     }
 )
-"""By the name of the price. Prices that are not here have no product that a public source names: Express data in, the
-memory DPU of Glue 6.0, MSK Serverless."""
+"""Products by the name of the price. No public source names a product for prices that are missing here: Express data in,
+the memory DPU of Glue 6.0, MSK Serverless.
+"""

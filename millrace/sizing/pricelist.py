@@ -1,4 +1,4 @@
-"""Renewing a price table from the AWS Price List API: what fits exactly is taken, all else is told."""
+"""Updates of a price table from the AWS Price List API: exact matches are taken, all others are reported."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from millrace.sizing.prices_and_limits import Price, PriceTable
 SOURCE = "AWS Price List API"
 
 _FAR = 10
-"""A price that changes by more than this factor is taken for a unit that we read wrongly; ours."""
+"""Largest factor of a price change; a larger one probably means a misread unit. Our own choice."""
 
 
 @dataclass(frozen=True)
 class Renewal:
-    """What came of asking.
+    """Result of an update.
 
     Attributes
     ----------
     table
-        Prices that were answered with today's date, the others as they were.
+        Updated prices with today's date, the others as they were.
     stayed
-        Names of prices that were asked for in vain, each with the reason.
+        Names of prices without a usable answer, each with the reason.
     unknown
-        Names of prices for which no product is known; they were not asked for.
+        Names of prices without a known product; the API was not asked for them.
     """
 
     table: PriceTable
@@ -43,15 +43,15 @@ class Renewal:
 
     @property
     def renewed(self) -> int:
-        """How many prices were answered."""
+        """Number of updated prices."""
         return len(self.table.prices) - len(self.stayed) - len(self.unknown)
 
 
 def endpoint(region: str) -> str:
-    """Name the region whose endpoint knows a region's prices.
+    """Return the region whose endpoint has a region's prices.
 
-    China has its own; the other endpoints all know all regions, GovCloud's too, which has none and whose credentials
-    none of them takes (AWS General Reference, "AWS Price List endpoints", as read in November 2026).
+    China has its own; each other endpoint has all other regions, including GovCloud, which has no endpoint and whose
+    credentials none of them accepts (AWS General Reference, "AWS Price List endpoints", as read in November 2026).
 
     Examples
     --------
@@ -62,7 +62,7 @@ def endpoint(region: str) -> str:
 
 
 def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) -> Renewal:
-    """Ask for every price that has a product.
+    """Update every price that has a product.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
     region
         Such as ``eu-west-1``.
     known
-        Prices as they are now, each with its date and source: :func:`millrace.sizing.prices_and_limits.known`.
+        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.known`.
     today
-        The date of what is answered.
+        Date of the updated prices.
 
     Raises
     ------
@@ -117,11 +117,11 @@ def to_yaml(table: PriceTable) -> str:
 
 
 class _UnclearError(Exception):
-    """No price, or none that is certain; the message is the reason."""
+    """There is no price, or no certain one; the message is the reason."""
 
 
 def _answers(pricing: Any, product: Product, region: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the products that the API finds, over all its pages; its filter of usage types takes parts of names."""
+    """Yield the products that the API finds, over all pages; its filter of usage types matches substrings."""
     wanted = {**product.attributes, **({} if product.worldwide else {"regionCode": region})}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
     filters.append({"Type": "CONTAINS", "Field": "usagetype", "Value": product.usage})

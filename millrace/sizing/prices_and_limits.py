@@ -1,4 +1,4 @@
-"""The data files of sizing: dated prices by region, and limits with their sources."""
+"""Data files of sizing: dated prices by region, and limits with their sources."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ruamel.yaml.error import YAMLError
 from millrace.config.sources.base import PartitionLimit
 
 OLD = timedelta(days=90)
-"""Prices read longer ago than this are told; the length is ours, AWS names no date until which a price holds."""
+"""Age from which prices are reported as old. It is our own choice, because AWS gives no date until which a price holds."""
 
 _NAMED = 5
-"""So many old prices are named, more are counted."""
+"""Most old prices that are named; more are counted."""
 
 PRICES = "environments/prices"
-"""Folder of a project with price tables of its own, ``REGION.yaml``."""
+"""Folder of the project's own price tables, ``REGION.yaml``."""
 
 ELSEWHERE = "us-east-1"
-"""Whose prices stand in for those of a region without a table."""
+"""Region whose prices replace those of a region without a table."""
 
 
 class _Row(BaseModel):
@@ -34,12 +34,12 @@ class _Row(BaseModel):
 
 
 class Price(_Row):
-    """One price in USD; its unit is the end of its name.
+    """One price in USD; the end of its name is its unit.
 
     Attributes
     ----------
     read, source
-        Where they are not the table's: of a price that the last update found no answer for.
+        Set only if they differ from the table's: for a price without an answer in the last update.
     """
 
     usd: float = Field(gt=0)
@@ -63,12 +63,12 @@ class PriceTable(BaseModel):
         Raises
         ------
         KeyError
-            No such price.
+            There is no such price.
         """
         return self.prices[name].usd
 
     def old(self, today: date) -> str | None:
-        """Say which prices were read more than :data:`OLD` ago, in one line; None where none was.
+        """Return a line with the prices that were read more than :data:`OLD` ago; None if there are none.
 
         Parameters
         ----------
@@ -89,14 +89,14 @@ class PriceTable(BaseModel):
 
 
 class Limit(_Row):
-    """A figure of a service and where it is from."""
+    """A figure of a service, with its source."""
 
     value: float = Field(gt=0)
     source: str
 
 
 class Broker(_Row):
-    """What one MSK broker of a type takes: MiB/s from producers, and partitions with replicas."""
+    """Limits of one MSK broker of a type: MiB/s from producers, and partitions with replicas."""
 
     mib_in: float = Field(gt=0)
     partitions: int = Field(gt=0)
@@ -116,7 +116,7 @@ class LimitTable(BaseModel):
 
 
 def price_regions() -> tuple[str, ...]:
-    """Name the regions that have a price table."""
+    """Return the regions with a price table."""
     folder = resources.files("millrace.sizing") / "prices"
     return tuple(
         sorted(each.name.removesuffix(".yaml") for each in folder.iterdir() if each.name.endswith(".yaml"))
@@ -125,19 +125,19 @@ def price_regions() -> tuple[str, ...]:
 
 @cache
 def prices(region: str, root: Path | None = None) -> PriceTable:
-    """Read a region's price table: the project's own, ours, or that of another region, which then says so.
+    """Return a region's price table: the project's own, the shipped one, or that of another region, which keeps its name.
 
     Parameters
     ----------
     region
         Such as ``eu-west-1``.
     root
-        Of the project; None for ours alone.
+        Folder of the project; None for shipped tables only.
 
     Raises
     ------
     ValueError
-        The project's own table is none; the message names the file.
+        The project's own table is invalid or incomplete; the message names the file.
     """
     own = _own(region, root)
     if own is None:
@@ -152,9 +152,10 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
 
 
 def known(region: str, root: Path | None = None) -> dict[str, Price]:
-    """Return every price that a region's table must hold, with its date and source, for a table to be written.
+    """Return every price that a region's table must hold, with its date and source, so that a table can be written.
 
-    The project's own go before ours; those of :data:`ELSEWHERE` stand in, unconfirmed, for what both lack.
+    The project's own prices have precedence over the shipped ones; those of :data:`ELSEWHERE`, marked as unconfirmed, replace
+    prices that both lack.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def known(region: str, root: Path | None = None) -> dict[str, Price]:
     Raises
     ------
     ValueError
-        The project's own table is none; the message names the file.
+        The project's own table is invalid; the message names the file.
     """
     tables = [_shipped(ELSEWHERE)]
     if region in price_regions():
@@ -205,19 +206,19 @@ def _shipped(name: str) -> PriceTable:
 
 
 def known_prices() -> Set[str]:
-    """Names of all prices: every table holds those of :data:`ELSEWHERE`'s."""
+    """Return the names of all prices; every table holds all names of :data:`ELSEWHERE`."""
     return prices(ELSEWHERE).prices.keys()
 
 
 def dpu_price(version: str, *, memory_optimized: bool) -> str:
-    """Name the price of a DPU-hour: that of the Glue version, where it has one of its own.
+    """Return the name of the price of a DPU-hour: that of the Glue version, if it has its own.
 
-    Every table holds all names of :data:`ELSEWHERE`'s, so a name from there is in each.
+    Every table holds all names of :data:`ELSEWHERE`, so a name from there is in each.
 
     Parameters
     ----------
     version
-        Of Glue, such as ``6.0``.
+        Version of Glue, such as ``6.0``.
     memory_optimized
         Whether the worker counts memory DPUs.
 
@@ -239,5 +240,5 @@ def limits() -> LimitTable:
 
 
 def a_second(limit: PartitionLimit) -> float:
-    """Return the records or bytes of a limit."""
+    """Return the value of a limit, per second."""
     return limits()[limit.limit] if isinstance(limit.limit, str) else limit.limit

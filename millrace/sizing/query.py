@@ -16,16 +16,16 @@ from millrace.sizing.model import Figure, QueryPlan
 from millrace.sizing.plurals import count
 
 _OUTAGE = timedelta(minutes=10)
-"""What the plan shows the catching up after, where the file does not say."""
+"""Outage for the plan's catch-up time if the file names none."""
 
 
 _SPARE = 1.1
-"""A limit that memory makes leaves a tenth above what keeps up, so that a backlog drains."""
+"""Factor of a limit that memory determines, above the limit that keeps up, so that a backlog drains."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The partitions that a reader finds, whether they stay, and whether a batch has a limit for each."""
+    """The partitions that a reader finds, whether their number is constant, and whether each has a limit in a batch."""
 
     partitions: int
     steady: bool
@@ -39,12 +39,10 @@ def plan_query(
 
     Parameters
     ----------
-    demand, job
-        Its demand, and its job.
     spread_
-        Cores that it has, and how its partitions meet them.
+        Distribution of its partitions over its cores.
     source
-        What it reads.
+        Partitions that it reads.
     held
         Records of a batch that its tasks can hold.
     """
@@ -102,7 +100,7 @@ def plan_query(
 
 
 def outage_of(job: Job) -> timedelta:
-    """Return the outage that the plan shows the catching up after."""
+    """Return the outage for the plan's catch-up time."""
     return job.catch_up.outage if job.catch_up is not None else _OUTAGE
 
 
@@ -127,18 +125,18 @@ def _catch_up(
 
 
 def _keeps_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
-    """Return the limit above which full batches take what arrives, and what waited, as fast as was asked.
+    """Return the limit above which full batches process new records and the backlog at the required rate.
 
-    The range of the limit with ``λ(1 + R/C)`` in the place of ``λ``.
+    The range of the limit with ``λ(1 + R/C)`` instead of ``λ``.
     """
     rate = demand.work.rate * demand.again
     return rate * max(trigger, spread_.steady_batch_seconds(demand.work, rate))
 
 
 def _room(most: float, above: float, held: float) -> tuple[float, bool]:
-    """Return the largest limit, and whether memory makes it and not the SLA.
+    """Return the largest limit, and whether memory determines it instead of the SLA.
 
-    A limit that memory makes is never below what keeps up, or catches up where that is asked.
+    A limit that memory determines is never below the limit that keeps up, or that catches up if ``catch_up`` is given.
     """
     if held >= most:
         return most, False
@@ -146,7 +144,7 @@ def _room(most: float, above: float, held: float) -> tuple[float, bool]:
 
 
 def _least(demand: QueryDemand, query: SourceQuery, most: Figure[int]) -> list[Finding]:
-    """A batch that waits for more records than it may take would wait forever, or for its longest delay."""
+    """Refuse a minimum above the batch limit: the batch would wait forever, or for its longest delay."""
     reading = query.kafka if isinstance(query, StreamQuery) else None
     least = None if reading is None else reading.min_records_per_batch
     if least is None or least <= most.value:

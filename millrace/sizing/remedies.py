@@ -1,4 +1,4 @@
-"""What would mend a plan that cannot be: changes to the file, each tried by planning again."""
+"""Remedies for an environment that cannot be planned: changes to the file, each tested by another plan."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.config.queries import DeriveQuery, SourceQuery
 from millrace.config.units import format_duration
 
 Replan = Callable[[Environment], Sequence[Finding]]
-"""Plans an environment and returns what forbids it."""
+"""Function that plans an environment and returns the findings that prevent a plan."""
 
 _WANTED = 3
 _SPLITS = (2, 3, 4, 6, 8, 12, 16, 32, 64)
@@ -23,16 +23,16 @@ _STEPS = (1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
 def with_remedies(environment: Environment, problems: Sequence[Finding], replan: Replan) -> list[Finding]:
-    """Add to each finding about a job up to three changes, each of which a second plan has accepted.
+    """Add to each finding about a job up to three changes that another plan has confirmed.
 
     Parameters
     ----------
     environment
-        That cannot be planned.
+        Environment that cannot be planned.
     problems
-        Why.
+        Findings that prevent the plan.
     replan
-        Plans a changed one.
+        Plans a changed environment.
     """
     return [_mended(environment, each, replan) for each in problems]
 
@@ -65,7 +65,7 @@ def _of_job(environment: Environment, name: str) -> Iterator[tuple[str, Environm
 
 
 def _splits(environment: Environment, name: str) -> Iterator[tuple[str, Environment]]:
-    """Several jobs like this one, each with its part of the traffic: planned is one of them."""
+    """Yield splits into several jobs, each with its part of the traffic; one of them is planned."""
     queries = environment.jobs[name].queries.values()
     sources = sorted({each for query in queries if isinstance(query, SourceQuery) for each in query.streams})
     if not sources:
@@ -86,7 +86,7 @@ def _splits(environment: Environment, name: str) -> Iterator[tuple[str, Environm
 
 
 def _changes(job: Job) -> Iterator[tuple[str, Job]]:
-    """Yield changes, the mildest of each kind first: unpinning, time, fixed cost, speed, one query less."""
+    """Yield changes, the smallest of each kind first: unpinning, time, fixed cost, speed, one query less."""
     for key in ("worker", "max_workers", "cores", "min_executors", "initial_executors"):
         if key in job.model_fields_set:
             default: Any = type(job).model_fields[key].get_default()
@@ -133,7 +133,7 @@ def _changes(job: Job) -> Iterator[tuple[str, Job]]:
 
 
 def _round(value: float) -> int:
-    """Two digits, upwards."""
+    """Round up to two digits."""
     whole = max(1, math.ceil(value))
     scale = int(10 ** max(0, len(str(whole)) - 2))
     return -(-whole // scale) * scale

@@ -1,4 +1,4 @@
-"""What a plan rests on that a person should doubt: figures that look like a slip, and what is close to its limit."""
+"""Doubtful inputs of a plan: figures that look like a mistake, and values close to their limit."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from millrace.sizing.query import outage_of
 from millrace.sizing.streams import demands
 
 SLOW = 3.0
-"""Times the outage that catching up may take before it is worth a line: the job then has a third more than its peak."""
+"""Catch-up time, as a multiple of the outage, from which a risk is reported; capacity is then a third above the peak."""
 
 FULL = 0.9
-"""Share of what a shard takes at the peak from which there is no room for a hot key or a busier day."""
+"""Share of a shard's limits at the peak above which there is no room for a hot key or a busier day."""
 
 MANY, FEW = 1_000_000.0, 1 / 60
-"""Records a second outside of which a unit was probably mistaken: a million a second, one a minute."""
+"""Range of plausible records per second; outside it a unit is probably wrong: a million a second, one a minute."""
 
 
 def risks(
@@ -30,12 +30,12 @@ def risks(
     streams: Mapping[str, StreamPlan],
     jobs: Mapping[str, JobPlan],
 ) -> Iterator[str]:
-    """Yield a line for each.
+    """Yield a line for each risk.
 
     Parameters
     ----------
     environment, demands
-        What is asked for.
+        The environment and the demands of its queries.
     """
     for name, stream in environment.streams.items():
         traffic = stream.traffic
@@ -75,14 +75,14 @@ def risks(
 
 
 def fullness(stream: Stream, sized: StreamPlan) -> float:
-    """Return the share of what its partitions take that arrives at the peak; 0 where they refuse nothing, or AWS adds some."""
+    """Return the share of its partitions' limits at the peak; 0 if they refuse no records, or if AWS adds partitions."""
     if not stream.refuses_fewer or stream.elastic_limits is not None:
         return 0.0
     return max(demand.partitions for demand in demands(stream, 1)) / sized.expected_partitions.value
 
 
 def _about(seconds: float) -> str:
-    """A length of time in the unit that a person would take; a whole number of it, as :func:`format_duration` is exact."""
+    """Return a duration, rounded, in the unit that a person would use; :func:`format_duration` is exact."""
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"

@@ -1,4 +1,4 @@
-"""What no stream or job owns alone: keys, the way out of the VPC, metrics and alarms, the history server."""
+"""Cost of shared parts: keys, egress of the VPC, metrics and alarms, the history server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.sizing.network import key_classes
 from millrace.sizing.prices_and_limits import PriceTable, limits
 
 _TIERS = ((1_000_000, "after_1000000."), (250_000, "after_250000."), (10_000, "after_10000."), (0, ""))
-"""Metrics of an account and region before each tier, and what its price is called (AWS' price page of CloudWatch)."""
+"""Number of metrics of an account and region before each tier, and the tier's price name (AWS' price page of CloudWatch)."""
 
 
 def shared_cost(
@@ -22,16 +22,16 @@ def shared_cost(
     alarms: Sequence[Alarm],
     prices: PriceTable,
 ) -> tuple[CostItem, ...]:
-    """Return the lines of the bill that belong to the environment as a whole.
+    """Return the lines of the bill that belong to no single stream or job.
 
     Parameters
     ----------
     streams
-        Their shards, of which some have metrics of their own.
+        Their shards, some of which have their own metrics.
     network
-        What the chosen way out of the VPC costs.
+        Cost of the chosen egress of the VPC.
     alarms
-        Every alarm that is deployed.
+        All deployed alarms.
     """
     made = key_classes(environment)
     items = []
@@ -72,14 +72,14 @@ def shared_cost(
 def metric_cost(
     environment: Environment, streams: Mapping[str, StreamPlan], prices: PriceTable
 ) -> tuple[CostItem, ...]:
-    """Return what metrics cost: ours, then those of shards where a stream has them switched on.
+    """Return the cost of metrics: ours, then those of shards of streams with shard-level metrics.
 
     Parameters
     ----------
     streams
-        Their shards; of on-demand streams those that AWS opens.
+        Their shards; for on-demand streams, those that AWS opens.
     prices
-        Of the environment's region. Tiers count as if the account had no other metrics.
+        Prices of the environment's region. Tiers count as if the account had no other metrics.
     """
     ours = metric_count(environment)
     of_shards = {
@@ -106,7 +106,7 @@ def metric_cost(
 def _metrics(
     name: str, before: int, count: int, why: str, prices: PriceTable, *, assumed: bool
 ) -> Iterator[CostItem]:
-    """Yield a line for each tier that so many metrics reach after those ``before`` them, the cheapest last."""
+    """Yield a line for each tier that ``count`` metrics after the first ``before`` reach, the cheapest tier last."""
     left = before + count
     found = []
     for begin, tier in _TIERS:

@@ -1,4 +1,4 @@
-"""What a plan's bill holds of the data that queries keep in S3, and what no bill of a plan holds."""
+"""Stored data in a plan's bill, and costs that no bill of a plan includes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ from millrace.sizing.prices_and_limits import limits
 
 
 def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, iceberg: bool = False) -> float:
-    """Return what a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.
+    """Return the data that a query adds to its tables, in GB of 10⁹ bytes a second at its average rate.
 
-    Every record is a row, compressed by ``usage.stored_share``: what a transform leaves out or adds is not known. A table
-    whose rows replace each other, and results of a state, follow no rate: 0.
+    Every record counts as a row, compressed by ``usage.stored_share``: rows that a transform leaves out or adds are unknown. A
+    table whose rows replace each other, and results of a state, have no such rate: 0.
 
     Parameters
     ----------
-    environment, query, demand
-        The query and what it has to do.
     iceberg
-        Only what goes to Iceberg, whose files are rewritten by upkeep.
+        Only data that goes to Iceberg, whose files upkeep rewrites.
     """
     streams = set(demand.streams)
     if isinstance(query, DirectRouteQuery):
@@ -38,9 +36,9 @@ def stored_gb(environment: Environment, query: Query, demand: QueryDemand, *, ic
 
 
 def kept_days(environment: Environment) -> float:
-    """Return how long a file that compaction has replaced is paid for, in days; 0 where upkeep is left to others.
+    """Return how long a file is paid for after compaction has replaced it, in days; 0 without upkeep.
 
-    As long as a past state names it, then as long as a bucket of ours keeps replaced versions.
+    It is kept as long as a snapshot names it, then as long as a bucket of ours keeps replaced versions.
     """
     storage = environment.storage
     if storage.upkeep is None:
@@ -50,7 +48,7 @@ def kept_days(environment: Environment) -> float:
 
 
 def unpriced_costs(environment: Environment) -> tuple[str, ...]:
-    """Name what the bill of a plan does not hold, as no rate of it is known."""
+    """Return the costs that are not in a plan's bill, because their rate is unknown."""
     found = [
         "reads from S3",
         "data transfer",
@@ -81,10 +79,10 @@ def _unknown(query: Query) -> Iterator[str]:
 
 
 def _held(query: Written, *, iceberg: bool) -> bool:
-    """Whether a query writes files in the lake; with ``iceberg``, those of its tables."""
+    """Return whether a query writes files in the lake; with ``iceberg``, only those of its tables."""
     return query.sink.in_catalog if iceberg else query.sink.in_lake
 
 
 def _follows(query: Written) -> bool:
-    """Whether a query adds a row for each record."""
+    """Return whether a query adds a row for each record."""
     return not (isinstance(query, DeriveQuery) and (query.state is not None or bool(query.key)))

@@ -1,4 +1,4 @@
-"""Shards and partitions: what the traffic needs, what the cores like, what is pinned."""
+"""Number of shards and partitions, from traffic, cores and pinned values."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ MIB = 1024**2
 
 @dataclass(frozen=True)
 class Demand:
-    """The fewest partitions that one limit asks for, as a real number, and that limit in words."""
+    """The fewest partitions that one limit requires, as a real number, and that limit in words."""
 
     partitions: float
     why: str
     strictly: bool = False
-    """Whether more are needed where it is a whole number: who reads all that there is never catches up."""
+    """True if a whole number of partitions needs one more: a reader at exactly its limit never catches up."""
 
     @property
     def fewest(self) -> int:
-        """As a whole number."""
+        """The fewest partitions as a whole number."""
         return math.floor(self.partitions) + 1 if self.strictly else math.ceil(self.partitions)
 
 
 def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1.0) -> tuple[Demand, ...]:
-    """Return what the traffic at its peak asks of a stream.
+    """Return the demands of a stream's traffic at its peak.
 
     Parameters
     ----------
     stream
-        With the limits of one of its parts; what goes out of one is shared by all readers without fan-out.
+        Has the limits of one partition; all readers without fan-out share its output.
     readers
         Queries that read it without fan-out.
     again
-        Times the peak that these read together while they catch up; what one with fan-out reads, which has a shard's
-        output for itself, counts alone.
+        Rate of all these readers together during catch-up, as a multiple of the peak; a reader with fan-out has a shard's
+        output for itself and counts alone.
     stretch
-        By how much faster they read between the fixed costs of their batches than on average.
+        Factor of the reading rate between the fixed costs of batches over the average rate.
     """
     traffic = stream.traffic
     records = traffic.records_per_second * traffic.peak_factor
@@ -79,20 +79,20 @@ def partitions(
     name
         In the environment.
     readers
-        The land queries that read it.
+        The demands of queries that read it.
     cores
-        Of the reader with the most work where its job's cores are pinned.
+        Cores of the reader with the most work if its job's cores are pinned.
     spare
         Partitions beyond those that the traffic needs, as a share of them.
 
     Returns
     -------
     tuple
-        What readers find, and a finding where a pinned number is below what the traffic needs.
+        Partitions that readers find, and a finding if a pinned number is below the need of the traffic.
     """
     unit = stream.parts
     shared = [query_demand.again for query_demand in readers if not query_demand.fan_out]
-    # Who reads a shard shares its way out in equal parts, whoever of them catches up.
+    # Readers of a shard share its output in equal parts, whichever of them catches up.
     again = max(
         [
             len(shared) * max(shared, default=0.0),

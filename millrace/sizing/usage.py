@@ -1,4 +1,4 @@
-"""What a job costs by use beside its workers: requests to S3, a month's data there, logs."""
+"""Usage-based cost of a job in addition to its workers: S3 requests, a month's data there, logs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def usage_cost(
     spreads: Sequence[CoreSpread],
     prices: PriceTable,
 ) -> tuple[CostItem, ...]:
-    """Return a job's lines of the bill that follow its batches and records.
+    """Return a job's lines of the bill that depend on its batches and records.
 
     Parameters
     ----------
-    environment, job, demands, queries, spreads
-        The job, its queries' demand, their plans, and how they meet their cores.
+    spreads
+        Distributions of its queries over their cores.
     """
     known = limits()
     batches = landed = derived = rewritten = 0.0
@@ -37,7 +37,7 @@ def usage_cost(
         apart = _apart(demand, queries[demand.query].trigger_seconds.value, spread)
         each = SECONDS / apart
         batches += each
-        # A task writes a file of its own where it has records.
+        # Each task with records writes its own file.
         records = demand.work.rate * demand.average * apart
         puts += each * (known["usage.requests_per_batch"] + min(float(spread.cores), max(1.0, records)))
         query = job.queries[demand.query]
@@ -46,11 +46,11 @@ def usage_cost(
             landed += added
         else:
             derived += added
-            # Only a transform makes it a guess that every record is a row.
+            # The number of rows is an assumption only with a transform.
             guess |= added > 0 and any(each.transform is not None for each in written(query).values())
         rewritten += stored_gb(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
-    # Batches of so long share a call, and a query whose batches are further apart than that has a call for each.
+    # Batches within this time share a call; a query whose batches are further apart has a call for each.
     called = min(batches, SECONDS / known["usage.metrics_seconds"])
     logged = batches * known["usage.log_bytes_per_batch"] / GB
     lines = [
@@ -94,6 +94,6 @@ def usage_cost(
 
 
 def _apart(demand: QueryDemand, trigger: float, spread: CoreSpread) -> float:
-    """Seconds from one batch to the next at the average rate: the trigger, or D* = a/(1 − ρ) where that is longer."""
+    """Return the seconds between batches at the average rate: the trigger, or D* = a/(1 − ρ) if that is longer."""
     load = demand.work.rate * demand.average * demand.work.per_record / spread.effective
     return max(trigger, demand.work.overhead / (1 - load))

@@ -1,4 +1,4 @@
-"""Every way to run a job's cores: both engines, their workers, what each costs and whether it would do."""
+"""All ways to run a job's cores: engines, their workers, cost, and whether each is possible."""
 
 from __future__ import annotations
 
@@ -15,24 +15,23 @@ from millrace.sizing.prices_and_limits import PriceTable, limits
 
 
 def worker_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
-    """Return USD for an hour of a worker."""
+    """Return the USD of a worker per hour."""
     return sum(bill.units * prices.usd(price_name(bill)) for bill in bills)
 
 
 def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[tuple[Choice, ...], Job]:
-    """Return every way to run so many cores, that of the plan first, and the job with the worker of the plan.
+    """Return all ways to run a number of cores, the plan's first, and the job with the worker of the plan.
 
-    What the file pins (the engine always, its worker and architecture where they are written) is the plan.
-    Otherwise it is the cheapest worker of the engine that holds what it must, on which the job's rate is known
-    to hold: Glue's workers with four cores a DPU, EMR workers of the job's architecture; small ones for small
-    jobs only.
+    The plan follows the pins of the file (the engine always, its worker and architecture if they are written).
+    Otherwise it takes the cheapest worker of the engine with enough memory for which the job's rate is known:
+    Glue's workers with four cores a DPU, EMR workers of the job's architecture; small ones only for small jobs.
 
     Parameters
     ----------
     job
-        As the file has it.
+        As in the file.
     memory
-        That executors need.
+        Memory that executors need.
     """
     known = limits()
     found: list[Choice] = []
@@ -65,7 +64,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
         first = own[0]
     else:
         able = [each for each in own if each.refused is None and each.unproven is None]
-        # Where nothing would do, what the engine gives by default is shown with its reason.
+        # If nothing is possible, the engine's default is shown with the reason.
         first = min(able or own, key=lambda each: (each.refused is not None, each.usd, each.vcpu))
     rest = sorted(
         (each for each in found if each is not first), key=lambda each: (each.refused is not None, each.usd)
@@ -75,7 +74,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
 
 
 def cheaper_version(job: Job, first: Choice, prices: PriceTable) -> Choice | None:
-    """Return the cheapest later version of the job's engine on the workers of the plan; None where none costs less.
+    """Return the cheapest later version of the job's engine on the workers of the plan; None if none costs less.
 
     Parameters
     ----------

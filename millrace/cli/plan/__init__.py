@@ -1,1 +1,1 @@
-"""Commands that decide: what an environment takes and costs, before anything is deployed."""
+"""Commands for planning: size and cost of an environment, before anything is deployed."""

@@ -1,4 +1,4 @@
-"""``millrace import``: a job that runs already, written down as an environment, and how to change over to it."""
+"""``millrace import``: writes an environment file for a running job, and the steps of the cut-over."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from millrace.sizing import Plan
 
 _AHEAD = timedelta(minutes=30)
-"""From now until the new job's first record: time to read what was written, and to deploy it; it starts no earlier."""
+"""Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
 
 _PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
-"""Of a job, what the plan would choose or compute by itself."""
+"""Keys of a job that the plan would choose or compute itself."""
 
 
 _WIDE = 1_000_000
-"""Characters of a line: offsets of many partitions stay on one."""
+"""Line width in characters, so large that offsets of many partitions stay on one line."""
 
 
 def import_command(
@@ -92,10 +92,10 @@ def import_command(
 ) -> None:
     """Write an environment file for a running Glue or EMR Serverless job, with its current settings pinned.
 
-    Streams, topics, VPC and role stay whose they are. Beside what runs stands what the plan would compute; below it, how
-    to change over so that no record is lost and none is there twice. Nothing is deployed, started or stopped.
+    Streams, topics, VPC and role keep their owners. Shows the current sizes beside those that the plan would compute, then the
+    steps of a cut-over without lost or duplicate records. Nothing is deployed, started or stopped.
 
-    Asked again for the same job and name, it writes into that file where the new job begins now, and changes nothing else.
+    If the file already exists for the same job, updates only the start position of the new job.
 
     [bold]Examples[/bold]
 
@@ -107,7 +107,7 @@ def import_command(
     from millrace.advisor.job_import import environment
 
     root = find_root()
-    if not re.fullmatch(SLUG, name):  # before it is a part of a path
+    if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
         raise wrong_option("--name", name, SLUG_SAID)
     target = root / "environments" / f"{name}.yaml"
     earlier = _earlier(target, source, name, root)
@@ -164,12 +164,12 @@ def _tell(steps: list[str]) -> None:
 
 
 def _earlier(target: Path, source: str, name: str, root: Path) -> str | None:
-    """Text of the file of an earlier import of the same job; None where there is no file.
+    """Return the text of the file of an earlier import of the same job; None if there is no file.
 
     Raises
     ------
     ConfigurationError
-        The file is another one.
+        The file was not imported from this job.
     """
     from millrace.advisor.import_cutover import describes_job
 
@@ -197,7 +197,7 @@ def _begin_again(
     *,
     as_json: bool,
 ) -> None:
-    """Write into the file of an earlier import where the job begins now."""
+    """Update the start position in the file of an earlier import."""
     from millrace.advisor.import_cutover import TakeoverError, set_start_position
 
     try:
@@ -261,7 +261,7 @@ def _history(place: str) -> History:
 
 
 def _query_of(history: History, found: Running) -> Query | None:
-    """The query that reads the source, by what the source calls itself."""
+    """Return the query that reads the source, found by the source's own name."""
     name = (found.said.name or "").rpartition("/")[2]
     for query in reversed(history.queries):
         if any(name in each.description for batch in query.batches[-1:] for each in batch.sources):
@@ -276,7 +276,7 @@ def _twin(history: History, query: Query) -> QueryTwin | None:
 
 
 def _ended(query: Query) -> dict[int, int]:
-    """Kafka: where its last batch ended, by partition."""
+    """Return the offsets at the end of the last Kafka batch, by partition."""
     if not query.batches:
         return {}
     [*sources] = query.batches[-1].sources
@@ -290,7 +290,7 @@ def _yaml(made: Mapping[str, Any]) -> str:
     from ruamel.yaml.comments import CommentedMap
 
     def in_a_line(node: Any, key: str = "") -> Any:
-        """Offsets on one line, where a later import finds and replaces them."""
+        """Put offsets on one line, so that a later import finds and replaces them."""
         if isinstance(node, Mapping):
             made = CommentedMap((each, in_a_line(below, each)) for each, below in node.items())
             if key == "start_offsets":
@@ -311,7 +311,7 @@ def _planned(name: str, text: str, root: Path) -> Plan:
     Raises
     ------
     ConfigurationError
-        As it is it cannot be, such as with a schema that is not there: with the file that would have been written.
+        The text is invalid, for example because its schema does not exist; the error names the file that was not written.
     """
     from dataclasses import replace
 
@@ -330,7 +330,7 @@ def _planned(name: str, text: str, root: Path) -> Plan:
 
 
 def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
-    """Load and plan it as it is, and without its pins."""
+    """Return the plans of the file with its pins and without them."""
     from ruamel.yaml import YAML
 
     pinned = _planned(name, text, root)

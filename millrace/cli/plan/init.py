@@ -1,4 +1,4 @@
-"""``millrace init``: a project of one's own, with Millrace as a dependency."""
+"""``millrace init``: creates a project with Millrace as a dependency."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def init(
 
 
 def files(project: str) -> dict[str, str]:
-    """Make the files of a project.
+    """Return the files of a new project.
 
     Returns
     -------
@@ -70,13 +70,13 @@ def files(project: str) -> dict[str, str]:
     found = {SCHEMA_FILE: schema_text()}
     for path, template in _templates(resources.files("millrace.cli.plan") / "new_project", ""):
         text = template.read_text(encoding="utf-8")
-        # CDK's feature flags are taken as they are.
+        # The file with CDK's feature flags has no placeholders.
         found[path] = text if path == "cdk.json" else Template(text).substitute(values)
     return dict(sorted(found.items()))
 
 
 def _templates(folder: Traversable, path: str) -> Iterator[tuple[str, Traversable]]:
-    """Walk the templates: a name that begins with one underscore is that of a hidden file."""
+    """Yield the templates; a name with one leading underscore stands for a hidden file."""
     for each in folder.iterdir():
         name = re.sub(r"^_(?!_)", ".", each.name)
         if each.is_dir():

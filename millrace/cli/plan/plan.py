@@ -1,4 +1,4 @@
-"""The verbs that decide and change nothing: ``plan``, ``validate``."""
+"""Planning commands that change nothing: ``plan``, ``validate``."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def plan_command(
     if key is not None:
         _explain(environment, sized, key, as_json=as_json)
         return
-    if verdict is None:  # of --explain and --diff, which have ended
+    if verdict is None:  # with --explain or --diff, which have returned
         return
     if as_json:
         from millrace.sizing.export import to_json
@@ -112,7 +112,7 @@ def plan_command(
 
 
 def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
-    """Return a plan with what its own simulator and the age of its prices say against it."""
+    """Return a plan with warnings from its simulation and from the age of its prices."""
     from millrace.sizing.simulation.expected_cost import with_expected
     from millrace.sizing.simulation.self_check import self_check
 
@@ -125,12 +125,12 @@ def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
 
 
 def old_prices(environment: Environment, today: date | None = None) -> str | None:
-    """Say in one line that an environment's prices are old; a plan alone, which is the same on every day, does not.
+    """Return a line if an environment's prices are old; it is not part of the plan, which does not depend on the day.
 
     Parameters
     ----------
     environment
-        Its region's table is looked at.
+        Its region's price table is checked.
     today
         Left out, the day in UTC.
     """

@@ -1,4 +1,4 @@
-"""``millrace plan --diff``: what another version of the project would size otherwise, and what that costs."""
+"""``millrace plan --diff``: differences in size and cost from another version of the project."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
     Parameters
     ----------
     reference
-        A file, or what git calls a commit.
+        A file, or a name that git resolves to a commit.
     env
         As given to the command.
 
     Raises
     ------
     ConfigurationError
-        Neither such a file nor a commit; an environment that was not there, or not valid.
+        The reference is neither such a file nor a commit, or the environment did not exist there or was invalid.
     """
     if Path(reference).is_file():
         return _of_file(Path(reference))
@@ -65,8 +65,8 @@ def _of_file(file: Path) -> Mapping[str, Any]:
 
 
 def _unpack(reference: str, root: Path, folder: Path) -> None:
-    """Put a commit's files of the project into a folder."""
-    # A leading dash would be an option to git.
+    """Extract the project's files of a commit into a folder."""
+    # Git would read a leading dash as an option.
     asked = ["git", "-C", str(root), "archive", "--format=tar", "--end-of-options", reference, "."]
     try:
         done = subprocess.run(asked, capture_output=True, check=False)
@@ -95,7 +95,7 @@ def as_json(found: Sequence[Difference]) -> dict[str, Any]:
 
 
 def cells(each: Difference) -> tuple[str, str, str, str]:
-    """Key, before, after and what comes on top, as a person reads them."""
+    """Return key, before, after and increase, formatted for people."""
     from millrace.sizing.plan_difference import MONEY
 
     money = each.unit == MONEY

@@ -1,4 +1,4 @@
-"""A plan as tables that a person likes to read."""
+"""Tables of a plan for the terminal or a pipe."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from millrace.sizing.planning import total
 from millrace.sizing.plurals import count
 
 _WIDE = 110
-"""From so many columns on, reasons stand beside their numbers."""
+"""Terminal width in columns from which reasons have their own column."""
 
 _LEGEND = "~ rests on a rate that nobody measured     = pinned in the file"
 _WORKERS = "Workers are counted as if all ran all month."
 
 
 def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterator[RenderableType]:
-    """Yield what ``millrace plan`` prints below its verdict, top to bottom.
+    """Yield the output of ``millrace plan`` below its verdict, top to bottom.
 
     Parameters
     ----------
     environment
-        For what the plan does not repeat: the SLA of each job.
+        Source of the jobs' SLAs, which the plan does not repeat.
     width
         Columns of the terminal; ``None`` for a pipe, which gets plain lines of any length.
     """
@@ -54,7 +54,7 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
 
 
 def costs_left_out(plan: Plan) -> str:
-    """Return in one sentence what the bill leaves out."""
+    """Return in one sentence the costs that are not in the bill."""
     return f"Not in it: {'; '.join(plan.left_out)}"
 
 
@@ -65,7 +65,7 @@ def _section(title: str, body: RenderableType, terminal: bool) -> Iterator[Rende
 
 
 class _Plain:
-    """A table, or a line, for a pipe: nothing is wrapped or coloured, which Rich takes its time for."""
+    """A table or line for a pipe, without wrapping and colours, because Rich is slow with them."""
 
     def __init__(self, *columns: tuple[str, str], indent: int = 2) -> None:
         self._numbers = [kind == "number" for _, kind in columns]
@@ -76,7 +76,7 @@ class _Plain:
         self._rows.append([each.plain if isinstance(each, Text) else each for each in cells])
 
     def add_section(self) -> None:
-        """Nothing: a pipe has no rules."""
+        """Do nothing: a pipe has no rules."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
         widths = [max(map(len, column)) for column in zip(*self._rows, strict=True)]
@@ -103,7 +103,7 @@ def _table(terminal: bool, *columns: tuple[str, str], indent: int = 2) -> Table 
 
 
 class _Listing:
-    """A table whose reasons stand in a column where there is room, else below it."""
+    """A table with the reasons in a column if there is room, else below it."""
 
     def __init__(self, terminal: bool, inline: bool, *columns: tuple[str, str]) -> None:
         self._terminal, self._inline = terminal, inline
@@ -184,7 +184,7 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
 
 
 def _range(job: JobPlan) -> str:
-    """Executors between which the job moves, and what each holds."""
+    """Return the range of the job's executors, and the memory that each needs."""
     least, most = job.scaling.min_executors, job.executors
     return f"{_figure(least)} to {_figure(most)} executors; {_figure(job.memory)} of {job.memory_gib} GiB: {job.memory.why}"
 
@@ -228,7 +228,7 @@ def _query_reasons(query: QueryPlan) -> Iterator[str]:
 
 
 def cost_table(plan: Plan, *, terminal: bool) -> Table | _Plain:
-    """Return every line of a month's bill with its reason."""
+    """Return the table of a month's bill with the reason for each line."""
     table = _table(terminal, ("for", "text"), ("item", "text"), ("$/month", "number"), ("why", "why"))
     groups: list[tuple[str, tuple[CostItem, ...]]] = [
         *((f"stream {each.name}", each.cost) for each in plan.streams.values()),

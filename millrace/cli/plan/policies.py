@@ -1,4 +1,4 @@
-"""``millrace policies``: IAM policies for those who deploy an environment and those who operate it."""
+"""``millrace policies``: IAM policies for people who deploy or operate an environment."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def policies(
 ) -> None:
     """Write minimal IAM policies for the people who deploy an environment and for those who operate it.
 
-    deployer.json allows deploy, upgrade, rollback, start and status: it acts as the roles of CDK's bootstrap and reads what
+    deployer.json allows deploy, upgrade, rollback, start and status: it assumes the roles of CDK's bootstrap and reads what
     these commands compare. operator.json allows status, start, stop, drain, logs, checkpoint, replay, bench, backfill,
-    audit, split, schema check, history and cost. A policy longer than IAM takes is several files, which are attached
-    together. Needs no AWS account.
+    audit, split, schema check, history and cost. A policy longer than IAM allows is split into several files; attach all of
+    them. Needs no AWS account.
 
     [bold]Examples[/bold]
 
@@ -49,7 +49,7 @@ def policies(
         return
     with report_write_errors("--out", out):
         out.mkdir(parents=True, exist_ok=True)
-        # A policy that was two files and is one now leaves none behind that somebody attaches.
+        # If a policy now needs fewer files, remove the others, so that nobody attaches them.
         for left in out.iterdir():
             if re.fullmatch(r"(deployer|operator)(-\d+)?\.json", left.name) and left.name not in found:
                 left.unlink()
@@ -61,17 +61,17 @@ def policies(
 
 
 def documents(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Make the policies of an environment.
+    """Return the policies of an environment.
 
     Returns
     -------
     dict
-        By file name, such as ``deployer.json``, or ``operator-1.json`` of several, the policy document.
+        Policy documents by file name: ``deployer.json``, or ``operator-1.json`` and so on if there are several.
 
     Raises
     ------
     ConfigurationError
-        The environment names no account, without which no ARN can be written.
+        The environment names no account, which every ARN needs.
     """
     from millrace.config import Finding
     from millrace.config.names import Names

@@ -1,4 +1,4 @@
-"""``millrace prices``: a project's own price tables."""
+"""``millrace prices``: updates a project's own price tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millrace.sizing.pricelist import Renewal
 
 STAYED = 3
-"""Exit status: at least one price was asked for in vain and is as it was."""
+"""Exit status: at least one price got no usable answer and was not updated."""
 
 prices_app = typer.Typer(help="Update the price table of a region.", no_args_is_help=True)
 
@@ -40,12 +40,11 @@ def update(
 ) -> None:
     """Write environments/prices/REGION.yaml from the AWS Price List API; plans for the region then use it.
 
-    Needs the permission pricing:GetProducts, and costs nothing. A price without one clear answer stays as it was, with
-    its date, and is told with the reason; so are those of which no product is known. Nobody has compared the products
-    that are asked for with a real answer yet: look at what changed before you commit the file.
-
-    Exit status: 0; 1 if AWS refused or failed; 2 for a mistake of the caller's or without credentials; 3 if a price
-    stayed that was asked for. With 1 and 2, and where no price was answered, no file is written.
+    Needs the permission pricing:GetProducts, and costs nothing. A price without one clear answer keeps its value and
+    date, and is listed with the reason; the same applies to prices without a known product. The products in use were never
+    compared with a real answer: check the changes before you commit the file.
+    Exit status: 0; 1 if AWS refused or failed; 2 for a user's mistake or missing credentials; 3 if a price got no usable
+    answer. With 1 and 2, and if no price was updated, no file is written.
 
     [bold]Examples[/bold]
 
@@ -74,7 +73,7 @@ def update(
 
 
 def price_list(region: str) -> Any:
-    """Make a boto3 client of the Price List API for a region's prices."""
+    """Return a boto3 client of the Price List API for a region's prices."""
     import boto3
 
     from millrace.sizing.pricelist import endpoint
@@ -83,7 +82,7 @@ def price_list(region: str) -> Any:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write a file whole or not at all: a plan may be reading it."""
+    """Write a file atomically, because a plan may be reading it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_suffix(f".{os.getpid()}.tmp")
     try:

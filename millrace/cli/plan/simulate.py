@@ -1,4 +1,4 @@
-"""``millrace simulate``: a job of a plan under traffic, before anything is deployed."""
+"""``millrace simulate``: simulates a plan's jobs under traffic, before anything is deployed."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def simulate_command(
 
 @dataclass(frozen=True)
 class _Traffic:
-    """What arrives, as the command line says."""
+    """Traffic from the command line."""
 
     trace: Path | None
     spikes: str | None
@@ -259,7 +259,7 @@ def _at(option: str) -> Any:
 def _within(
     option: str, given: list[str] | None, moments: list[float], arrivals: Mapping[str, Arrivals]
 ) -> None:
-    """Refuse what would happen after the end, that is never."""
+    """Refuse times after the end of the simulation."""
     end = max(each.seconds for each in arrivals.values())
     for value, at in zip(given or [], moments, strict=True):
         if at >= end:
@@ -283,7 +283,7 @@ def _rates(value: str) -> tuple[float, float]:
 
 
 _MOST_SPIKES = 100_000
-"""Of a simulation; each takes time and memory."""
+"""Most changes of the rate in a simulation; each takes time and memory."""
 
 PERCENTILES = (50, 95, 99)
 
@@ -297,7 +297,7 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
         ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
         ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
         ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share of
-        the records that were committed in time, of those that were or can no longer be), and ``batches`` (``start``,
+        the records that were committed in time, among those committed or already too late), and ``batches`` (``start``,
         ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
     queries = {}
@@ -375,4 +375,4 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
 
 _COLUMNS = ("batches", "p50", "p95", "p99", "max", "SLA", "within", "most waiting", "waiting at the end")
 _WIDE = 118
-"""Columns of a terminal from which all of a query's figures are shown."""
+"""Terminal width in columns from which all figures of a query are shown."""

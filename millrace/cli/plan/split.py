@@ -1,4 +1,4 @@
-"""``millrace split``: one topic over several jobs."""
+"""``millrace split``: divides one topic among several jobs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def split(
 ) -> None:
     """Divide the partitions of a topic among several jobs, balanced by recent traffic.
 
-    Asks the brokers for the topic as it is now, and prints the jobs as the environment file
-    takes them: no partition twice and none missing, which is checked again whenever the file is
-    loaded. Nothing is changed. A partition that is added later stops the jobs, loudly.
+    Reads the current partitions and traffic from the brokers, and prints the jobs in the form of the environment
+    file: no partition twice and none missing; every load of the file checks that again. Nothing is changed. If a
+    partition is added later, the jobs stop with an error.
 
     [bold]Examples[/bold]
 
@@ -70,7 +70,7 @@ def split(
 
 
 def _reached(environment: Environment, cluster: str) -> Settings:
-    """How a cluster is reached: in the sandbox that was left running, by its own address, or by AWS."""
+    """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
     from millrace.config.kafka_login import secret_of
     from millrace.config.model import ExternalCluster
     from millrace.config.names import Names
@@ -85,13 +85,13 @@ def _reached(environment: Environment, cluster: str) -> Settings:
     kafka = environment.kafka[cluster]
     login = kafka.authentication
     if isinstance(kafka, ExternalCluster) and login.kind != "iam" and secret_of(login) is None:
-        return kafka_access.settings(names, cluster, lambda service: service)  # no service of AWS is asked
+        return kafka_access.settings(names, cluster, lambda service: service)  # no AWS service is called
     aws = connect(names)
     return kafka_access.settings(aws.names, cluster, aws.client)
 
 
 def _land_query(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
-    """Name and stream of the query that is meant."""
+    """Return name and stream of the land query to split."""
     from millrace.config import Finding
     from millrace.config.model import KafkaTopic
     from millrace.config.queries import LandQuery

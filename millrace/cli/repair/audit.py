@@ -1,4 +1,4 @@
-"""``millrace audit``: what a source took in against what landed."""
+"""``millrace audit``: compares the records that a source received with the landed ones."""
 
 from __future__ import annotations
 

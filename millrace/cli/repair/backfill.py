@@ -1,4 +1,4 @@
-"""``millrace backfill``: a range of a landing table through a derive query again."""
+"""``millrace backfill``: processes a time range of records again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millrace.lifecycle.state_machine import Aws
 
 _UNTIL_NOW = timedelta(hours=1)
-"""What arrived within it is still the stream's: both would write it."""
+"""Age below which records are not backfilled, because the running query may still write them."""
 
 _TIMES = ["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%HZ", "%Y-%m-%d"]
 
@@ -115,7 +115,7 @@ def _span(
     *,
     replace: bool,
 ) -> Span | None:
-    """The range that was asked for; None for files."""
+    """Return the requested range; None for files."""
     from millrace.config.problems import ConfigurationError, Problem
 
     where = f"environment {environment.name}"
@@ -139,7 +139,7 @@ def _span(
 def _size(
     environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
 ) -> str:
-    """How much there is to read, and what it takes."""
+    """Return the amount to read, with time and cost."""
     from millrace.config.queries import LandQuery
     from millrace.lifecycle.audit_table import Landed
 
@@ -166,7 +166,7 @@ _ON_AWS = "the job is stopped meanwhile and started again"
 
 
 def _where(environment: Environment) -> tuple[Place, Aws | None]:
-    """The sandbox that was left running with the environment, or its account on AWS."""
+    """Return the running sandbox of the environment, or its account on AWS."""
     from millrace.config.names import Names
     from millrace.lifecycle.audit_job import on_aws
     from millrace.lifecycle.state_machine import connect
@@ -180,7 +180,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
 
 
 def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
-    """Run the job's entry script once, and give back what it said, or how it ended."""
+    """Run the job's entry script once, and return its output, or how the run ended."""
     from millrace.lifecycle.one_off_run import outcome, run_once
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import running_sandbox
@@ -203,14 +203,14 @@ def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a backfill takes on the job's engine.
+    """Time and cost of a backfill on the job's engine.
 
     Attributes
     ----------
     seconds
         By the rate in the environment file, without the minutes that an engine takes to start.
     dollars
-        Of a run beside the job's own, with the workers of the plan.
+        Cost of a separate run with the workers of the plan.
     basis
         ``measured`` or ``assumed``, as the rate.
     """
@@ -229,12 +229,12 @@ class Estimate:
 def estimate(
     environment: Environment, job: str, query: str, rows: int, begin: datetime, end: datetime
 ) -> Estimate:
-    """Work out what a backfill takes: the rate of the sizing model, with its overhead for each hour's step.
+    """Estimate time and cost of a backfill: the rate of the sizing model, with its overhead for each hour's step.
 
     Parameters
     ----------
     job, query
-        One of its jobs, and of that job's queries.
+        One of the environment's jobs, and one of its queries.
     rows
         Records in the range.
     """

@@ -1,4 +1,4 @@
-"""``millrace checkpoint``: look at a job's checkpoints, and take them out of an impasse."""
+"""``millrace checkpoint``: shows, resets, copies and moves the checkpoints of a job."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def reset(
 ) -> None:
     """Give a query of a stopped job a new checkpoint that starts at a time; the old one is kept in another folder.
 
-    Records that are read twice are not doubled if the sink knows them by their identity; other sinks are refused. Use this
-    command after a refused restart, and to move a query on Kinesis to another engine: choose a time before the oldest
+    Records that are read twice are not doubled if the sink recognises them by their identity; other sinks are refused. Use
+    this command after a refused restart, and to move a query on Kinesis to another engine: choose a time before the oldest
     record that was not read yet.
 
     A topic that was deleted and created again numbers its records from 0. Under the same stream name they look like
@@ -172,7 +172,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     other, _, name = to.rpartition("/")
     other = other or job
     check_job(environment, other)
-    # Its old name may be gone from the file, the job's too, and its new one need not be there yet.
+    # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
             raise _problem(environment, key, part, f"the name of a {key.lower()}")
@@ -201,7 +201,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
 
 
 def _refused_there(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
-    """Why the engine and the Spark of another job would not continue from a checkpoint; empty where they would."""
+    """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
     from millrace.config.engines import SPARK
     from millrace.config.engines.versions import line_of
@@ -250,7 +250,7 @@ def _problem(environment: Environment, key: str, value: str, allowed: str) -> Co
 
 
 def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:
-    """What a query reads again, for people."""
+    """Yield lines with the start position, and the records that a query reads again."""
     from millrace.lifecycle.reset_effects import read_again
 
     if start is None:

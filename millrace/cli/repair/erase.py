@@ -1,4 +1,4 @@
-"""``millrace erase``: a person's records out of tables, dead letters and old snapshots, streams going on."""
+"""``millrace erase``: erases a person's records from tables, dead letters and old snapshots while streams run."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from millrace.lifecycle.erase import Answers, Erasures, Request
 
 LARGE_SHARE = 0.1
-"""Of a table's rows: a person is less, and a condition that was written wrongly is often more."""
+"""Share of a table's rows that needs --large: a person has fewer, and a wrong condition often matches more."""
 
 CONDITION = "CONDITION"
-"""Stands for the condition in what a person is told to do elsewhere."""
+"""Placeholder for the condition in the steps that a person takes elsewhere."""
 
 Where = Annotated[
     str,
@@ -61,11 +61,11 @@ def erase(
 
     Shows first what matches, table by table, and what is not reached; asks for confirmation. The running jobs erase beside
     their streams: no query stops, and no other record is lost or doubled. A landed row stays as an empty one with its
-    identity, so that the record does not land again. Old snapshots go when every derive query has read past them. If you
+    identity, so that the record does not land again. Old snapshots expire when every derive query has read past them. If you
     interrupt the command, the jobs continue; the same command follows them again. A record of what was done is kept in the lake.
 
-    Not reached: what the source still holds, other sinks, other copies; the command names each. With --json and without
-    --yes, prints what would be erased.
+    Not reached: records that the source still holds, other sinks, other copies; the command names each. With --json and
+    without --yes, prints what would be erased.
 
     [bold]Examples[/bold]
 
@@ -113,7 +113,7 @@ def erase(
 
 
 def _under_way(desk: Erasures, where: str) -> Request | None:
-    """The erasure that was asked for before and is not done; None for none.
+    """Return the earlier erasure that is not done yet; None if there is none.
 
     Raises
     ------
@@ -139,7 +139,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
     Raises
     ------
     RefusedError
-        A table has changed meanwhile, so that the condition is wrong now.
+        A table has changed meanwhile, so that the condition is no longer valid.
     """
     with console.status(f"erasure {request.id}") as spinner:
 
@@ -165,18 +165,18 @@ def _asked(environment: Environment, place: Place, where: str, *, keep_condition
         by=str(place.client("sts").get_caller_identity()["Arn"]),
         asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         keep_condition=keep_condition,
-        # They are kept in the record, which has no condition unless that is asked for.
+        # Kept in the record, which contains the condition only on request.
         left_out=tuple(not_reached(environment, place.names, CONDITION)),
     )
 
 
 def _preview(environment: Environment, desk: Erasures, request: Request, console: Console) -> Answers:
-    """Ask every job what matches; the request is gone again when this returns.
+    """Ask every job for the matching records; the request is removed before this returns.
 
     Raises
     ------
     ConfigurationError
-        With all that is wrong with the condition.
+        Lists all problems of the condition.
     """
     from millrace.config.problems import ConfigurationError, Problem
 

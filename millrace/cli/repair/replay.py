@@ -1,4 +1,4 @@
-"""``millrace replay``: dead letters go through decoding again."""
+"""``millrace replay``: decodes dead letters again."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _on_aws(
     *,
     yes: bool,
 ) -> dict[str, Any]:
-    """Run the deployed job once with the replay's arguments; what it said, or how it ended."""
+    """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
     from millrace.config.names import Names
     from millrace.lifecycle.one_off_run import outcome, run_once
     from millrace.lifecycle.problems import AwsError
@@ -95,7 +95,7 @@ def _on_aws(
     confirm(f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes)
     begun = datetime.now(UTC)
     asked = [("--replay", query)]
-    # Glue takes each name once.
+    # Glue accepts each argument name once.
     asked += [("--id", ",".join(identities))] if identities else []
     with ExitStack() as held:
         if corrected is not None:
@@ -103,7 +103,7 @@ def _on_aws(
             asked.append(("--corrected", url))
         ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
     said = outcome(aws, job, begun, "replayed", query)
-    # With an identity that is no dead letter's the run ends as failed, and the others are replayed.
+    # An identity without a dead letter makes the run fail, but the others are replayed.
     if not ended.succeeded and not (said or {}).get("unknown_ids"):
         raise AwsError(
             f"run {ended.run} ended as {ended.state}: {ended.detail or f'`millrace logs {job} --errors` shows the reason'}. "
@@ -114,7 +114,7 @@ def _on_aws(
 
 @contextmanager
 def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[str]:
-    """Hold corrected payloads where a run can read them, as long as it may: they are people's data."""
+    """Upload corrected payloads for a run, and delete them afterwards, because they may be personal data."""
     from millrace.lifecycle.checkpoints import FOLDER
     from millrace.lifecycle.deployed import split_url
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -124,7 +124,7 @@ def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[
     s3 = aws.client("s3")
     with translate_aws_errors(f"writing the corrected payloads to {url}"):
         written = s3.put_object(Bucket=bucket, Key=key, Body=corrected.read_bytes())
-    # In a bucket that keeps versions, which one that exists already may, a deletion without it hides the object only.
+    # In a bucket with versions, which an existing one may be, a delete without the version only hides the object.
     version = {"VersionId": written["VersionId"]} if "VersionId" in written else {}
     try:
         yield url
@@ -137,7 +137,7 @@ def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[
 
 
 def _query(environment: Environment, job: str, query: str | None) -> str:
-    """Name the query whose dead letters are meant; left out, the only one that reads a source."""
+    """Return the query with the dead letters; by default, the only one that reads a source."""
     from millrace.config import Finding
     from millrace.config.queries import DeriveQuery, SourceQuery
 

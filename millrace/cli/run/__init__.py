@@ -1,1 +1,1 @@
-"""Commands that deploy, start and stop: on AWS and on this machine."""
+"""Commands that deploy, start and stop jobs, on AWS and on this machine."""

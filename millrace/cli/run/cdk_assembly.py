@@ -1,4 +1,4 @@
-"""CDK assemblies of an environment: synthesis, comparison with what is deployed, deployment."""
+"""CDK assemblies of an environment: synthesis, comparison with the deployed stacks, deployment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from millrace.lifecycle.state_machine import Aws
 
 _AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
-"""The questions were asked and answered; CDK would ask again for every stack with a permission."""
+"""Options without approvals: the user has confirmed already, and CDK would ask for every stack with permissions."""
 
 
 def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
-    """Synthesise an environment and compare it with what is deployed.
+    """Synthesise an environment and compare it with the deployed stacks.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
     Raises
     ------
     AwsError, NotDeployedError, DeployError
-        AWS refused a question, is not bootstrapped, or CDK failed.
+        AWS refused a call, the account is not bootstrapped, or CDK failed.
     """
     from millrace.config.names import Names
     from millrace.lifecycle.deploy import changes
@@ -52,9 +52,9 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
 
 
 def _own_folder(parent: Path) -> Path:
-    """Name a folder of this command's own: what it shows is what it deploys, though another one begins meanwhile.
+    """Return a folder of this process, so that it deploys exactly what it shows, even if another deployment starts meanwhile.
 
-    Those of commands that have ended go.
+    Folders of processes that have ended are deleted.
     """
     import psutil
 
@@ -66,12 +66,12 @@ def _own_folder(parent: Path) -> Path:
 
 
 def synthesise(env: str, account: str, assembly: Path) -> None:
-    """Write the assembly of an environment; what was there goes.
+    """Write the assembly of an environment; an earlier one is deleted.
 
     Raises
     ------
     millrace.lifecycle.deploy.DeployError
-        CDK refused.
+        CDK failed.
     """
     shutil.rmtree(assembly, ignore_errors=True)
     _cdk(["synth", "--quiet", "-c", f"env={env}", "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
@@ -92,17 +92,17 @@ def cdk_deploy_all(assembly: Path, first: tuple[str, ...]) -> None:
     """
     if first:
         _cdk(["deploy", *first, "--exclusively", *_AS_ANSWERED, "-a", str(assembly)], {})
-    # What changes has been shown: no change set is looked at, and stacks need not wait for others.
+    # The changes have been shown already: no change set is needed, and stacks without dependencies deploy in parallel.
     _cdk(["deploy", "--all", *_AS_ANSWERED, "-a", str(assembly), "--concurrency", "4"], {})
 
 
 def cdk_deploy_stack(assembly: Path, stack: str) -> None:
-    """Deploy one stack of an assembly, and none that it stands on.
+    """Deploy one stack of an assembly, without the stacks that it depends on.
 
     Raises
     ------
     millrace.lifecycle.deploy.DeployError
-        CDK failed; CloudFormation went back to what was there.
+        CDK failed; CloudFormation rolled the stack back.
     """
     _cdk(["deploy", stack, "--exclusively", *_AS_ANSWERED, "-a", str(assembly)], {})
 
@@ -113,9 +113,9 @@ def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
     from millrace.lifecycle.problems import cdk_failure
     from millrace.sandbox.toolchain import installed, program_environment
 
-    # With an endpoint of one's own it is LocalStack, whose wrapper knows where CDK must be bent.
+    # A custom endpoint is LocalStack's; its wrapper adapts CDK.
     program = "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
-    # With CI set, what CDK does goes to its standard output, and to standard error what went wrong.
+    # With CI set, CDK writes its progress to standard output, and errors to standard error.
     environment = {**program_environment(java=False), **extra, "NO_COLOR": "1", "CI": "1"}
     status, said = relay([installed(program, environment), *arguments], find_root(), environment)
     if status != 0:

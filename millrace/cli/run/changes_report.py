@@ -14,7 +14,7 @@ _SHOWN_LINES = 30
 
 
 def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
-    """What the starts of jobs that were deployed before will do to their tables."""
+    """Return the changes to tables when jobs that were deployed before start again."""
     from millrace.lifecycle import catalog
     from millrace.lifecycle.deploy import settings_of
     from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
@@ -28,7 +28,7 @@ def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
 
 
 def describe(found: Changes) -> list[str]:
-    """Write what a deployment would change, a line for each thing."""
+    """Return the changes of a deployment as lines."""
     if not found:
         return ["nothing changes"]
     lines = []
@@ -59,7 +59,7 @@ def describe(found: Changes) -> list[str]:
 
 
 def as_document(found: Changes) -> dict[str, Any]:
-    """Write the same for scripts, uncut."""
+    """Return the same for scripts, without cuts."""
     return {
         "stacks": {
             stack.stack: {"new": stack.new, "resources": stack.resources, "permissions": stack.permissions}

@@ -1,4 +1,4 @@
-"""Checkpoints that a new version of a job cannot continue from, asked before anything is stopped."""
+"""Checks of checkpoints against a new version of a job, before anything is stopped."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class AnotherReleaseError(ValueError):
-    """A launch document of another release of the core; says what this one does not read in it."""
+    """A launch document of another release of the core; the message says what this one cannot read."""
 
 
 def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
-    """Say which checkpoints the versions of an assembly cannot continue from, a line each.
+    """Return a line for each checkpoint that the versions of an assembly cannot continue from.
 
     Parameters
     ----------
     assembly
         The folder that ``cdk synth`` wrote.
     jobs
-        Those that would be started again.
+        Jobs that would be started again.
     """
     from millrace.lifecycle.deploy import document_of
 
@@ -33,7 +33,7 @@ def refusals(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
 
 
 def irreversible_upgrades(aws: Aws, assembly: Path, jobs: list[str]) -> list[str]:
-    """Say which checkpoints will not be continued by the version that runs now, once those of an assembly ran, a line each.
+    """Return a line for each checkpoint that the running version cannot continue from after the versions of an assembly ran.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ def irreversible_upgrades(aws: Aws, assembly: Path, jobs: list[str]) -> list[str
 
 
 def irreversible_checkpoints(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
-    """Say which of a job's checkpoints will not be continued by who wrote them last, once a launch document ran."""
+    """Return a line for each checkpoint of a job that its last writer cannot continue from after a launch document ran."""
     from millrace.etl.checkpoints.manifest import Manifest, changes, incompatible_changes
 
     return [
         f"job {job}, query {query}: on this checkpoint it cannot go back: {'; '.join(map(str, found))}"
         for query, _, old, new in _manifests(aws, job, document)
-        # What is refused on the way there is told as that.
+        # A version that is refused anyway is reported by `refusals`.
         if isinstance(old, Manifest)
         and not incompatible_changes(changes(old, new))
         and (found := incompatible_changes(changes(new, old)))
@@ -64,17 +64,17 @@ def irreversible_checkpoints(aws: Aws, job: str, document: Mapping[str, Any]) ->
 
 
 def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list[str]:
-    """Say which of a job's checkpoints a launch document cannot continue from, by the core's own rules.
+    """Return a line for each checkpoint of a job that a launch document cannot continue from, by the core's own rules.
 
     Parameters
     ----------
     document
-        That would start the job. What a transform groups by shows only when it is planned, at the start.
+        Launch document that would start the job. The grouping of a transform is known only at the start.
 
     Raises
     ------
     AnotherReleaseError
-        It is of a release whose settings this one does not read.
+        The document is of a release whose settings this one cannot read.
     AwsError
         AWS refused a call.
     """
@@ -98,7 +98,7 @@ def checkpoint_refusals(aws: Aws, job: str, document: Mapping[str, Any]) -> list
 def _manifests(
     aws: Aws, job: str, document: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, Manifest | ManifestError, Manifest]]:
-    """Of each query that has one: its name, its checkpoint, its manifest, and the one that a launch document would write."""
+    """Yield each query with a manifest: name, checkpoint, manifest, and the manifest that a launch document would write."""
     import dataclasses
 
     from millrace.config import find_root
@@ -134,7 +134,7 @@ def _manifests(
             old = error
         here, spark = parsed, planned
         if isinstance(old, manifest.Manifest) and old.engine == "sandbox":
-            # A sandbox in the place of an engine has written what its own connector reads.
+            # A sandbox that replaces an engine writes manifests for its own connector.
             here, spark = dataclasses.replace(parsed, engine=engine_kinds.of("sandbox")), old.spark
         new = manifest.of(here, query, spark=spark, conf=conf, schema_text=schema_text)
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
@@ -143,18 +143,18 @@ def _manifests(
 def refused_on_other_job(
     manifest_text: str, environment: str, job: str, query: str, *, engine: str, spark: str
 ) -> str:
-    """Say why the query of a checkpoint cannot continue on another job's engine and Spark; empty where it can.
+    """Return why a query's checkpoint cannot be used on another job's engine and Spark; empty if it can.
 
     Parameters
     ----------
     manifest_text
-        Of the checkpoint.
+        Manifest of the checkpoint.
     environment, job, query
-        That it is of.
+        Owner of the checkpoint.
     engine
         As launch documents name it.
     spark
-        Release that the other job runs on.
+        Spark release of the other job.
     """
     import dataclasses
 

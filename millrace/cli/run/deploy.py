@@ -1,4 +1,4 @@
-"""``millrace deploy``: an environment around its running jobs."""
+"""``millrace deploy``: deploys an environment around its running jobs."""
 
 from __future__ import annotations
 

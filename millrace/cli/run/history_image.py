@@ -1,4 +1,4 @@
-"""``millrace history-image``: the history server's image into the account's own registry, without Docker."""
+"""``millrace history-image``: copies the history server's image to the account's own registry, without Docker."""
 
 from __future__ import annotations
 

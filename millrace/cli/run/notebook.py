@@ -1,4 +1,4 @@
-"""``millrace notebook``: a notebook to try a job's source with, in Glue Studio or Jupyter."""
+"""``millrace notebook``: writes a notebook to try a job's sources, in Glue Studio or Jupyter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from millrace.config.names import Names
 from millrace.config.problems import ConfigurationError, Problem
 
 _GLUE_VERSION, _WORKER = "5.1", "G.1X"
-"""Of a session for a job that runs on EMR Serverless: notebooks run on Glue."""
+"""Glue version and worker of a session for a job on EMR Serverless, because notebooks run on Glue."""
 
 _IDLE_MINUTES = 30
 _UNKNOWN_ACCOUNT = "000000000000"
@@ -83,19 +83,17 @@ def notebook(
 
 
 def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str, Any]:
-    """Write a notebook (format 4.5) for one job.
+    """Return a notebook (format 4.5) for one job.
 
     Parameters
     ----------
-    environment, job
-        The environment and the job's name.
     binds
         Names and values of ``--bind``, as the core's entry script takes them.
 
     Returns
     -------
     dict
-        JSON: magics, a source cell for each land query with the very options that the core
+        JSON: magics, a source cell for each land query with exactly the options that the core
         passes to the connector, and a cell that shows a sample.
     """
     from millrace.infra.launch_settings import job_settings
@@ -176,7 +174,7 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
     from millrace.infra.spark import spark_settings
     from millrace.sizing import plan
 
-    # The job's own settings where the session is of the job's engine; else those of the catalog.
+    # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
     if not isinstance(environment.jobs[job], GlueJob):
         kept = ("spark.sql.", "spark.serializer", "spark.speculation")
@@ -189,7 +187,7 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
 
 
 def _of_route(query: dict[str, Any], route: dict[str, Any]) -> dict[str, Any]:
-    """A query on the one topic or stream whose records take a route."""
+    """Return a query on the one topic or stream whose records take a route."""
     source = dict(route["source"])
     if source["kind"] == "kafka":
         source |= {"topic": route["origin"], "reading": None}

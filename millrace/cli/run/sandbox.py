@@ -1,4 +1,4 @@
-"""``millrace demo`` and ``millrace sandbox``: the product on one machine."""
+"""``millrace demo`` and ``millrace sandbox``: run an environment on one machine."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _figures(landed: Landed) -> str:
 
 
 def _without_server(loaded: Environment) -> Iterator[Finding]:
-    """Sinks that the sandbox cannot have, unless somebody brings a LocalStack of their own."""
+    """Yield sinks that the sandbox does not support, unless the user provides a LocalStack."""
     from millrace.config import Finding
     from millrace.config.queries import written
 

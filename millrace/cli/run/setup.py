@@ -1,4 +1,4 @@
-"""``millrace setup``: the programs beside Python that deploying and the sandbox take."""
+"""``millrace setup``: installs the programs in addition to Python that deploying and the sandbox need."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def setup(
         ),
     ] = "sandbox",
 ) -> None:
-    """Install the programs that deploying and the sandbox need beside Python, pinned by digest.
+    """Install the programs that deploying and the sandbox need in addition to Python, pinned by digest.
 
     Installs into the folder .millrace of the project. Uses Java 17 and Node of this machine if they are new enough. Skips
     what is installed already.

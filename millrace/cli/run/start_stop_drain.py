@@ -1,4 +1,4 @@
-"""The verbs that run deployed jobs: ``start``, ``stop``, ``drain``."""
+"""Commands for deployed jobs: ``start``, ``stop``, ``drain``."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def start(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 def stop(env: EnvironmentName, job: JobName, grace: Grace = None, as_json: AsJson = False) -> None:
     """Stop a deployed job and wait until it has ended; it stays stopped until you start it.
 
-    The current batch gets a grace period from the duration of recent batches. A longer batch is cut off and runs again at
-    the next start; no record is lost or written twice. The no-data alarms of the job are off until the start.
+    The grace period of the current batch depends on the duration of recent batches. A longer batch is aborted and repeated
+    at the next start; no record is lost or written twice. The no-data alarms of the job are off until the start.
 
     [bold]Examples[/bold]
 
@@ -56,8 +56,8 @@ def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
     """Stop a deployed job after its current batch has ended.
 
     EMR Serverless waits up to 30 minutes for the batch; if recent batches took longer, the job is not stopped and the exit
-    status is 1. Glue does not wait: it cuts the batch off, and the next start runs it again. On both engines the tables
-    hold whole batches only.
+    status is 1. Glue does not wait: it aborts the batch, and the next start repeats it. On both engines the tables
+    hold only complete batches.
 
     [bold]Examples[/bold]
 
@@ -67,14 +67,14 @@ def drain(env: EnvironmentName, job: JobName, as_json: AsJson = False) -> None:
 
 
 def run_verb(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None = None) -> None:
-    """Run a verb of a job's state machine to its end, and print what came of it; exit status 1 where it failed.
+    """Run a verb of a job's state machine to its end, and print the outcome; exit status 1 if it failed.
 
     Parameters
     ----------
     env, job, as_json
         As the command line gives them.
     grace
-        Seconds for ``stop``; left out, the machine measures it.
+        Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
     from rich.console import Console
     from rich.markup import escape

@@ -1,4 +1,4 @@
-"""``millrace traffic``: test data for any stream, with a ledger of what was sent."""
+"""``millrace traffic``: sends test records to any stream, and writes a ledger of them."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from millrace.sandbox.traffic_targets import Target
 
 _SHOWN = 5
-"""Records of a dry run, unless more are asked for."""
+"""Number of records in a dry run, unless more are requested."""
 
 _REPORT_SECONDS = 10.0
 
 _MOST_CALLS_PER_SECOND = 10
-"""PutRecords calls; at a low rate they hold fewer than 500 records rather than wait for them."""
+"""Most PutRecords calls a second; at a low rate a call has fewer than 500 records, so that records do not wait."""
 
 
 def traffic(
@@ -183,7 +183,7 @@ def traffic(
 
 
 def _burst(text: str | None) -> tuple[float, float, float]:
-    """Factor, length and period in seconds."""
+    """Return factor, length and period of bursts; length and period in seconds."""
     from millrace.config.units import parse_duration
 
     if text is None:
@@ -200,7 +200,7 @@ def _burst(text: str | None) -> tuple[float, float, float]:
 
 
 def _query(environment: Environment, stream: str, wanted: str | None) -> Payload:
-    """The query, or route of one, whose format the records have."""
+    """Return the query, or its route, that gives the records' format."""
     from millrace.config.queries import Routing, StreamQuery
 
     found: dict[str, Payload] = {}
@@ -237,7 +237,7 @@ def _feed(
     *,
     own_keys: bool,
 ) -> tuple[Feed, int | None]:
-    """The feed, and how many records a file has."""
+    """Return the feed, and the number of records if it sends a file."""
     from millrace.sandbox import payloads as making
     from millrace.sandbox.traffic import Feed, FileRecords, default_key_field
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
@@ -257,12 +257,12 @@ def _feed(
 
 
 def feed_of(environment: Environment, stream: str, shape: Shape, seed: int) -> Feed:
-    """Make a feed of generated records of the schema with which a stream is read.
+    """Return a feed of generated records with the schema of the query that reads a stream.
 
     Raises
     ------
     typer.BadParameter
-        No query reads it, or several do in different formats.
+        No query reads it, or several read it in different formats.
     """
     return _feed(environment, _query(environment, stream, None), shape, None, None, seed, own_keys=True)[0]
 
@@ -285,7 +285,7 @@ def _confirm(
     records: int | None,
     seconds: float | None,
 ) -> None:
-    """Ask with what it comes to; without somebody to ask, it takes --yes."""
+    """Ask for confirmation with the amount and cost; without a terminal, --yes is needed."""
     from millrace.sandbox import traffic_targets
 
     expected = records
@@ -309,7 +309,7 @@ def _ledger_path(stream: str) -> Path:
 
 
 def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> Sent:
-    """Send, and write the ledger whatever happens."""
+    """Send records, and write the ledger also after a failure."""
     from millrace.sandbox.traffic import send
 
     most = feed.shape.per_second * feed.shape.burst_factor
@@ -323,7 +323,7 @@ def _send(feed: Feed, target: Target, records: int | None, seconds: float | None
 
 @contextmanager
 def _stoppable() -> Iterator[Stop]:
-    """Let Ctrl-C end the sending, and what was handed over be acknowledged; a second one ends it all."""
+    """Let Ctrl-C end the sending after all acknowledgements; a second Ctrl-C aborts."""
     stop = Stop()
 
     def ask(number: int, _: Any) -> None:
@@ -339,7 +339,7 @@ def _stoppable() -> Iterator[Stop]:
 
 @contextmanager
 def _progress(records: int | None, seconds: float | None) -> Iterator[Callable[[int], None]]:
-    """A bar with the rate for people; for a pipe a line every ten seconds. Both on standard error."""
+    """Show a bar with the rate in a terminal, a line every ten seconds in a pipe; both on standard error."""
     started, total, reported = time.monotonic(), 0, time.monotonic()
     if not is_terminal(sys.stderr):
 

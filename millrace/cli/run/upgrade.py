@@ -1,4 +1,4 @@
-"""``millrace upgrade`` and ``millrace rollback``: one job to another version, and back."""
+"""``millrace upgrade`` and ``millrace rollback``: change one job to another version, and back."""
 
 from __future__ import annotations
 

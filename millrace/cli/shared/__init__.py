@@ -1,1 +1,1 @@
-"""Parts of several commands: options, output, HTML pages, errors of AWS."""
+"""Parts that several commands use: options, output, HTML pages, AWS errors."""

@@ -1,4 +1,4 @@
-"""Bars of HTML: how much of a bound each thing takes, and what costs what, as a tree."""
+"""HTML bars: shares of limits, and a tree of costs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from millrace.sizing.plurals import count, dollars, percent
 from millrace.sizing.risks import FULL
 
 SHOWN = 12
-"""Bars of a picture, and children of a branch, that are shown at once."""
+"""Most bars of a picture, and children of a branch, that are shown without a click."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """What a thing takes of its bound: more than 1 breaks it."""
+    """Share of its limit that a subject uses; more than 1 breaks the limit."""
 
     name: str
     share: float
@@ -23,12 +23,12 @@ class Bar:
 
 
 def bars(of: Sequence[Bar], noun: str) -> str:
-    """Draw bars, the fullest first; one beyond its bound is hatched, red and told so.
+    """Draw bars, the fullest first; one above its limit is hatched, red and marked with a word.
 
     Parameters
     ----------
     noun
-        What a bar is of, for those that are behind a summary.
+        Name of a subject, for the summary of the hidden bars.
     """
     drawn = [_bar(each) for each in sorted(of, key=lambda each: -each.share)]
     shown, more = (drawn, []) if len(drawn) <= SHOWN + 1 else (drawn[:SHOWN], drawn[SHOWN:])
@@ -39,7 +39,7 @@ def bars(of: Sequence[Bar], noun: str) -> str:
 
 
 def bars_in_words(of: Sequence[Bar]) -> str:
-    """Say how many bounds are broken, and which bar is the fullest."""
+    """Return the number of broken limits, and the fullest bar, in words."""
     over = sum(each.share > 1 for each in of)
     first = max(of, key=lambda each: each.share)
     return f"{over or 'None'} of {len(of)} beyond the bound; the fullest is {first.name}, {percent(first.share)}."
@@ -57,18 +57,18 @@ def _bar(bar: Bar) -> str:
 
 @dataclass(frozen=True)
 class Branch:
-    """What something costs in a month, and what that is made of.
+    """Monthly cost of a subject, and the parts of that cost.
 
     Attributes
     ----------
     name
-        What it is.
+        Name of the subject.
     usd, assumed
-        In a month; whether it rests on what nobody measured.
+        USD a month; whether an input was not measured.
     why
-        Of a line of the bill.
+        Reason, for a line of the bill.
     children
-        Of anything else; what they cost is what it costs.
+        Parts of any other branch; its cost is their sum.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Branch:
 
     @classmethod
     def of(cls, name: str, children: Sequence[Branch], noun: str = "") -> Branch:
-        """Add up children, the dearest first; with a noun, many of them are folded into one."""
+        """Add up children, the most expensive first; with a noun, many of them are combined into one."""
         kept = sorted(children, key=lambda each: -each.usd)
         if noun and len(kept) > SHOWN + 1:
             rest = cls.of(f"{count(len(kept) - SHOWN, noun)} that cost less", kept[SHOWN:])
@@ -88,12 +88,12 @@ class Branch:
 
 
 def cost_tree(root: Branch) -> str:
-    """Draw a tree of costs with each branch's share of the whole; the first level is open."""
+    """Draw a tree of costs with each branch's share of the total; the first level is open."""
     return f'<div class="tree">{_branch(root, root.usd, 0)}</div>'
 
 
 def cost_in_words(root: Branch) -> str:
-    """Say what the whole costs, and the shares of its first branches."""
+    """Return the total, and the shares of its first branches, in words."""
     parts = ", ".join(f"{each.name} {percent(each.usd / (root.usd or 1))}" for each in root.children)
     return f"{dollars(root.usd, assumed=root.assumed)} a month: {parts}."
 

@@ -1,4 +1,4 @@
-"""Curves and points over time, as charts of a page."""
+"""Charts of a page: curves and points over time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from millrace.cli.shared.style import BREACH
 
 POINTS = 600
-"""Of one curve: more cannot be told apart on a screen."""
+"""Most points of a curve; a screen cannot show more."""
 
 Points = Sequence[tuple[float, float]]
 
 
 def keep_peaks(times: Any, values: Any, *, per: float = 3600.0) -> list[tuple[float, float]]:
-    """Keep the largest of each group of neighbours, so that no peak is lost; times are divided by ``per``."""
+    """Keep the largest value of each group of neighbours, so that no peak is lost; times are divided by ``per``."""
     import numpy as np
 
     group = max(1, -(-len(times) // POINTS))
@@ -35,20 +35,20 @@ def line_chart(
     rules: Mapping[str, float] | None = None,
     height: int = 180,
 ) -> Any:
-    """Return curves over time, with a dashed rule across for each bound, and a red triangle where a curve is beyond its own.
+    """Return curves over time, with a dashed line for each limit, and red triangles where a curve is above its own limit.
 
     Parameters
     ----------
     curves
-        By name.
+        Points by name.
     x
-        Title of the other axis.
+        Title of the x axis.
     step
         Whether a value holds until the next.
     rules
-        Bounds by name.
+        Limits by name.
     height
-        In pixels; the width is the page's.
+        In pixels; the page decides the width.
     """
     import altair as alt
 
@@ -87,7 +87,7 @@ def line_chart(
 
 
 def bars(title: str, parts: Mapping[str, Points], *, x: str) -> Any:
-    """Return bars that are stacked of named parts, in the order of their names."""
+    """Return stacked bars of named parts, in the order of the parts."""
     import altair as alt
 
     rows = [
@@ -114,9 +114,9 @@ def interval_chart(title: str, points: Sequence[tuple[str, float, float, float, 
     Parameters
     ----------
     points
-        What it is about, the estimate, its low and high end, and the curve it is of.
+        Position on the x axis, estimate, low and high end, name of the curve.
     x
-        Title of the other axis.
+        Title of the x axis.
     """
     import altair as alt
 

@@ -1,4 +1,4 @@
-"""How the command line prints: for people in a terminal, plainly into a pipe; what a terminal would obey is written out."""
+"""Output of the command line: with colours in a terminal, plain in a pipe; control characters are escaped."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from millrace.config import ConfigurationError
 from millrace.config.invisible_characters import TABLE
 
 _PIPE_WIDTH = 1000
-"""Wider than any row: what a script or a log reads is never wrapped or cut."""
+"""Width of output to a pipe; larger than any row, so that scripts and logs get no wrapped or cut lines."""
 
 
-# Each text of Rich passes here before its own colours and cursor's moves are added, in this program and in Typer.
+# Rich passes every text through this table before it adds colours and cursor moves, in this program and in Typer.
 control._CONTROL_STRIP_TRANSLATE.update(TABLE)  # type: ignore[arg-type]  # its own drop characters
 
 
 class _Visible:
-    """A standard stream; whatever is written into it is made visible.
+    """A standard stream that escapes invisible characters in everything that is written.
 
-    Rich asks for what is behind it, as its colours must pass; its texts were made visible before.
+    Rich writes to the stream behind it, because its colours must pass; Rich's texts were escaped before.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = stream
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # Click would write bytes past it where the encoding is ASCII
+        if name == "buffer":  # Click would write bytes past this stream if the encoding is ASCII
             raise AttributeError(name)
         return getattr(self.rich_proxied_file, name)
 
@@ -51,7 +51,7 @@ class _Visible:
 
 @contextmanager
 def visible_output() -> Iterator[None]:
-    """Let nothing reach standard output and standard error that a terminal would obey: all of the tool runs within."""
+    """Escape everything in standard output and standard error that a terminal would interpret; the whole tool runs within."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = _Visible(sys.stdout), _Visible(sys.stderr)
     try:
@@ -66,7 +66,7 @@ def relay(command: Sequence[str | Path], folder: Path, environment: Mapping[str,
     Returns
     -------
     tuple
-        Its exit status, and what it wrote to its own standard error.
+        Its exit status, and the text that it wrote to its own standard error.
     """
     with subprocess.Popen(
         command,
@@ -90,7 +90,7 @@ def relay(command: Sequence[str | Path], folder: Path, environment: Mapping[str,
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Tell whether a person is looking."""
+    """Return whether a stream is a terminal."""
     return stream.isatty()
 
 
@@ -100,7 +100,7 @@ def width(stream: TextIO) -> int | None:
 
 
 def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
-    """Print to a terminal in its width and colours; elsewhere as plain lines without padding."""
+    """Print to a terminal with its width and colours; otherwise as plain lines without padding."""
     stream = stream or sys.stdout
     if is_terminal(stream):
         Console(file=stream, highlight=False, soft_wrap=False).print(*parts, sep="\n")
@@ -114,13 +114,13 @@ def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
 
 
 def hint(text: str) -> None:
-    """Say what comes next, to a person at a terminal alone: a script asked for nothing more."""
+    """Print the next step if standard output is a terminal; scripts do not need it."""
     if is_terminal(sys.stdout):
         show(f"[dim]next:[/dim] {escape(text)}")
 
 
 def show_problems(error: ConfigurationError) -> None:
-    """Print every problem on standard error: a block each for people, a line each for a pipe."""
+    """Print every problem on standard error: in a terminal a block for each, in a pipe a line."""
     if not is_terminal(sys.stderr):
         sys.stderr.write(f"{error}\n")
         return
@@ -142,7 +142,7 @@ def show_problems(error: ConfigurationError) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Show what is being done: one line that changes for people, a line each in a pipe; on standard error."""
+    """Show progress on standard error: in a terminal one line that changes, in a pipe a line for each step."""
     if not is_terminal(sys.stderr):
 
         def line(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Failures that a command expects: one message on standard error, and the same exit status for the same cause."""
+"""Expected failures of a command: one message on standard error, and one exit status for each cause."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import typer
 from millrace.config import ConfigurationError
 
 FAILED = 1
-"""Exit status: AWS, the network or a program failed, or what was checked is not in order."""
+"""Exit status: AWS, the network or a program failed, or a check found a problem."""
 
 REFUSED = 2
-"""Exit status: a mistake of the caller's, in a file, an option or the credentials."""
+"""Exit status: the user's mistake, in a file, an option or the credentials."""
 
 STATUS: Mapping[str, int] = MappingProxyType(
     {
@@ -38,7 +38,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.verify.verification_target.VerifyError": FAILED,
     }
 )
-"""By an error's module and name, so that no command imports what it does not need."""
+"""Exit status by an error's module and name, so that no command imports modules that it does not need."""
 
 _OF_BOTO3 = frozenset({"botocore.exceptions.BotoCoreError", "botocore.exceptions.ClientError"})
 
@@ -47,18 +47,18 @@ Result = TypeVar("Result")
 
 
 class RefusedError(Exception):
-    """A mistake of the caller's that shows while a command runs; the message says what to do."""
+    """A user's mistake that shows while a command runs; the message says what to do."""
 
 
 def report_failures(name: str, command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Wrap a command so that each failure of ``STATUS`` is one message and its exit status.
+    """Wrap a command so that each failure of ``STATUS`` becomes one message and its exit status.
 
     Parameters
     ----------
     name
         The command's words, such as ``schema infer``.
     command
-        Its function. Other errors pass: they are defects, or problems of configuration that the caller prints.
+        Its function. Other errors pass: they are defects, or configuration problems that the caller prints.
     """
 
     @wraps(command)
@@ -76,15 +76,15 @@ def report_failures(name: str, command: Callable[Parameters, Result]) -> Callabl
 
 
 def status_of(error: Exception) -> int | None:
-    """Return the exit status of a failure, by its class or the nearest class above it; None for a defect."""
+    """Return the exit status of a failure, by its class or the nearest base class; None for a defect."""
     return next((STATUS[name] for name in _names(error) if name in STATUS), None)
 
 
 def _explained(error: Exception) -> Exception:
-    """What boto3 raises, with advice; any other error as it is.
+    """Return an error of boto3 with advice; any other error unchanged.
 
-    A value that is refused because of what boto3 raised is no mistake in that value where the credentials or the network
-    are the cause.
+    If boto3 raised the cause of a refused value, the value may be right: with wrong credentials or a broken network, the
+    cause is returned instead.
     """
     refused = isinstance(error, ConfigurationError)
     cause = error.__cause__ if refused else error
@@ -108,7 +108,7 @@ def _names(error: BaseException) -> list[str]:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask before something is changed; standard output may be a script's, so the question is on standard error.
+    """Ask for confirmation on standard error, because standard output may belong to a script.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""A flow from left to right, and in a narrow window from top to bottom: boxes of HTML, arrows of SVG.
+"""Flow from left to right, and in a narrow window from top to bottom: HTML boxes, SVG arrows.
 
-Boxes that hang together are one graph; each box is written once, with its place in both layouts.
+Connected boxes are one graph; each box is written once, with its place in both layouts.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from millrace.cli.shared.verdict import SEVERITIES, Severity
 from millrace.sizing.plurals import count
 
 WIDTH, GAP, ABOVE = 230, 88, 14
-"""Pixels: of a box, between two columns, and between two boxes of a column."""
+"""Pixels: width of a box, gap between two columns, gap between two boxes of a column."""
 
 _INDENT = 14
-"""Pixels by which a layer is further right than the one before it, from top to bottom."""
+"""Pixels by which each layer is indented further, in the layout from top to bottom."""
 
 _LABEL = 17
-"""Pixels that a label of an arrow takes, from top to bottom."""
+"""Pixels for an arrow's label, in the layout from top to bottom."""
 
 _EDGE = 15
-"""Pixels from a box's upper edge to the arrow that comes, and from its lower edge to the one that goes, downwards."""
+"""Pixels from a box's top to its incoming arrow, and from its bottom to its outgoing arrow, from top to bottom."""
 
 _TITLE, _LINE = 24, 32
-"""Letters that fit on one line of a box."""
+"""Letters that fit on one line of a box, for its title and for other lines."""
 
 OPEN = 6
-"""Graphs that are shown at once; those without trouble that cost less are behind a summary."""
+"""Graphs that are shown without a click; cheaper ones without trouble are behind a summary."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,19 @@ class Box:
     Attributes
     ----------
     key
-        Its own among all boxes.
+        Unique among all boxes.
     kind
-        Its class in the style, and what it is: ``stream``, ``job`` or ``table``.
+        Its class in the style, and its type: ``stream``, ``job`` or ``table``.
     name
         Its title.
     lines
-        Below it.
+        Text below the title.
     usd
-        What it costs in a month, by which graphs are ordered.
+        Monthly cost, which orders the graphs.
     link
-        The place of the page that it leads to.
+        Id of the page element that it links to.
     severity, trouble
-        Of the risk that concerns it, and that in a word or two.
+        Severity of the risk that concerns it, and the risk in a word or two.
     """
 
     key: str
@@ -65,7 +65,7 @@ class Box:
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """Height in pixels."""
         told = f"x {self.severity} {self.trouble}" if self.severity else ""
         rows = sum(math.ceil(len(line) / _LINE) for line in (*self.lines, told))
         return 14 + 19 * math.ceil(len(self.name) / _TITLE) + 17 * rows
@@ -73,7 +73,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """From one box to another, with what flows in a word."""
+    """Arrow from one box to another, with a short label for the data."""
 
     begin: str
     end: str
@@ -95,13 +95,13 @@ def flow_picture(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
 
 
 def in_words(boxes: Sequence[Box]) -> str:
-    """Say how many boxes of each kind there are."""
+    """Return the number of boxes of each kind, in words."""
     kinds = [box.kind for box in boxes]
     return ", ".join(count(kinds.count(kind), kind) for kind in dict.fromkeys(kinds))
 
 
 def _graphs(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[tuple[list[Box], list[Arrow]]]:
-    """Boxes that hang together with their arrows: those with the worst trouble first, then those that cost most."""
+    """Return connected boxes with their arrows: those with the worst trouble first, then those with the highest cost."""
     root = {box.key: box.key for box in boxes}
 
     def top(key: str) -> str:
@@ -120,15 +120,15 @@ def _graphs(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[tuple[list[Bo
 
 
 def _severest(boxes: Sequence[Box]) -> int:
-    """The place of the worst severity; behind all of them where nothing is wrong."""
+    """Return the index of the worst severity; after all of them if nothing is wrong."""
     wrong = [SEVERITIES.index(box.severity) for box in boxes if box.severity is not None]
     return min(wrong, default=len(SEVERITIES))
 
 
 def _layers(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[list[Box]]:
-    """Boxes by the longest way to them; within a layer as those before them stand."""
+    """Return boxes by the longest path to them; within a layer, in the order of their predecessors."""
     depth = {box.key: 0 for box in boxes}
-    for _ in boxes:  # in a circle, of which a flow may have one, so many rounds and no more
+    for _ in boxes:  # with a cycle, which a flow may have, the number of rounds is the limit
         for arrow in arrows:
             depth[arrow.end] = min(max(depth[arrow.end], depth[arrow.begin] + 1), len(boxes) - 1)
     used = sorted(set(depth.values()))
@@ -145,7 +145,7 @@ def _layers(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[list[Box]]:
 
 @dataclass(frozen=True)
 class _Spot:
-    """Where a box is: its left and upper edge from left to right, and from top to bottom."""
+    """Position of a box: its left and top edge in the layout from left to right, and from top to bottom."""
 
     x: int
     y: int
@@ -157,7 +157,7 @@ def _graph(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
     layers = _layers(boxes, arrows)
     outgoing = [arrow.begin for arrow in arrows]
     incoming = [arrow.end for arrow in arrows]
-    # A label stands where its arrow is alone; where it is alone at neither end, the table has it.
+    # A label is at the end where its arrow is the only one; with no such end, only the table has it.
     at_begin = {a for a in arrows if a.label and outgoing.count(a.begin) == 1}
     at_end = {a for a in arrows if a.label and a not in at_begin and incoming.count(a.end) == 1}
     below = {arrow.begin for arrow in at_begin}
@@ -220,10 +220,10 @@ def _label(arrow: Arrow, spot: _Spot, heights: Mapping[str, int], *, at_end: boo
 
 
 def _across(begin: _Spot, end: _Spot, tall: int, other: int) -> str:
-    """A curve from the right edge of one box to the left edge of another, with its head."""
+    """Return a curve from the right edge of one box to the left edge of another, with its head."""
     x, y = begin.x + WIDTH, begin.y + tall // 2
     to_x, to_y = end.x - 2, end.y + other // 2
-    # What goes back, in a circle, leaves and arrives in the same way.
+    # An arrow backwards, in a cycle, leaves and arrives at the same edges.
     bend = max(GAP // 2, (to_x - x) // 2) if to_x > x else GAP
     return (
         f'<path d="M{x} {y}C{x + bend} {y} {to_x - bend} {to_y} {to_x} {to_y}M{to_x - 7} {to_y - 4}L{to_x} {to_y}'
@@ -232,7 +232,7 @@ def _across(begin: _Spot, end: _Spot, tall: int, other: int) -> str:
 
 
 def _down(begin: _Spot, end: _Spot, tall: int) -> str:
-    """A line left of the boxes, from one's left edge to the other's, with its head."""
+    """Return a line left of the boxes, from one's left edge to the other's, with its head."""
     y, to_y, to_x = begin.down_y + tall - _EDGE, end.down_y + _EDGE, end.down_x - 2
     gutter = begin.down_x - 14
     return f'<path d="M{begin.down_x} {y}H{gutter}V{to_y}H{to_x}M{to_x - 6} {to_y - 4}L{to_x} {to_y}L{to_x - 6} {to_y + 4}"/>'

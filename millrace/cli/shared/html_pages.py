@@ -1,7 +1,7 @@
-"""Pages that need no network: pictures of HTML and SVG, and curves of Vega-Lite with its program within the page.
+"""HTML pages that need no network: pictures in HTML and SVG, and Vega-Lite charts with their program in the page.
 
-A page reads from 400 pixels on, in light and in dark, with a keyboard and with a screen reader: each chart has a name,
-what it shows in words and a table of its points; each table has a caption and heads; nothing may be fetched.
+A page is readable from 400 pixels on, in light and dark, with a keyboard and with a screen reader: each chart has a name,
+a description and a table of its points; each table has a caption and heads; the page may fetch nothing.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from millrace.config.invisible_characters import escape_invisible
 
 
 def escape(text: str) -> str:
-    """Write a text for HTML; marks of direction and control characters, which a browser obeys, are written out."""
+    """Escape a text for HTML, including direction marks and control characters, which a browser interprets."""
     return _escape(escape_invisible(text))
 
 
 _TABLE_ROWS = 24
-"""Of a chart's own table: who listens to it wants its course, not each point."""
+"""Most rows of a chart's own table: a listener needs the course, not each point."""
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:"
 )
-"""Vega compiles its expressions; nothing else of the page could, as nothing may be fetched."""
+"""Content policy of a page with charts. Vega compiles its expressions; nothing else could, as nothing may be fetched."""
 
 _SILENT = "default-src 'none'; style-src 'unsafe-inline'"
-"""Of a page without Vega: no program at all."""
+"""Content policy of a page without charts: no program at all."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Words that lead to another place of the page.
+    """Words that link to another element of the page.
 
     Attributes
     ----------
     text
         The words.
     to
-        The place's name: the ``ids`` of a table's rows.
+        The element's id: one of the ``ids`` of a table's rows.
     """
 
     text: str
@@ -64,7 +64,7 @@ Cell = str | Badge | Link | Sequence[Link]
 
 
 class Page:
-    """A page under construction: text, tables and charts from top to bottom."""
+    """Builder of a page: text, tables and charts from top to bottom."""
 
     def __init__(self, title: str) -> None:
         self._title = title
@@ -72,7 +72,7 @@ class Page:
         self._charts: list[dict[str, Any]] = []
 
     def verdict(self, verdict: Verdict) -> None:
-        """Open with a verdict."""
+        """Add a verdict, as the first part."""
         more = ""
         if verdict.count_of_others:
             rest = "".join(
@@ -94,14 +94,14 @@ class Page:
         )
 
     def picture(self, question: str, words: str, drawn: str, *, kind: str) -> None:
-        """Add a picture that is drawn already, under the question that it answers.
+        """Add a picture that is already drawn, with the question that it answers.
 
         Parameters
         ----------
         question
             Its title.
         words
-            What it shows, for who does not see it.
+            Its content in words, for readers who cannot see it.
         drawn
             HTML, every name in it escaped.
         kind
@@ -113,16 +113,16 @@ class Page:
         )
 
     def begin_fold(self, summary: str, anchor: str | None = None) -> None:
-        """Put what is added from here on behind a summary, until :meth:`end_fold`."""
+        """Put everything that is added from here on behind a summary, until :meth:`end_fold`."""
         place = f' id="{escape(anchor)}"' if anchor else ""
         self._parts.append(f"<details{place}><summary>{escape(summary)}</summary>")
 
     def end_fold(self) -> None:
-        """End what :meth:`begin_fold` began."""
+        """End the part that :meth:`begin_fold` started."""
         self._parts.append("</details>")
 
     def add_heading(self, text: str, *, below: bool = False, anchor: str | None = None) -> None:
-        """Begin a section, or with ``below`` one within it."""
+        """Start a section, or with ``below`` a subsection."""
         level = 3 if below else 2
         place = f' id="{escape(anchor)}"' if anchor else ""
         self._parts.append(f"<h{level}{place}>{escape(text)}</h{level}>")
@@ -154,11 +154,11 @@ class Page:
         rows
             The first cell names its row.
         caption
-            What the table holds.
+            Description of the table.
         ids
-            Names of the rows that links lead to.
+            Ids of the rows that links lead to.
         words
-            Whether it holds words more than figures.
+            Whether it has more words than figures.
         fold
             Whether it is the text of a picture, and behind a summary.
         """
@@ -168,7 +168,7 @@ class Page:
         self._parts.append(drawn)
 
     def chart(self, chart: Any, name: str) -> None:
-        """Add an Altair chart under its name; what it shows in words and as a table is taken from its points."""
+        """Add an Altair chart with its name; its description and table come from its points."""
         spec = _responsive(chart.to_dict())
         views = list(_views(spec))
         said = "; ".join(filter(None, (each.words() for each in views)))
@@ -188,7 +188,7 @@ class Page:
         if self._charts:
             import vl_convert as vlc
 
-            # Data apart from the program: what bundles that would write characters back that must not end a script.
+            # The data is separate from the program, because the bundler would restore characters that must not end a script.
             specs = json.dumps(_visible(self._charts)).replace("<", "\\u003c")
             drawing = vlc.javascript_bundle(
                 "JSON.parse(document.getElementById('specs').textContent).forEach("
@@ -204,7 +204,7 @@ class Page:
 
 
 def _visible(spec: Any) -> Any:
-    """A chart's data with every text visible: Vega draws them as they are."""
+    """Return a chart's data with invisible characters escaped, because Vega draws them unchanged."""
     if isinstance(spec, str):
         return escape_invisible(spec)
     if isinstance(spec, Mapping):
@@ -213,12 +213,12 @@ def _visible(spec: Any) -> Any:
 
 
 def check_page(file: Path) -> None:
-    """See before the work, not after it, that a page can be written.
+    """Check before the work that a page can be written.
 
     Raises
     ------
     ConfigurationError
-        It cannot be written there.
+        The file cannot be written.
     """
     with report_write_errors("--html", file), file.open("a", encoding="utf-8"):
         pass
@@ -230,7 +230,7 @@ def write_page(file: Path, page: Page) -> None:
     Raises
     ------
     ConfigurationError
-        It cannot be written there.
+        The file cannot be written.
     """
     check_page(file)
     with report_write_errors("--html", file):
@@ -238,19 +238,19 @@ def write_page(file: Path, page: Page) -> None:
 
 
 def format_number(value: Any) -> str:
-    """Write a figure with three digits that count, and all of a large one."""
+    """Return a figure with three significant digits; a large one with all its digits."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def badge(name: str) -> str:
-    """Write a severity or a state as a shape and a word in its colour."""
+    """Return a severity or a state as a shape and a word in its colour."""
     return f'<span class="mark {_class(name)}"><span aria-hidden="true">{MARKS[name]}</span> {name}</span>'
 
 
 def _class(name: str) -> str:
-    """A severity's class; that of a note is not the class of small print."""
+    """Return a severity's CSS class; that of a note differs from the class of small print."""
     return "note-mark" if name == "note" else name.replace(" ", "-")
 
 
@@ -259,7 +259,7 @@ def _marked(name: str, words: str) -> str:
 
 
 def _prose(text: str) -> str:
-    """Write a text in which what is typed stands between backticks."""
+    """Return a text as HTML; parts between backticks become code."""
     return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
@@ -287,7 +287,7 @@ def _table(
         others = "".join(f"<td>{_cell(each)}</td>" for each in rest)
         body += f'<tr{name}><th scope="row">{_cell(first)}</th>{others}</tr>'
     kind = ' class="words"' if words else ""
-    # A keyboard scrolls what has the focus.
+    # A keyboard scrolls the element with the focus.
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption)}"><table{kind}>'
         f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -295,7 +295,7 @@ def _table(
 
 
 def _responsive(spec: dict[str, Any]) -> dict[str, Any]:
-    """Take the width from the page, the colours from its style."""
+    """Let the page decide the width, and its style the colours."""
     made = {**spec, "width": "container", "config": {**spec.get("config", {}), **CONFIG}}
     made["autosize"] = {"type": "fit-x", "contains": "padding"}
     for each in made.get("layer", ()):
@@ -305,7 +305,7 @@ def _responsive(spec: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _View:
-    """One layer of a chart: its points and what its channels are called."""
+    """One layer of a chart: its points and the titles of its channels."""
 
     rows: Sequence[Mapping[str, Any]]
     titles: Mapping[str, str]
@@ -319,7 +319,7 @@ class _View:
         return found
 
     def words(self) -> str:
-        """From where to where each curve goes."""
+        """Return the range of each curve in words."""
         if self.y is None:
             return ""
         said = []
@@ -332,7 +332,7 @@ class _View:
         return ", ".join(said[:8]) + (f" and {len(said) - 8} more" if len(said) > 8 else "")
 
     def table(self, name: str) -> str:
-        """Its points, thinned."""
+        """Return a table of its points, thinned."""
         groups = self.groups()
         most = max(4, _TABLE_ROWS // max(1, len(groups)))
         kept = [row for rows in groups.values() for row in rows[:: -(-len(rows) // most)]]
@@ -356,7 +356,7 @@ def _views(spec: Mapping[str, Any], data: Any = None, sets: Any = None) -> Itera
     for channel in ("color", "yOffset", "shape", "x", "x2", "y", "y2"):
         field = channels.get(channel, {}).get("field")
         if field is not None and field not in titles:
-            # Two ends of one rule share its axis, so each goes by its own name.
+            # The two ends of a rule share an axis, so each uses its own name.
             ends = f"{channel.rstrip('2')}2" in channels
             titles[field] = field if ends else channels[channel].get("title") or field
             of[channel] = field

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and checks of their values."""
+"""Arguments and options that several commands share, and checks of their values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def check_job(environment: Environment, job: str) -> None:
     Raises
     ------
     ConfigurationError
-        It lists the jobs of the environment.
+        The message lists the jobs of the environment.
     """
     if job not in environment.jobs:
         raise ConfigurationError(
@@ -73,5 +73,5 @@ def load_with_stream(env: str, stream: str) -> Environment:
 
 
 def wrong_option(option: str, value: str, allowed: str) -> ConfigurationError:
-    """Make the error of an option whose value is not allowed."""
+    """Return the error for an option whose value is not allowed."""
     return ConfigurationError([Problem("command line", 0, option, value, allowed)])

@@ -1,4 +1,4 @@
-"""Files that a command writes where its user says."""
+"""Output files at paths that the user gives."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from millrace.config.problems import Problem
 
 @contextmanager
 def report_write_errors(option: str, file: Path) -> Iterator[None]:
-    """Tell of a file that cannot be written as of any other value that is not allowed.
+    """Report a file that cannot be written like any other value that is not allowed.
 
     Parameters
     ----------
     option
-        By which the user named it.
+        Option with which the user named it.
     file
-        What is written within.
+        File that the block writes.
 
     Raises
     ------
     ConfigurationError
-        In place of an ``OSError``.
+        Replaces an ``OSError``.
     """
     try:
         yield

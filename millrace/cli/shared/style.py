@@ -1,12 +1,12 @@
-"""How pages look: colours, in light and in dark, and the layout of their pictures."""
+"""Style of pages: colours in light and dark, and the layout of pictures."""
 
 from __future__ import annotations
 
 COLORS = ("#1f77d0", "#d1541f", "#2b8a43", "#a34fd1", "#c2348a", "#8a7400", "#0f8a8a", "#7a7f87")
-"""Each at least 3 : 1 against both backgrounds, as WCAG 2.2 asks of graphics (1.4.11)."""
+"""Colours of charts, each with a contrast of at least 3 : 1 against both backgrounds (WCAG 2.2, 1.4.11)."""
 
 BREACH = "#d93025"
-"""Of what is beyond its bound, in charts: at least 3 : 1 against both backgrounds, too."""
+"""Colour of values above their limit in charts; also at least 3 : 1 against both backgrounds."""
 
 CONFIG = {
     "background": None,
@@ -18,7 +18,7 @@ CONFIG = {
 }
 
 NARROW = "54rem"
-"""Windows below this width have the flow picture from top to bottom."""
+"""Width of a window below which the flow picture goes from top to bottom."""
 
 STYLE = """
 :root { color-scheme: light dark; --back: #fff; --text: #1d2733; --note: #55616e; --line: #d5dce4; --link: #0b5cad;

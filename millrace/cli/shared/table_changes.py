@@ -1,4 +1,4 @@
-"""Changes of deployed tables, as lines."""
+"""Changes of deployed tables, as lines of text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def altered_tables(found: Rehearsal) -> list[str]:
-    """Say which tables the next start alters, a line for each change."""
+    """Return a line for each change of a table by the next start."""
     return [f"table {table}: {change}" for table, changes in found.altered.items() for change in changes]
 
 
 def refused_queries(found: Rehearsal) -> list[str]:
-    """Say which queries would not start, a line for each."""
+    """Return a line for each query that would not start."""
     return [f"job {each.job}, query {each.query}: {each.why}" for each in found.refused]

@@ -1,4 +1,4 @@
-"""The verdict that a plan, a simulation and advice open with: cost, SLA, largest risks, next command."""
+"""Verdict at the start of a plan, a simulation and advice: cost, SLA, largest risks, next command."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ MARKS: Mapping[str, str] = {
     "unknown": "●",
     "kept": "✔",
 }
-"""Shapes beside the words, for who does not see the colours."""
+"""Shapes beside the words, for readers who cannot see the colours."""
 
 _COLOURS: Mapping[str, str] = {"✖": "red", "▲": "yellow", "●": "blue", "✔": "green"}
 
 LARGEST = 3
-"""Risks that a verdict names."""
+"""Number of risks that a verdict names."""
 
 
 @dataclass(frozen=True)
 class Risk:
-    """One thing that may go otherwise, or goes wrong; of all that it concerns together.
+    """One risk or failure, for all subjects that it concerns.
 
     Attributes
     ----------
     kind
         Its name for scripts.
     severity
-        ``breach``: a promise is not kept in a case that was played or measured. ``warning``: it may not be. ``note``:
-        what else the figures rest on.
+        ``breach``: a promise is broken in a simulated or measured case. ``warning``: it may be broken. ``note``:
+        other assumptions of the figures.
     words
         For people.
     concerns
         Keys such as ``jobs.flights`` or ``streams.clicks``; names of queries in advice.
     usd_month
-        What it concerns costs in a month; None where that is not known.
+        Monthly cost of the subjects; None if unknown.
     """
 
     kind: str
@@ -66,29 +66,29 @@ class Risk:
 def ranked(risks: Iterable[Risk]) -> tuple[Risk, ...]:
     """Order risks, the largest first.
 
-    A breach stands before a warning, a warning before a note. Among equals the one that concerns more dollars a month
-    stands first, and one whose dollars are not known last. What is equal in both keeps its order.
+    Breaches come before warnings, warnings before notes. Among equals, the one that concerns more dollars a month
+    comes first, and one with unknown dollars last. Risks that are equal in both keep their order.
     """
     return tuple(sorted(risks, key=lambda each: (SEVERITIES.index(each.severity), -(each.usd_month or 0.0))))
 
 
 def also_concerned(several: Sequence[str]) -> str:
-    """Name what a risk concerns beside the one that its words are about; nothing where that is all."""
+    """Return the names that a risk concerns if there are several; otherwise nothing."""
     return f"; concerns {names(several)}" if len(set(several)) > 1 else ""
 
 
 @dataclass(frozen=True)
 class Sla:
-    """Whether records are in time.
+    """State of the SLA: the share of records in time.
 
     Attributes
     ----------
     state
-        ``at risk``: kept in one case that was played and not in another; ``unknown``: nobody said what in time is.
+        ``at risk``: kept in one simulated case and not in another; ``unknown``: there is no SLA.
     words
         The figures.
     share
-        Of the records that are in time, in the worst case that was played; None where that is not known.
+        Share of records in time, in the worst simulated case; None if unknown.
     """
 
     state: State
@@ -98,22 +98,22 @@ class Sla:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to know before anything else.
+    """Summary that is shown first.
 
     Attributes
     ----------
     subject
-        What it is about.
+        Subject of the summary.
     cost, cost_words
-        A month's, as a headline, and what it counts.
+        Monthly cost as a headline, and what it includes.
     usd_month, assumed
-        The same for scripts; whether it rests on what nobody measured.
+        The same for scripts; whether an input was not measured.
     sla
-        Whether it is kept.
+        State of the SLA.
     risks
         All of them, the largest first (:func:`ranked`).
     command, why
-        What to do next, and what that brings.
+        Next command, and its effect.
     """
 
     subject: str
@@ -128,17 +128,17 @@ class Verdict:
 
     @property
     def largest(self) -> tuple[Risk, ...]:
-        """Those that are named at once."""
+        """Risks that are named directly."""
         return self.risks[:LARGEST]
 
     @property
     def worst_state(self) -> State:
-        """The state whose colour all of it has: a breach is as bad as a missed SLA."""
+        """State that decides the colour: a breach counts as a missed SLA."""
         return "missed" if any(each.severity == "breach" for each in self.risks) else self.sla.state
 
     @property
     def count_of_others(self) -> str:
-        """How many are not."""
+        """Number of other risks, in words."""
         left = len(self.risks) - LARGEST
         return "" if left <= 0 else f"and {count(left, 'smaller risk')}: --json has all"
 
@@ -177,7 +177,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     """Yield a verdict: a coloured panel in a terminal, plain lines in a pipe.
 
-    The panel has no sides and the command a line of its own, so that it can be copied.
+    The panel has no sides, and the command has its own line, so that it can be copied.
     """
     rows = [("cost", _cost(verdict)), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
     for place, risk in enumerate(verdict.largest):

@@ -1,1 +1,1 @@
-"""Commands that read what runs: its state, logs, metrics, cost and proof."""
+"""Commands that read from running jobs: state, logs, metrics, cost, verification."""

@@ -1,4 +1,4 @@
-"""``millrace advise``: what should change in a job, from the event log of what ran; ours or anybody's."""
+"""``millrace advise``: recommends changes to any Spark job, ours or not, from its event log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millrace.advisor.job_context import AdvisedJob
 
 _BATCHES = 6
-"""Batch numbers shown of a finding; the rest are counted."""
+"""Most batch numbers that are shown for a finding; the others are counted."""
 
 
 def advise_command(
@@ -123,7 +123,7 @@ def advise_command(
     advice = replace(advice, notes=(*doubt, *advice.notes))
     foreseen = None
     asked = bool(what_if or score is not None or apply or html is not None or as_json)
-    if asked or environment is not None:  # whose SLA is held against the ages of records
+    if asked or environment is not None:  # its SLA is compared with the ages of records
         foreseen = options.foresee(
             advice, subject, what_if or (), score, findings=as_json or apply or bool(html)
         )
@@ -191,7 +191,7 @@ def _subject_and_place(
 
 
 def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, ...]]:
-    """The log of a run, or the newest where none is named; and what is doubtful about it."""
+    """Return the log of a run, or the newest log if no run is named; and any doubts about it."""
     from millrace.advisor.event_logs import find
     from millrace.advisor.foreign_jobs import log_of
 
@@ -207,7 +207,7 @@ def _log_at(place: str, run: str, *, asked: bool) -> tuple[EventLog, tuple[str, 
 
 
 def _check_readable(history: History, log: EventLog) -> None:
-    """Refuse what is no log of a streaming application: of nothing, nothing is to be changed."""
+    """Refuse a log that is not one of a streaming application, because advice on it would be empty."""
     if history.queries:
         return
     cut = f"; it was not read to its end: {history.ended_at}" if history.ended_at else ""
@@ -248,11 +248,12 @@ def to_json(advice: Advice) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``version``; ``verdict``, where the command adds it (:func:`millrace.cli.shared.verdict.to_json`); ``application`` with ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``,
-        ``complete``; ``queries``, a run each, with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``;
-        ``findings``, the dearest first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``,
-        ``effect`` (``what``, ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month`` and ``run`` (of the query). With ``--json`` also what
-        :func:`millrace.cli.watch.advise_options.to_json` adds.
+        ``version``; ``verdict``, if the command adds it (:func:`millrace.cli.shared.verdict.to_json`); ``application`` with
+        ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``, ``complete``; ``queries``, one for each run,
+        with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``; ``findings``, the most
+        expensive first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``, ``effect`` (``what``,
+        ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month`` and ``run`` (of the query). With ``--json`` also the keys of
+        :func:`millrace.cli.watch.advise_options.to_json`.
     """
     from dataclasses import asdict
 
@@ -292,7 +293,7 @@ def _show(advice: Advice, log: str) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    # Names come from the log: as texts, no bracket or colon in them is taken for markup.
+    # Names come from the log: as Text, their brackets and colons are not read as markup.
     show(Text(f"log: {log}"))
     if advice.disturbed is not None:
         show(Text(f"disturbed: {advice.disturbed}"))

@@ -1,4 +1,4 @@
-"""What ``millrace advise`` does beside reading: ask what if, keep and score forecasts, write changes into the file."""
+"""Options of ``millrace advise`` beyond reading: what-if changes, forecasts that are kept and scored, changes to the file."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ Html = Annotated[
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What the twin says.
+    """Forecasts of the twin, and scores of earlier ones.
 
     Attributes
     ----------
     twin
-        Of the log.
+        Model that is fitted to the log.
     forecasts
-        As it ran first, then what was asked for, then the changes of findings that can be played.
+        The run as it was, then the changes that were asked for, then the changes of findings that can be simulated.
     missed
-        By which share the replay misses the median duration of each query's batches.
+        Relative error of the replay in the median batch duration, by query.
     scored
-        Of an earlier log's forecasts.
+        Forecasts of an earlier log, compared with this one.
     """
 
     twin: ApplicationTwin
@@ -78,16 +78,16 @@ class Foreseen:
 def foresee(
     advice: Advice, subject: AdvisedJob, asked: Sequence[str], score_file: Path | None, *, findings: bool
 ) -> Foreseen:
-    """Fit the twin and play what is asked for.
+    """Fit the twin and simulate the changes that are asked for.
 
     Parameters
     ----------
     asked
-        As :func:`millrace.advisor.what_if.parse` reads them.
+        Changes as :func:`millrace.advisor.what_if.parse` reads them.
     score_file
-        Forecasts of an earlier log.
+        JSON output with forecasts of an earlier log.
     findings
-        Whether changes of findings are played too.
+        Whether changes of findings are simulated too.
     """
     from millrace.advisor.forecast import forecast, playable_changes, read, score
     from millrace.advisor.what_if import parse, twin_of_application
@@ -115,7 +115,7 @@ def foresee(
 
 
 def _price(history: History, subject: AdvisedJob) -> float | None:
-    """USD of one machine in an hour."""
+    """Return the USD of one machine per hour."""
     from millrace.advisor.job_context import EnvironmentJob
     from millrace.sizing.cost import HOURS
 
@@ -127,7 +127,7 @@ def _price(history: History, subject: AdvisedJob) -> float | None:
 
 
 def to_json(found: Foreseen) -> dict[str, Any]:
-    """Return ``forecasts``, ``replay_missed`` (share by query) and ``scores`` for ``--json``."""
+    """Return ``forecasts``, ``replay_missed`` (relative error by query) and ``scores`` for ``--json``."""
     return {
         "forecasts": [each.model_dump() for each in found.forecasts],
         "replay_missed": found.missed,
@@ -187,7 +187,7 @@ def show_foreseen(found: Foreseen) -> None:
 
 
 def backlog_of(query: QueryForecast) -> str:
-    """Whether a query keeps up, in words."""
+    """Return whether the backlog of a query stays or grows, in words."""
     if query.keeps_up:
         return "stays"
     grows = query.grows
@@ -195,7 +195,7 @@ def backlog_of(query: QueryForecast) -> str:
 
 
 def cells_of(query: QueryForecast) -> list[str]:
-    """Each of a query's figures with its interval; an age that only grows is none."""
+    """Return each figure of a query with its interval; "grows" for an age that only grows."""
     if not query.ended:
         longest = next(iter(query.figures.values())).value
         return [f"no batch ends in {longest:,.0f} s", *[""] * (len(query.figures) - 1)]
@@ -208,13 +208,13 @@ def cells_of(query: QueryForecast) -> list[str]:
 
 
 def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
-    """Write the best changes of findings into the environment file, and return what is to be told.
+    """Write the best changes of findings into the environment file; return the diff and the change in cost.
 
     Raises
     ------
     ConfigurationError
-        No environment; nothing that its file could say; a value that is no longer the one of the advice; an environment
-        that would not be valid. Nothing is written then.
+        There is no environment, no finding has a key of its file, a value differs from the one in the advice, or the
+        environment would become invalid. Nothing is written then.
     """
     from millrace.advisor.apply_changes import try_changes
     from millrace.config import load
@@ -234,7 +234,7 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
 
 
 def _changes(findings: Sequence[Finding], numbers: Sequence[int]) -> list[Change]:
-    """One change for each key, of the dearest finding that asks for it."""
+    """Return one change for each key, from the finding with the highest cost that changes it."""
     for each in numbers:
         if each > len(findings):
             raise wrong_option("--finding", str(each), f"the number of a finding, 1 to {len(findings)}")

@@ -1,4 +1,4 @@
-"""Advice as a page: what to change, what ran, what would be otherwise."""
+"""HTML page of advice: findings, batches that ran, what-if forecasts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from millrace.cli.shared.verdict import Verdict
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
-"""Of a batch, in their order, as Spark names them."""
+"""Parts of a batch in their order, with Spark's names."""
 
 _ROWS = 300
-"""Batches in a table: those of findings, and the last ones."""
+"""Most rows in a table of batches: those of findings, and the last ones."""
 
 _LINKS = 24
-"""Batches that a finding leads to; the others are counted."""
+"""Most batches that a finding links to; the others are counted."""
 
 _DRAWS = 19
-"""Refitted twins of a curve: the least and the most of so many bound 90 % (18 of 20 gaps lie between them)."""
+"""Refitted twins for a curve: the lowest and the highest of 19 enclose 90 % (18 of 20 gaps lie between them)."""
 
 _MINUTE = 60.0
 
@@ -42,12 +42,10 @@ class _Run:
 
     Attributes
     ----------
-    query
-        It.
     place
         Its number among all runs of the log, from 1.
     title
-        Its name, and which run it is where it has several.
+        The query's name, with the number of the run if the query has several.
     batches
         Those in its table.
     """
@@ -58,7 +56,7 @@ class _Run:
     batches: Sequence[Batch]
 
     def anchor(self, batch: int) -> str:
-        """What the page calls a batch: no other run has the same, whatever their names."""
+        """Return the HTML id of a batch; it is unique even if runs have the same name."""
         return f"batch-{re.sub(r'[^A-Za-z0-9_-]', '-', self.query.name)}-{self.place}-{batch}"
 
 
@@ -70,13 +68,11 @@ def advice_page(
     Parameters
     ----------
     advice
-        What was found, with the history that it was found in.
-    verdict
-        Of it.
+        Findings with the history that they are from.
     twin
-        For latency, backlog and the curves of what if; left out, or without queries, there are none.
+        Source of latency, backlog and what-if curves; without it, or without its queries, the page has none.
     forecasts
-        What was asked for.
+        Forecasts that were asked for.
     """
     history = advice.history
     page = Page(f"{history.name or history.app_id or 'An application'}: advice")
@@ -98,7 +94,7 @@ def advice_page(
 
 
 def _runs(history: History, findings: Sequence[Finding]) -> dict[str, _Run]:
-    """Bring all runs onto the page, by their ids."""
+    """Return all runs by their ids, with titles and the batches to show."""
     found: dict[str, _Run] = {}
     for place, query in enumerate(history.queries, 1):
         same = [each.run_id for each in history.queries if each.name == query.name]
@@ -110,7 +106,7 @@ def _runs(history: History, findings: Sequence[Finding]) -> dict[str, _Run]:
 
 
 def _shown(query: Query, findings: Sequence[Finding]) -> list[Batch]:
-    """Batches in the table."""
+    """Return the batches for the table: those that findings name, and the last ones."""
     named = [b for each in findings if each.run in (None, query.run_id) for b in each.batches[:_LINKS]]
     wanted = set(named) | {each.id for each in query.batches[-_ROWS:]}
     return [each for each in query.batches if each.id in wanted]
@@ -299,13 +295,13 @@ def _query(page: Page, run: _Run, twin: ApplicationTwin | None) -> None:
 
 
 def _latency(page: Page, run: _Run, twin: ApplicationTwin | None, begin: float) -> None:
-    """Age of the oldest record at its commit, and what waited."""
+    """Add the age of the oldest record at its commit, and the backlog."""
     import numpy as np
 
     query = run.query
     fitted = twin.queries.get(query.name) if twin is not None else None
     if fitted is not None and fitted.run_id == query.run_id:
-        first = query.batches[-1].ended - float(fitted.ended[-1])  # when the first of its batches began
+        first = query.batches[-1].ended - float(fitted.ended[-1])  # start of its first batch
         taken = np.concatenate(([0.0], np.cumsum(fitted.records)[:-1]))
         ages = [
             ended - fitted.arrivals.moment(done + 1)
@@ -329,7 +325,7 @@ def _latency(page: Page, run: _Run, twin: ApplicationTwin | None, begin: float) 
 
 
 def _tasks(page: Page, run: _Run, over: Callable[..., list[tuple[float, float]]]) -> None:
-    """Percentiles of a batch's longest stage."""
+    """Add percentiles of the tasks in each batch's longest stage."""
     import numpy as np
 
     query = run.query

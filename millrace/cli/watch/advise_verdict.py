@@ -1,4 +1,4 @@
-"""The verdict of advice: what the job costs, whether its records are in time, its largest findings."""
+"""Verdict of advice: cost of the job, SLA, largest findings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from millrace.advisor.job_context import AdvisedJob
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})
-"""Records wait without an end, or nobody takes them any more."""
+"""Findings after which the backlog grows without end, or no query reads records any more."""
 
 _WARNINGS: frozenset[Kind] = frozenset(
     {"growing-state", "unstable-start", "skewed-tasks", "retried-tasks", "slow-checkpoint"}
 )
-"""What grows with traffic or time, or fails now and then; the rest costs time or money, and no more than it does now."""
+"""Findings that grow with traffic or time, or cause occasional failures; all others cost a constant time or amount of money."""
 
 
 def advice_verdict(
@@ -35,16 +35,14 @@ def advice_verdict(
 
     Parameters
     ----------
-    advice
-        What was found.
     subject
-        Whose job it is; left out, nobody's.
+        The job of the log; left out, price and SLA are unknown.
     as_it_ran
-        The simulation of what ran: ages of records, and whether a backlog grows.
+        Simulation of the run: ages of records, and whether a backlog grows.
     source
-        How the command line named the log or the job.
+        The log or job as the command line named it.
     env
-        How it named the environment.
+        The environment as the command line named it.
     """
     history = advice.history
     risks = ranked(_risks(advice))
@@ -70,7 +68,7 @@ def advice_verdict(
 
 
 def severity(finding: Finding) -> Severity:
-    """Return how bad a finding is: a breach where records are not taken any more, or wait without an end."""
+    """Return the severity of a finding; a breach if records are not read any more or the backlog grows without end."""
     return "breach" if finding.kind in _BREACHES else "warning" if finding.kind in _WARNINGS else "note"
 
 
@@ -80,7 +78,7 @@ def _costly(advice: Advice) -> str:
 
 
 def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> Sla:
-    """Compare the 95th percentile of records' age, as the simulation of the log has it, with what a query may take."""
+    """Compare the 95th percentile of records' age in the simulation of the log with each query's SLA."""
     if subject is None or as_it_ran is None:
         return Sla("unknown", "no SLA is known: --env NAME tells it")
     judged = []
@@ -99,7 +97,7 @@ def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None)
 
 
 def _risks(advice: Advice) -> Iterator[Risk]:
-    """Findings of one kind together, by its largest; and a disturbed run."""
+    """Yield one risk for each kind of finding, in the words of its largest; and a risk for a disturbed run."""
     if advice.disturbed is not None:
         yield Risk("disturbed", "warning", f"times of this run are not to be trusted: {advice.disturbed}")
     kinds: dict[Kind, list[Finding]] = {}
@@ -119,7 +117,7 @@ def _risks(advice: Advice) -> Iterator[Risk]:
 
 
 def _next(advice: Advice, risks: Sequence[Risk], source: str, env: str | None) -> tuple[str, str]:
-    """Write the change of the largest risk that has one, else play it, else look at the page."""
+    """Return the next command: apply a change of the largest risk, else simulate it, else write the page."""
     from millrace.advisor.forecast import playable_changes
 
     command = f"millrace advise {source}"

@@ -1,4 +1,4 @@
-"""``millrace cost``: what a plan costs, and what AWS billed."""
+"""``millrace cost``: planned cost of an environment, and the AWS bill."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millrace.sizing.actual_cost import Pair
 
 _ITEMS = 5
-"""Usage types shown for each subject; the rest are added up."""
+"""Usage types shown for each subject; the others are summed."""
 
 
 def cost_command(

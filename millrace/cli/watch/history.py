@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millrace.sandbox.history_server import HistoryServer
 
 _EMR_FOLDER = "/sparklogs/"
-"""What stands before a log's own name in the keys that EMR Serverless writes."""
+"""Part of a key before the log's own name, as EMR Serverless writes it."""
 
 
 def history(
@@ -63,12 +63,12 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
     aws
         From :func:`millrace.lifecycle.state_machine.connect`.
     runs
-        How many logs of each job to copy.
+        Number of newest logs of each job to copy.
 
     Raises
     ------
     SandboxError, JarError
-        It did not start.
+        The server did not start.
     AwsError
         AWS refused a call.
     """
@@ -97,9 +97,9 @@ def serve(aws: Any, *, runs: int) -> HistoryServer:
 
 
 def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> list[str]:
-    """Copy the newest logs below a prefix into one flat folder, as the history server wants them.
+    """Copy the newest logs below a prefix into one flat folder, as the history server needs them.
 
-    A log is one object, or a folder ``eventlog_v2_...`` of rolled ones.
+    A log is one object, or a folder ``eventlog_v2_...`` of rolled files.
 
     Returns
     -------
@@ -124,18 +124,18 @@ def copy_logs(s3: Any, bucket: str, prefix: str, folder: Path, *, runs: int) -> 
 
 
 def flat_name(key: str, prefix: str) -> str:
-    """Return a log's path inside the flat folder; ``''`` for what is no event log."""
+    """Return a log's path inside the flat folder; ``''`` for an object that is no event log."""
     rest = key.removeprefix(prefix)
     if _EMR_FOLDER in f"/{rest}":
         rest = f"/{rest}".split(_EMR_FOLDER, 1)[1]
     elif rest.startswith("applications/"):
-        return ""  # standard output and error of EMR Serverless' drivers and executors
+        return ""  # standard output and error of EMR Serverless drivers and executors
     parts = rest.split("/")
     return rest if rest and ".." not in parts and not rest.endswith("/") else ""
 
 
 def _credentials() -> dict[str, str]:
-    """Return the caller's credentials for a program that knows no profiles and no single sign-on."""
+    """Return the caller's credentials for a program without support for profiles and single sign-on."""
     import boto3
 
     found = boto3.Session().get_credentials()

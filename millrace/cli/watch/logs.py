@@ -1,4 +1,4 @@
-"""``millrace logs``: what a job's runs wrote, and what went wrong in them."""
+"""``millrace logs``: log lines and failures of a job's runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 2.0
 _LATE = timedelta(minutes=5)
-"""A line is seldom as long as that on its way to CloudWatch Logs."""
+"""Upper bound for the usual delay of a line on its way to CloudWatch Logs."""
 
 
 def logs(
@@ -72,7 +72,7 @@ def logs(
         raise ConfigurationError([Problem("millrace logs", 0, "--since", since, str(error))]) from None
     most = lines or (3 if errors else 50)
     written = _written(environment, job, begin, errors=errors)
-    # Before the first lines are shown, so that none that comes between the two is passed over.
+    # Read before the first lines are shown, so that no line in between is missed.
     known = _known(written.whole(None)) if follow else set()
     shown = written.last(most)
     _show(shown, as_json=as_json)
@@ -84,16 +84,16 @@ def logs(
 
 @dataclass(frozen=True)
 class _Written:
-    """What a job's runs wrote: lines or failures.
+    """Log lines or failures of a job's runs.
 
     Attributes
     ----------
     last
-        So many of the last ones.
+        Returns a number of the newest ones.
     whole
-        All from a moment on; from None, all that is known when following begins.
+        Returns all since a time; with None, all that exist when following begins.
     late
-        How long after its time one may come; None where all that is new comes now.
+        Longest delay of an entry after its time; None if new entries never arrive late.
     """
 
     last: Callable[[int], Sequence[Line | Failure]]
@@ -102,11 +102,11 @@ class _Written:
 
 
 _Known = set[tuple[str, str, str]]
-"""What was shown already, or stands before it."""
+"""Entries that were shown already, or that are older than those."""
 
 
 def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
-    """Show what comes, until Ctrl-C."""
+    """Show new entries until Ctrl-C."""
     from millrace.lifecycle.problems import TransientError
 
     try:
@@ -119,10 +119,10 @@ def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
                 continue
             fresh = [each for each in found if _key(each) not in known]
             if written.late is not None:
-                # Older ones were read before. What seems new among them is the rest of a trace that begins before the look.
+                # Older entries were read before. A new one among them is the rest of a trace that begins before the window.
                 fresh = [each for each in fresh if each.at is None or each.at >= now - written.late]
             _show(fresh, as_json=as_json)
-            # A look at files takes those that have changed, so others must be remembered.
+            # Each read of files returns only changed ones, so the others must be remembered.
             known = _known(found) if written.late is not None else known | _known(found)
     except KeyboardInterrupt:
         return

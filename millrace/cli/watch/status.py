@@ -1,4 +1,4 @@
-"""``millrace status``: whether deployed jobs run."""
+"""``millrace status``: state of deployed jobs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class _Seen:
     Attributes
     ----------
     answer
-        Of the job's state machine, or ``outcome`` and ``message`` where there is none.
+        Output of the job's state machine, or ``outcome`` and ``message`` if there is none.
     """
 
     job: str
@@ -83,7 +83,7 @@ class _Seen:
 
 
 def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
-    """Ask for each job; one that is not deployed, or that AWS does not answer for now, hides no other."""
+    """Ask for the status of each job; a job that is not deployed or does not answer does not stop the others."""
     from millrace.lifecycle import state_machine
     from millrace.lifecycle.deployed import NotDeployedError
     from millrace.lifecycle.problems import TransientError
@@ -117,7 +117,7 @@ def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) 
 
 
 def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
-    """Show the jobs again and again: a table that changes in a terminal, lines with their time elsewhere."""
+    """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
     from rich.console import Console
     from rich.live import Live
 

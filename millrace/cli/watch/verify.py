@@ -1,4 +1,4 @@
-"""``millrace verify``: a small copy of an environment, made, fed, killed, resharded, compared and taken away."""
+"""``millrace verify``: deploys, feeds, kills, reshards, checks and removes a small copy of an environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 NOT_EXACT = 1
 
 _MOST_RECORDS, _MOST_PER_SECOND = 1_000_000, 1000
-"""One stream's two shards take 2,000 records a second, and it is a small one that is made."""
+"""Limit of records per second: one stream's two shards take 2,000, and the copy is a small one."""
 
 
 _TOPIC_SECONDS = 30.0
@@ -100,7 +100,7 @@ def verify(
     Deploys a small copy of the environment, with its own name and tag: the same region, network settings, keys and versions,
     one stream of each kind, one job on each engine in use. Sends records, kills the runs, reshards the stream, compares the
     tables with what was sent, removes the copy, and shows what it cost. Shows first what it will deploy and what that costs.
-    Exit status 0: every record is in its tables once. 1: not so, or something failed. 2: a mistake of yours; nothing was made.
+    Exit status 0: every record is in its tables once. 1: a record is not, or a step failed. 2: your mistake; nothing was made.
 
     With --claims, deploys nothing and only reads: checks for the deployed environment what cannot be proved on a laptop
     (docs/unproved.md). Exit status 1 if a claim is refuted.
@@ -221,13 +221,13 @@ def _verify(
         _tell(outcome, None if in_sandbox else _way(environment), as_json=as_json)
         return 0 if outcome.exact else NOT_EXACT
     finally:
-        # What is left is found by its tags; nothing needs the file.
+        # Remaining resources are found by their tags; nothing needs the file.
         copy.file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What is known of a place before it is opened."""
+    """Facts about a place before it is opened."""
 
     account: str
     where: str
@@ -281,7 +281,7 @@ def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
 
 
 def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
-    """Say how what is left goes: by the command while a stack is there by which it is found, else by hand."""
+    """Say how to remove what is left: by the command while a stack exists that it can find, otherwise by hand."""
     from millrace.verify.manual_removal import can_clean, removal_steps
 
     if found or can_clean(remains):
@@ -293,7 +293,7 @@ def _tell_way(remains: Sequence[str], way: str, *, found: bool = False) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let a request to end be what Ctrl-C is: what was made is taken away first."""
+    """Treat SIGTERM like Ctrl-C: the copy is removed first."""
 
     def interrupt(number: int, frame: Any) -> None:
         del number, frame
@@ -307,7 +307,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
-    """Take away what earlier verifications of an environment left."""
+    """Remove what earlier verifications of an environment left."""
     from millrace.config.names import Names
     from millrace.lifecycle.state_machine import connect
     from millrace.verify.removal_scope import find
@@ -344,14 +344,14 @@ def _removed(aws: Aws, scope: Scope, say: Callable[[str], None]) -> Removed:
 
 
 def _unknown(aws: Aws, scope: Scope) -> list[str]:
-    """Topics on a cluster that the environment does not have any more: no stack that stays would lead to them."""
+    """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
     return [f"{_named(scope)}, which is no longer in the environment"]
 
 
 def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
-    """Delete a verification's topics on a cluster that no stack knows; tell of those that stay."""
+    """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle import kafka_access
     from millrace.lifecycle.problems import AwsError
     from millrace.verify.removal import drop_topics

@@ -1,4 +1,4 @@
-"""``millrace verify --claims``: what only an account can prove, asked, and the file that a user sends back."""
+"""``millrace verify --claims``: checks of claims that only an AWS account can prove, and the report that a user sends back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUTED = 1
 
 
 def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
-    """Ask the claims of an environment as it is deployed, and tell; return the exit status.
+    """Check the claims for a deployed environment and print the verdicts; return the exit status.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
 def observer(
     environment: Environment, client: Callable[[str], Any]
 ) -> Callable[[VerificationCopy], tuple[ClaimAnswer, ...]]:
-    """Give what asks the claims of a copy of an environment, while it stands."""
+    """Return a function that checks the claims for a copy of an environment while it is deployed."""
     from millrace.lifecycle.state_machine import Aws
     from millrace.verify.claim_checks import ask_claims
 
@@ -69,7 +69,7 @@ def observer(
 
 
 def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None) -> None:
-    """Write the file that a user sends back, and say where it is."""
+    """Write the report that a user sends back, and say where it is."""
     from importlib.metadata import version
 
     from millrace.sandbox.toolchain import state_folder

@@ -1,4 +1,4 @@
-"""What ``millrace verify`` says before, while and after it runs."""
+"""Output of ``millrace verify`` before and after it runs."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def print_announcement(
     as_json: bool,
     all_of_it: bool,
 ) -> None:
-    """Say what will be made, how long it takes and what it costs; with JSON on standard error, in a line.
+    """Say what will be deployed, how long it takes and what it costs; with JSON, in one line on standard error.
 
     Parameters
     ----------
     copy, plan
-        What is made.
+        The copy that is deployed, and its plan.
     wanted
-        What is done.
+        Records, kills and reshards.
     seconds, cost
-        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.verification_cost.cost_items` tell.
+        As :func:`millrace.verify.run.expected` and :func:`millrace.verify.verification_cost.cost_items` return.
     left_out
-        What is not verified.
+        Parts that are not verified.
     paid
-        Whether anybody pays what it costs.
+        Whether the cost is billed to anybody.
     as_json
         Whether the outcome will be JSON.
     all_of_it
-        Whether there will be no outcome: with JSON this is it then, and goes to standard output.
+        Whether the command stops here; JSON is then complete and goes to standard output.
     """
     dollars = sum(line.usd for line in cost)
     how_long = f"about {max(1, round(seconds / 60))} minutes"
@@ -100,7 +100,7 @@ def print_announcement(
 
 
 def _makes(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
-    """Streams and jobs, with their sizes."""
+    """Return streams and jobs with their sizes."""
     made: list[dict[str, Any]] = []
     for name, stream in plan.streams.items():
         size = stream.partitions.value if stream.partitions is not None else 0

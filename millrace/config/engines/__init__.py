@@ -1,4 +1,4 @@
-"""What jobs run on. One module for each kind."""
+"""Engines that run jobs; one module for each kind."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ENGINES = {
     "glue": "millrace.config.engines.glue:GlueJob",
     "emr": "millrace.config.engines.emr:EmrJob",
 } | {each.name: each.value for each in entry_points(group=GROUP)}
-"""By ``engine``, what may be asked for of a job on it."""
+"""Class with the configuration of a job, by ``engine``."""
 
 KINDS: dict[str, type[JobBase]] = {
     kind: EntryPoint(kind, loader, GROUP).load() for kind, loader in ENGINES.items()
 }
 
 SPARK = {version: spark for each in KINDS.values() for version, spark in each.spark_versions.items()}
-"""Spark of each version of every engine."""
+"""Spark version, by version of an engine."""
 
 if TYPE_CHECKING:
     Job = JobBase

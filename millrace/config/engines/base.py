@@ -1,4 +1,4 @@
-"""What every engine says of itself: the keys of its jobs, and what checks, planning and deployment ask it."""
+"""Base of all engines: the keys of their jobs, and what checks, planning and deployment need from them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ GIB = 1024**3
 
 @dataclass(frozen=True)
 class Bill:
-    """What AWS bills for an hour of a worker.
+    """An item that AWS bills for each hour of a worker.
 
     Attributes
     ----------
     item
-        Its line.
+        Name of its line in the bill.
     units
-        An hour.
+        Units per hour.
     price
-        Name of a unit's price, and the one in its place where no table has it.
+        Name of a unit's price, and the fallback if no table has it.
     why
         In words, with ``{count}`` workers and ``{hours}``.
     """
@@ -51,13 +51,13 @@ class Worker:
     Attributes
     ----------
     tasks
-        That run on it at once.
+        Number of tasks that run on it at once.
     own
-        Whether the job may have it, as far as its file says.
+        Whether the job's file allows it.
     small
-        Whether jobs of few cores only may have it.
+        Whether only jobs of few cores may have it.
     bills
-        For an hour of it.
+        Items that are billed for an hour of it.
     """
 
     name: str
@@ -71,12 +71,12 @@ class Worker:
 
 
 def without_default(schema: dict[str, Any]) -> None:
-    """Leave a key's default out of the JSON Schema: what counts where the key is left out is the plan's choice."""
+    """Remove a key's default from the JSON Schema, because the plan chooses the value if the key is left out."""
     del schema["default"]
 
 
 class CatchUp(Model):
-    """How soon a job must be up to date again after it was away."""
+    """Time in which a job must catch up after an outage."""
 
     outage: Duration = Field(description="R of the sizing model: how long the job was away.")
     within: Duration = Field(
@@ -85,7 +85,7 @@ class CatchUp(Model):
 
 
 class MemoryRequirements(Model):
-    """What a job keeps in memory beside its batches, where somebody knows it."""
+    """Known memory that a job needs in addition to its batches."""
 
     tables: Size | None = Field(
         default=None, description="Tables that are joined, all together, as each executor holds them."
@@ -96,42 +96,42 @@ class MemoryRequirements(Model):
 
 
 class JobBase(Model, ABC):
-    """A job: what its file says, whatever the engine, and what its engine is like.
+    """A job: the keys that all engines share, and the properties of its engine.
 
     Attributes
     ----------
     title
-        The engine's name, as people write it.
+        The engine's name in messages.
     spark_versions
-        Spark of each version.
+        Spark version by version of the engine.
     deployed
-        ``module:Class`` that ``infra`` asks for its resources and settings.
+        ``module:Class`` that ``infra`` uses for its resources and settings.
     ships
-        Groups of jars that it has on its class path.
+        Groups of jars that the engine has on its class path.
     lake_formats
-        Formats of tables beside Iceberg whose jars it puts on the class path where a job asks.
+        Table formats in addition to Iceberg whose jars the engine adds to the class path on request.
     heap_share
-        Name of the limit that says which share of a worker's memory is the heap.
+        Name of the limit for the share of a worker's memory that is heap.
     scales_itself
-        Whether executors come and go as it likes; if not, as Spark's dynamic allocation is set.
+        Whether the engine itself adds and removes executors; if not, Spark's dynamic allocation does.
     named
-        What is made under the job's name and may not clash, in words; None where that is a matter of its stack alone.
+        Kind of resource that has the job's name and must be unique, in words; None if only its stack has the name.
     zones
-        By region, the Availability Zones to which it says it is limited. Of other regions nothing is known.
+        Availability Zones to which the engine is limited by its documents, by region. Other regions are unknown.
     by_architecture
         Whether jobs choose the architecture of their workers.
     english_tags
-        Whether it takes English letters only in tags.
+        Whether tags may have English letters only.
     remote_writes
         Whether its runs write to Prometheus from the VPC.
     carries_libraries
         Whether its Python may lack boto3, so that the job's archive brings it.
     describes_streams
-        Whether its Kinesis connector describes a stream the older way.
+        Whether its Kinesis connector calls DescribeStream, the older API.
     log_group_endings
-        Of names that it appends to that of the job's log group, with ``{job}``.
+        Endings that it appends to the name of the job's log group, with ``{job}``.
     metric_namespaces
-        In which it writes metrics with the job's role.
+        Namespaces in which it writes metrics with the job's role.
     """
 
     title: ClassVar[str]
@@ -216,17 +216,17 @@ class JobBase(Model, ABC):
 
     @property
     def spark_version(self) -> str:
-        """Of Spark, such as 3.5.6."""
+        """Spark version, such as 3.5.6."""
         return self.spark_versions[self.version]
 
     @property
     def spark_line(self) -> Line:
-        """Of Spark, which says which jars fit."""
+        """Spark line, which decides which jars fit."""
         return line_of(self.spark_version)
 
     @property
     def worker_is_given(self) -> bool:
-        """Whether the file gives the worker."""
+        """True if the file gives the worker."""
         return "worker" in self.model_fields_set
 
     @property
@@ -236,41 +236,41 @@ class JobBase(Model, ABC):
 
     @property
     def executors_asked(self) -> tuple[int | None, int | None]:
-        """Executors that stay when there is little to do, and those at a start, where the file gives them."""
+        """Least and initial number of executors, if the file gives them."""
         return None, None
 
     @property
     @abstractmethod
     def tasks_per_worker(self) -> int:
-        """That run at once on one worker."""
+        """Number of tasks that run at once on one worker."""
 
     @property
     @abstractmethod
     def disk_gib(self) -> int:
-        """Of one worker."""
+        """Disk of one worker."""
 
     @property
     @abstractmethod
     def bills(self) -> tuple[Bill, ...]:
-        """What AWS bills for an hour of its worker."""
+        """Items that AWS bills for an hour of its worker."""
 
     @abstractmethod
     def check(self, path: Path) -> Iterable[Finding]:
-        """Find what of its keys the engine does not take."""
+        """Yield findings for values that the engine does not accept."""
 
     @classmethod
     @abstractmethod
     def possible_workers(
         cls, asked: Job, needed: Callable[[int], float], gib_per_core: float
     ) -> Iterator[Worker]:
-        """Name the workers on which a job could run, of whatever engine it is.
+        """Yield the workers on which a job could run, whatever its engine.
 
         Parameters
         ----------
         needed
-            GiB that a worker must have, by the tasks that run on it at once.
+            GiB that a worker must have, by the number of tasks that run on it at once.
         gib_per_core
-            Fewer make a worker a small one.
+            A worker with less is a small one.
         """
 
     @abstractmethod
@@ -279,13 +279,13 @@ class JobBase(Model, ABC):
 
     @property
     def formats(self) -> tuple[PayloadFormat, ...]:
-        """How the payloads are written that its queries decode, in their order."""
+        """Payload formats that its queries decode, in their order."""
         queries = (query for query in self.queries.values() if isinstance(query, SourceQuery))
         return tuple(payload.format for query in queries for payload in query.payloads)
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
-        """What its queries write, in their order."""
+        """Sinks that its queries write, in their order."""
         return tuple(end.sink for query in self.queries.values() for end in written(query).values())
 
 

@@ -17,7 +17,7 @@ from millrace.config.units import Duration, Size, format_duration
 LONGEST_IDLE = timedelta(days=7)
 _MINUTE = timedelta(minutes=1)
 _SMALLEST_VCPU = 2
-"""Workers of one core are offered to those that ask for them only: a driver on one core waits for itself."""
+"""Smallest worker that is offered unless the job asks for one core: a driver on one core blocks itself."""
 
 EMR_MEMORY_GIB: dict[int, tuple[int, ...]] = {
     1: tuple(range(2, 9)),
@@ -26,14 +26,14 @@ EMR_MEMORY_GIB: dict[int, tuple[int, ...]] = {
     8: tuple(range(16, 61, 4)),
     16: tuple(range(32, 121, 8)),
 }
-"""GiB that EMR Serverless accepts for a worker of so many vCPUs."""
+"""Memory in GiB that EMR Serverless accepts for a worker, by vCPUs."""
 
 EMR_DISK_GIB = (20, 200)
 """Smallest and largest disk of an EMR Serverless worker."""
 
 
 def emr_memory_range(vcpu: int) -> str:
-    """Say which memory goes with so many vCPUs: ``16GiB to 60GiB in steps of 4GiB``."""
+    """Return the memory that a number of vCPUs allows: ``16GiB to 60GiB in steps of 4GiB``."""
     sizes = EMR_MEMORY_GIB[vcpu]
     step = sizes[1] - sizes[0]
     return f"{sizes[0]}GiB to {sizes[-1]}GiB in steps of {step}GiB"
@@ -111,12 +111,12 @@ class EmrJob(JobBase):
 
     @property
     def processors(self) -> Literal["x86_64", "arm64"]:
-        """As the file has it."""
+        """Architecture from the file."""
         return self.architecture
 
     @property
     def executors_asked(self) -> tuple[int | None, int | None]:
-        """As the file has them."""
+        """Executors from the file."""
         return self.min_executors, self.initial_executors
 
     @property
@@ -126,16 +126,16 @@ class EmrJob(JobBase):
 
     @property
     def disk_gib(self) -> int:
-        """As the file has it."""
+        """Disk from the file."""
         return self.worker.disk // GIB
 
     @property
     def bills(self) -> tuple[Bill, ...]:
-        """Cores, memory, and the disk above what is included."""
+        """vCPU, memory, and the disk above the included size."""
         return _bills(self.worker.vcpu, self.worker.memory / GIB, self.worker.disk / GIB, self.architecture)
 
     def check(self, path: Path) -> Iterator[Finding]:
-        """Sizes go together, and counts and times are those that the service takes."""
+        """Check that worker sizes are valid together, and that counts and times are within the service's limits."""
         worker, here = self.worker, (*path, "worker")
         if worker.vcpu not in EMR_MEMORY_GIB:
             yield Finding((*here, "vcpu"), str(worker.vcpu), f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
@@ -171,7 +171,7 @@ class EmrJob(JobBase):
     def possible_workers(
         cls, asked: Job, needed: Callable[[int], float], gib_per_core: float
     ) -> Iterator[Worker]:
-        """Of each architecture and number of cores the least memory that does, and the job's own."""
+        """Yield workers with the least sufficient memory for each architecture and number of cores, and the job's own."""
         own = asked if isinstance(asked, cls) else None
         pinned = own.worker if own is not None and own.worker_is_given else None
         disk = EMR_DISK_GIB[0] if own is None else own.disk_gib
@@ -198,7 +198,7 @@ class EmrJob(JobBase):
                     )
 
     def with_worker(self, worker: Worker) -> EmrJob:
-        """Take other cores and memory."""
+        """Return the job with other vCPUs and memory."""
         sizes = {"vcpu": worker.vcpu, "memory": f"{worker.memory_gib:g}GiB", "disk": f"{self.disk_gib}GiB"}
         return self.model_copy(update={"worker": EmrWorker.model_validate(sizes)})
 

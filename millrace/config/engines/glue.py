@@ -31,9 +31,9 @@ class GlueWorker:
     dpu
         Data processing units that AWS bills for one worker.
     memory_optimized
-        Whether they are memory DPUs, which have a price of their own.
+        Whether they are memory DPUs, which have a separate price.
     vcpu, memory_gib
-        Of one worker.
+        Size of one worker.
     since
         First Glue version that offers it.
     """
@@ -59,7 +59,7 @@ _WORKERS = (
     GlueWorker("R.4X", 4, 16, 128, (4, 0), memory_optimized=True),
     GlueWorker("R.8X", 8, 32, 256, (4, 0), memory_optimized=True),
 )
-"""``Standard`` is left out: two executors share one worker there, and no version since 3.0 has it."""
+"""Worker types; without ``Standard``, which runs two executors per worker and is not in any version since 3.0."""
 
 
 GLUE_DISK_GIB = {
@@ -84,14 +84,14 @@ def glue_workers(version: str) -> dict[str, GlueWorker]:
     Parameters
     ----------
     version
-        Such as ``5.1``; versions before 5.1 are known of jobs that others made.
+        Such as ``5.1``; versions before 5.1 are accepted for jobs that Millrace did not create.
     """
     major, minor = (int(part) for part in version.split("."))
     return {worker.name: worker for worker in _WORKERS if worker.since <= (major, minor)}
 
 
 def glue_tasks_per_worker(version: str, worker: str) -> int:
-    """Return how many tasks run at once on one worker.
+    """Return the number of tasks that run at once on one worker.
 
     Since Glue 3.0 a worker runs one task per vCPU; Glue 1.0 and 2.0 ran two.
 
@@ -114,7 +114,7 @@ class GlueJob(JobBase):
     lake_formats = frozenset({"delta"})
     heap_share = "memory.heap_share.glue"
     describes_streams = True
-    # Groups below its prefix, and where it appends the name of the security configuration.
+    # Groups below its prefix, and the security configuration's name that Glue appends.
     log_group_endings = ("/*", "-{job}*")
     metric_namespaces = ("Glue",)
 
@@ -156,16 +156,16 @@ class GlueJob(JobBase):
 
     @property
     def disk_gib(self) -> int:
-        """A worker's disk comes with its type."""
+        """Disk of a worker in GB; its type decides it."""
         return GLUE_DISK_GIB[self.worker]
 
     @property
     def bills(self) -> tuple[Bill, ...]:
-        """Data processing units."""
+        """DPU hours of the worker."""
         return _bills(self.version, glue_workers(self.version)[self.worker])
 
     def check(self, path: Path) -> Iterator[Finding]:
-        """The version has the worker, and a timeout is one that Glue takes."""
+        """Check that the version offers the worker and that Glue accepts the timeout."""
         workers = list(glue_workers(self.version))
         if self.worker not in workers:
             yield Finding(
@@ -188,7 +188,7 @@ class GlueJob(JobBase):
         needed: Callable[[int], float],  # noqa: ARG003 - no worker type is left out for its memory
         gib_per_core: float,
     ) -> Iterator[Worker]:
-        """All worker types of the job's version."""
+        """Yield all worker types of the job's version."""
         own = asked if isinstance(asked, cls) else None
         version = str(cls.model_fields["version"].default) if own is None else own.version
         for each in glue_workers(version).values():
@@ -204,7 +204,7 @@ class GlueJob(JobBase):
             )
 
     def with_worker(self, worker: Worker) -> GlueJob:
-        """Take another type."""
+        """Return the job with another worker type."""
         return self.model_copy(update={"worker": worker.name})
 
 

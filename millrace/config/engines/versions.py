@@ -1,6 +1,6 @@
 """Versions of engines and the Spark lines that they run: one table for configuration, jars, sandbox, tests and documents.
 
-Nothing else says which Spark, Scala, Python, Java or Iceberg a version has, or which jars go with it. A new version is a row
+No other place defines the Spark, Scala, Python, Java, Iceberg or jars of a version. A new version is a row
 of :data:`VERSIONS`; a new line is a row of :data:`LINES`, then ``make lock``.
 """
 
@@ -19,13 +19,13 @@ class Line:
     name
         Such as ``4.1``.
     spark
-        The release that tests and the sandbox run, and that Spark's own jars are of.
+        Release that tests and the sandbox run, and release of Spark's own jars.
     scala
-        That those jars are built for.
+        Version that those jars are built for.
     java
-        What the line runs on.
+        Java version of the line.
     libraries
-        Versions of other jars, by their placeholders in ``toolchain/jars/*.xml``.
+        Versions of other jars, by placeholder in ``toolchain/jars/*.xml``.
     """
 
     name: str
@@ -36,17 +36,17 @@ class Line:
 
     @property
     def iceberg(self) -> str:
-        """The release of Iceberg that tests and the sandbox run."""
+        """Iceberg release that tests and the sandbox run."""
         return self.libraries["iceberg"]
 
     @property
     def default(self) -> bool:
-        """Whether ``pyproject.toml`` pins it, so that it needs no environment of its own."""
+        """True if ``pyproject.toml`` pins the line, so that it needs no separate Python environment."""
         return self.name == DEFAULT
 
 
 DEFAULT = "3.5"
-"""The line that `make setup` installs and that tests run on where none is named."""
+"""Line that `make setup` installs, and default line of tests."""
 
 # Versions of libraries: Spark's own pom.xml of the release (kafka.version, commons-pool2.version, hadoop.version,
 # aws.java.sdk.v2.version); Iceberg as the engines have it. 4.0.2 of the token provider was not in the registry that the lock
@@ -77,22 +77,22 @@ LINES = {
         ),
     )
 }  # fmt: skip
-"""By name, oldest first."""
+"""Spark lines by name, oldest first."""
 
 BY_LINE = frozenset({"avro", "delta", "kafka-client", "sandbox"})
-"""Jar sets that each line has its own of; the others hold no Scala and serve all."""
+"""Jar sets that differ by line; the others hold no Scala and fit all lines."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """What a version of an engine consists of, as its vendor's documents say.
+    """Contents of a version of an engine, according to its vendor's documents.
 
     Attributes
     ----------
     engine
-        Kind, as the environment file has it.
+        Kind, as in the environment file.
     iceberg
-        None where no document that we read says it.
+        None if no document that we read says it.
     """
 
     engine: str
@@ -104,7 +104,7 @@ class Version:
 
     @property
     def spark_line(self) -> Line:
-        """The Spark line that it runs."""
+        """Spark line that it runs."""
         return LINES[".".join(self.spark.split(".")[:2])]
 
 
@@ -116,11 +116,11 @@ VERSIONS = (
     Version("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg=None),
     Version("emr", "emr-spark-8.0.0", spark="4.0.2", python="3.11", java="17", iceberg="1.10.1"),
 )
-"""Every version that an environment may name."""
+"""All versions that an environment may name."""
 
 
 def spark_versions(engine: str) -> dict[str, str]:
-    """Spark of each version of an engine."""
+    """Return the Spark version of each version of an engine."""
     return {each.name: each.spark for each in VERSIONS if each.engine == engine}
 
 
@@ -136,5 +136,5 @@ def line_of(spark: str) -> Line:
 
 
 def jar_set(name: str, line: Line) -> str:
-    """Name a set of jars as the lock does: ``kafka-client-4.1``; the default line's has no ending."""
+    """Return the name of a set of jars as in the lock, such as ``kafka-client-4.1``; the default line has no suffix."""
     return f"{name}-{line.name}" if name in BY_LINE and not line.default else name

@@ -1,6 +1,6 @@
-"""How a payload is written: ``format: json``, or a mapping where the format has keys. One module for each kind.
+"""Payload formats: ``format: json``, or a mapping for a format with keys. One module for each kind.
 
-What each takes for a record is said in ``docs/formats.md``.
+``docs/formats.md`` says what each accepts as a record.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FORMATS = {
     "avro": "millrace.config.formats.avro:AvroFormat",
     "protobuf": "millrace.config.formats.protobuf:ProtobufFormat",
 } | {each.name: each.value for each in entry_points(group=GROUP)}
-"""By ``kind``, what may be asked for of it."""
+"""Class with the configuration of a format, by ``kind``."""
 
 KINDS: dict[str, type[FormatConfig]] = {
     kind: EntryPoint(kind, loader, GROUP).load() for kind, loader in FORMATS.items()
 }
 
 DEFAULT = KINDS["json"](kind="json")
-"""Where a query says nothing."""
+"""Format of a query that names none."""
 
 if TYPE_CHECKING:
     PayloadFormat = FormatConfig

@@ -1,4 +1,4 @@
-"""Avro: one datum in each payload, bare or behind the header of a registry's serializer."""
+"""Avro: one datum in each payload, bare or after the header of a registry's serializer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AvroFormat(FormatConfig):
     )
 
     def check(self, use: FormatUse) -> Iterator[Finding]:
-        """Its keys go together."""
+        """Check that its keys are consistent."""
         path = (*use.path, "format")
         if self.framing == "none":
             for key in ("writers", "registry", "subject"):
@@ -64,17 +64,17 @@ class AvroFormat(FormatConfig):
             yield from self._writers((*path, "writers"), self.writers, use.root)
 
     def check_text(self, use: FormatUse, text: str) -> Iterator[Finding]:
-        """The reader's schema is one of a record."""
+        """Check that the reader's schema is one of a record."""
         if problem := _not_avro(text):
             yield use.wrong_schema(f"an Avro schema: {problem}")
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
-        """Of the reader's record; types of what is nested are names alone."""
+        """Return the fields of the reader's record; nested types have only their names."""
         record = json.loads(schema.read_text(encoding="utf-8"))
         return tuple(_field(each) for each in record["fields"] if isinstance(each, dict) and "type" in each)
 
     def _sources(self, path: Path) -> Iterator[Finding]:
-        """Where the writers' schemas are, once."""
+        """Check that exactly one source of the writers' schemas is given."""
         if self.framing == "glue" and self.registry is not None:
             yield Finding(
                 (*path, "registry"), self.registry, "nothing with framing glue: give its schemas as writers"
@@ -114,8 +114,9 @@ _LOGICAL = {
     "date": "date",
     "decimal": "decimal",
 }
-"""Spark's types of Avro's logical ones (Spark's guide, "Apache Avro Data Source": "Supported types for Avro -> Spark SQL
-conversion")."""
+"""Spark's types for Avro's logical types (Spark's guide, "Apache Avro Data Source": "Supported types for Avro -> Spark SQL
+conversion").
+"""
 
 _PLAIN = {"bytes": "binary", "fixed": "binary", "enum": "string", "record": "struct", "long": "bigint"}
 

@@ -1,4 +1,4 @@
-"""What every payload format says of itself: its keys, and what checks, planning, deployment and documents ask it."""
+"""Base of all payload formats: their keys, and what checks, planning, deployment and documents need from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """A row of the table in ``docs/formats.md``: its schema file, what decodes it, and what is a record besides or never."""
+    """Row of the table in ``docs/formats.md``: schema file, decoder, other payloads that are good, payloads that never are."""
 
     schema: str
     by: str
@@ -29,20 +29,20 @@ class Reading:
 
 @dataclass(frozen=True)
 class FormatUse:
-    """Where a file asks for a format.
+    """A place in the file that uses a format.
 
     Attributes
     ----------
     path
-        Of the query or route in the file.
+        Path of the query or route in the file.
     query
-        It, with the name of its schema file.
+        The query or route, with the name of its schema file.
     schema
         That file.
     job
-        The query's.
+        The job of the query.
     root
-        The project.
+        Folder of the project.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class FormatUse:
     root: FilePath
 
     def wrong_schema(self, allowed: str) -> Finding:
-        """Tell what the schema file should be."""
+        """Return a finding that says what the schema file should be."""
         return Finding((*self.path, "schema"), self.query.schema_, allowed)
 
 
@@ -62,21 +62,21 @@ class FormatConfig(Model, ABC):
     Attributes
     ----------
     reading
-        What it takes for a record, for the documentation.
+        What it accepts as a record, for the documentation.
     suffix
-        Of its schema file.
+        Suffix of its schema file.
     in_python
-        Whether records pass through Python, which takes memory beside the heap.
+        Whether records pass through Python, which needs memory in addition to the heap.
     in_firehose
-        Whether Amazon Data Firehose can write it to a table too.
+        Whether Amazon Data Firehose can also write it to a table.
     jars
-        Groups of jars that decode it and no engine has on its class path, each with the reason in words.
+        Groups of jars that decode it and that no engine has on its class path, each with the reason in words.
     decoding
-        CPU time of decoding a record, as a multiple of what JSON takes: 1 over the rates that
+        CPU time of decoding a record as a multiple of JSON's: 1 over the rates that
         ``python -m tests.performance.formats`` prints (100,000 flights, three rounds, 2026-11-23), at the slow end.
     payloads
         ``module:function`` that makes records of a format and a schema file, for test traffic
-        (:class:`millrace.sandbox.payloads.Payloads`); None where nothing does.
+        (:class:`millrace.sandbox.payloads.Payloads`); None if there is no such function.
     """
 
     reading: ClassVar[Reading]
@@ -90,11 +90,11 @@ class FormatConfig(Model, ABC):
     kind: str
 
     def check(self, use: FormatUse) -> Iterable[Finding]:
-        """Find what its keys alone do not tell."""
+        """Yield findings about its keys that the model cannot check."""
         return ()
 
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
-        """Find what of the schema file, which is there, does not fit."""
+        """Yield findings about the schema file, which exists."""
         try:
             text = use.schema.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -103,7 +103,7 @@ class FormatConfig(Model, ABC):
         yield from self.check_text(use, text)
 
     def check_text(self, use: FormatUse, text: str) -> Iterable[Finding]:
-        """The same of a schema file that is text: DDL, unless the format says otherwise."""
+        """Yield findings about a schema file that is text: DDL, unless the format says otherwise."""
         try:
             fields = ddl.parse(text)
         except ddl.DdlError as error:
@@ -113,20 +113,20 @@ class FormatConfig(Model, ABC):
             yield use.wrong_schema(f"a schema that payloads can be decoded into; {wrong}")
 
     def misfits(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
-        """Say what of a schema in DDL its payloads cannot hold."""
+        """Yield the parts of a DDL schema that its payloads cannot hold."""
         return ()
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...] | None:
-        """Fields of a record, as a schema file that was found good has them; None where the format cannot tell.
+        """Return the fields of a record from a schema file that passed the checks; None if the format cannot list them.
 
         Raises
         ------
         ValueError
-            Not such a file.
+            The file is not a schema of this format.
         """
         return ddl.parse(schema.read_text(encoding="utf-8")) if self.suffix == ".ddl" else None
 
     def settings(self) -> str | dict[str, Any]:
-        """Write it for the launch document: the fields of its class in ``etl.formats``, a name alone where it has but that."""
+        """Return it for the launch document: fields of its class in ``etl.formats``, or only its name if it has no other key."""
         written = self.model_dump()
         return self.kind if written.keys() == {"kind"} else written

@@ -14,7 +14,7 @@ _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
 
 
 class CsvFormat(FormatConfig):
-    """One record without a header, as RFC 4180 writes it: a quote inside quotes is doubled."""
+    """One record without a header, as in RFC 4180: a quote inside quotes is doubled."""
 
     reading = Reading(
         "`.ddl`, no nested types",
@@ -38,7 +38,7 @@ class CsvFormat(FormatConfig):
     )
 
     def misfits(self, fields: Sequence[SchemaField]) -> Iterator[str]:
-        """Columns hold one value each."""
+        """Check that each column holds one value."""
         others = ("array", "binary", "map", "struct")
         for kind in sorted({each.kind.name.upper() for each in fields if each.kind.name in others}):
             yield f"columns hold one value each: CSV has no {kind}"

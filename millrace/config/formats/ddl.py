@@ -1,8 +1,8 @@
 """DDL schemas without Spark: ``carrier STRING NOT NULL, legs ARRAY<INT>`` as a tree of types.
 
-The core lets Spark's own parser read them; this reads what is needed before there is a Spark. What Spark refuses at the
-start of a job is refused here, and what is accepted here Spark accepts (``tests/spark/test_ddl.py`` holds one against the
-other).
+The core uses Spark's own parser; this one works before there is a Spark session. A schema that Spark refuses at the
+start of a job is refused here, and a schema that is accepted here is accepted by Spark (``tests/spark/test_ddl.py``
+compares the two).
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _NAMES: Mapping[str, str] = {
     "timestamp_ltz": "timestamp",
     "timestamp_ntz": "timestamp_ntz",
 }
-"""Names of types in a schema, to Spark's own; ``Binary`` and the like are the same in any case."""
+"""Spark's own names of types, by the names in a schema; names are compared in lower case."""
 
 _WITH_PARTS = ("array", "map", "struct", "decimal", "varchar", "char")
 _MOST_DIGITS = 38
 
 
 class DdlError(ValueError):
-    """Text that is no DDL schema; says the line, what stands there and what may."""
+    """Text that is no DDL schema; says the line, what is written there and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class Kind:
     name
         Spark's: ``int``, ``timestamp``, ``decimal``, ``array``, ``map``, ``struct``, ...
     parts
-        Of an array its elements; of a map its keys and values.
+        Elements of an array; keys and values of a map.
     fields
-        Of a struct.
+        Fields of a struct.
     digits
-        Of a decimal its precision and scale.
+        Precision and scale of a decimal.
     """
 
     name: str
@@ -90,7 +90,7 @@ def parse(text: str) -> tuple[Field, ...]:
     Raises
     ------
     DdlError
-        Anything else; the first mistake.
+        The text is anything else; names the first mistake.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def parse(text: str) -> tuple[Field, ...]:
 
 
 def problems(fields: tuple[Field, ...]) -> Iterator[str]:
-    """Tell what no payload can be decoded into, though it is DDL; the same as ``etl.formats.schemas.parse_schema``."""
+    """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schemas.parse_schema`` does."""
     if taken := sorted({each.name for each in fields if each.name.startswith("_")}):
         yield f"names that begin with _ are reserved: {', '.join(taken)}"
     lowered = Counter(each.name.lower() for each in fields)

@@ -19,23 +19,23 @@ class DescriptorError(ValueError):
 
 
 def messages(data: bytes) -> list[str]:
-    """List the full names of all messages of a descriptor file, in its order.
+    """Return the full names of all messages of a descriptor file, in its order.
 
     Raises
     ------
     DescriptorError
-        It is none.
+        The bytes are no descriptor file.
     """
     return [name for name, _ in _all(data)]
 
 
 def fields(data: bytes, message: str) -> dict[str, bool]:
-    """Name the fields of a message, each with whether it is one moment (``google.protobuf.Timestamp``).
+    """Return the fields of a message by name, each with whether it is a single ``google.protobuf.Timestamp``.
 
     Raises
     ------
     DescriptorError
-        Not a descriptor file, or none of that message.
+        The bytes are no descriptor file, or it has no such message.
     """
     found = dict(_all(data)).get(message)
     if found is None:
@@ -64,7 +64,7 @@ def _text(data: bytes, number: int) -> str:
 
 
 def _of_message(message: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
-    # A map's entry is written as a message that nobody declared.
+    # The entry of a map is stored as a message that nobody declared.
     if any(value for options in _parts(message, 7) for value in _numbers(options, 7)):
         return
     name = prefix + _text(message, 1)

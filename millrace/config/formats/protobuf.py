@@ -32,7 +32,7 @@ class ProtobufFormat(FormatConfig):
     message: str = Field(description="Full name of the message, such as shop.Order.", examples=["shop.Order"])
 
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
-        """The descriptor file has the message."""
+        """Check that the descriptor file has the message."""
         try:
             messages = descriptors.messages(use.schema.read_bytes())
         except descriptors.DescriptorError as error:
@@ -47,7 +47,7 @@ class ProtobufFormat(FormatConfig):
             )
 
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
-        """Of the message; of types only a moment is told from others."""
+        """Return the fields of the message; their types only distinguish timestamps from others."""
         found = descriptors.fields(schema.read_bytes(), self.message)
         return tuple(
             ddl.Field(

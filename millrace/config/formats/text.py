@@ -1,4 +1,4 @@
-"""Text: a payload is a value."""
+"""Text: each payload is one value."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class TextFormat(FormatConfig):
     kind: Literal["text"]
 
     def misfits(self, fields: Sequence[Field]) -> Iterator[str]:
-        """One field, and a text."""
+        """Check that there is one field, of type STRING."""
         if [each.kind.name for each in fields] != ["string"]:
             yield "format text has one STRING field"

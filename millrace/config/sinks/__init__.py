@@ -1,6 +1,6 @@
-"""Where a query may write: tables of the lake, databases, streams, indexes. One module for each kind.
+"""Sinks of queries: tables of the lake, databases, streams, indexes. One module for each kind.
 
-What each guarantees is said in ``docs/sinks.md``.
+``docs/sinks.md`` says what each guarantees.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SINKS = {
     "parquet": "millrace.config.sinks.parquet:ParquetSink",
     "delta": "millrace.config.sinks.delta:DeltaSink",
 } | {each.name: each.value for each in entry_points(group=GROUP)}
-"""By ``kind``, what may be asked for of it."""
+"""Class with the configuration of a sink, by ``kind``."""
 
 KINDS: dict[str, type[SinkConfig]] = {
     kind: EntryPoint(kind, loader, GROUP).load() for kind, loader in SINKS.items()

@@ -1,4 +1,4 @@
-"""What every kind of sink says of itself: its keys, and what checks, planning, deployment and documents ask it."""
+"""Base of all sinks: their keys, and what checks, planning, deployment and documents need from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Column = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 @dataclass(frozen=True)
 class SinkPromise:
-    """A row of the table in ``docs/sinks.md``: what a row becomes, what is promised of it, and what batches report."""
+    """Row of the table in ``docs/sinks.md``: form of a row in the sink, guarantee, result of a broken batch, reported counts."""
 
     row: str
     promise: str
@@ -35,18 +35,18 @@ class SinkPromise:
 
 @dataclass(frozen=True)
 class SinkUse:
-    """Where a file asks for a sink.
+    """A place in the file that uses a sink.
 
     Attributes
     ----------
     path
-        Of the sink in the file.
+        Path of the sink in the file.
     read
         Names of the streams whose records reach the query.
     job, environment
         The query's job, and the environment's valid parts.
     root
-        The project, where certificates are looked up.
+        Folder of the project, with certificates.
     """
 
     path: Path
@@ -58,16 +58,16 @@ class SinkUse:
 
 @dataclass(frozen=True)
 class SinkContext:
-    """Where a sink is deployed, and what its query brings.
+    """Deployment of a sink, and properties of its query.
 
     Attributes
     ----------
     batch_bytes
-        That arrive at the peak between two triggers.
+        Bytes that arrive at the peak between two triggers.
     deletes
-        Whether a row may delete what has its identity.
+        Whether a row may delete the row with its identity.
     streams_key
-        ARN of the key of the environment's own streams; None when it has none.
+        ARN of the key of the environment's own streams; None if there is none.
     """
 
     names: Names
@@ -82,31 +82,31 @@ class SinkConfig(Model, ABC):
     Attributes
     ----------
     promise
-        What it promises, for the documentation.
+        Its guarantees, for the documentation.
     named_by
-        Key of the file that names what is written.
+        Key of the file that names the table, topic, stream or index.
     refuses
-        Whether a single row can be wrong for it, so that it needs a table of dead letters.
+        Whether it can refuse a single row, so that it needs a table of dead letters.
     replaces
-        Whether a later result can take the place of an earlier one with its key.
+        Whether a later result can replace an earlier one with the same key.
     in_catalog
         Whether it is a table of the environment's database.
     in_lake
-        Whether its files lie in the lake's bucket, and are on the plan's bill.
+        Whether its files are in the lake's bucket, and on the plan's bill.
     in_python
-        Whether rows pass through Python, which takes memory beside the heap.
+        Whether rows pass through Python, which needs memory in addition to the heap.
     services, gateways
         Services that are called from the VPC, by the names of their interface and gateway endpoints.
     jars
         Groups of jars that EMR Serverless lacks, each with the reason in words.
     lake_formats, spark_extensions, spark
-        What Glue puts on the class path (``--datalake-formats``), and Spark settings.
+        Formats that Glue adds to the class path (``--datalake-formats``), and Spark settings.
     paid_by_write
-        What AWS counts of its writes, where they are on no line of a plan's bill; empty where nothing is.
+        Unit in which AWS bills its writes if no line of a plan's bill has them; empty if nothing is missing.
     not_in_sandbox
-        Why the sandbox has none; None where it has.
+        Reason why the sandbox does not support it; None if it does.
     keeps
-        Why a query cannot start from the beginning: what is written stays; None where it can.
+        Reason why a query cannot start from the beginning (written rows stay); None if it can.
     """
 
     promise: ClassVar[SinkPromise]
@@ -130,25 +130,25 @@ class SinkConfig(Model, ABC):
 
     @property
     def target(self) -> tuple[str, str]:
-        """Key of the file that names what is written, and its name where two sinks must not share it."""
+        """Key of the file that names the target, and a name that no two sinks may share."""
         return self.named_by, f"{self.kind} {getattr(self, self.named_by)}"
 
     @property
     def catalog_table(self) -> TableName | None:
-        """Its table in the environment's database; None where it is no such table."""
+        """Its table in the environment's database; None if it is no such table."""
         return getattr(self, self.named_by) if self.in_catalog else None
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """On which servers listen outside the VPC that is made here."""
+        """Ports of its servers outside the VPC that the environment creates."""
         return ()
 
     def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
-        """Logical names of the Kafka clusters that it connects to."""
+        """Return the logical names of the Kafka clusters that it connects to."""
         return ()
 
     def manual_erasure(self, where: str, context: SinkContext) -> str | None:
-        """What a person does to erase records there; None where ``millrace erase`` reaches it.
+        """Return the steps to erase records there by hand; None if ``millrace erase`` does it.
 
         Parameters
         ----------
@@ -158,13 +158,13 @@ class SinkConfig(Model, ABC):
         return f"delete its rows where {where}, with its own means"
 
     def check(self, use: SinkUse) -> Iterable[Finding]:
-        """Find what its keys alone do not tell."""
+        """Yield findings that its keys alone do not show."""
         return ()
 
     @abstractmethod
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Write it for the launch document; the keys are the fields of its class in ``etl.sinks``."""
+        """Return it for the launch document; the keys are the fields of its class in ``etl.sinks``."""
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        """What a job may do that writes it; statements of one name are made one."""
+        """Yield the permissions of a job that writes it; statements with the same name are merged."""
         yield from ()

@@ -1,4 +1,4 @@
-"""DynamoDB: a table that exists."""
+"""DynamoDB: an existing table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
 
 
 class DynamoDbSink(SinkConfig):
-    """A DynamoDB table of this account, keyed by identity: ``_id``, and ``_source`` where rows are records."""
+    """A DynamoDB table of this account, keyed by identity: ``_id``, and ``_source`` if each record is a row."""
 
     promise = SinkPromise(
         "an item, keyed by identity",
@@ -37,18 +37,18 @@ class DynamoDbSink(SinkConfig):
     )
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
-        """PartiQL, which deletes by the whole key only."""
+        """Return PartiQL and a delete by key, because deletes need the complete key."""
         return (
             f"""aws dynamodb execute-statement --statement 'SELECT "_id", "_source" FROM "{self.table}" WHERE {where}', and """  # noqa: S608 - for a person to read
             f"aws dynamodb delete-item --table-name {self.table} --key … for each; backups and the table's stream keep them"
         )
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Name the table and its region."""
+        """Return the table and its region."""
         return {"kind": self.kind, "table": self.table, "region": context.names.environment.region}
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        """Write items, take them away where rows delete, use the table's key."""
+        """Allow writing items, deleting them if rows delete, and use of the table's key."""
         table = [context.names.arn("dynamodb", f"table/{self.table}")]
         yield allow(
             "WriteItems", ["dynamodb:BatchWriteItem", "dynamodb:DescribeTable", "dynamodb:PutItem"], table

@@ -1,4 +1,4 @@
-"""What sinks share that are folders of files in the lake's bucket, beside its tables."""
+"""Base of sinks that write files to a folder in the lake's bucket, beside its tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB = 1024**2
 
 
 class FileSink(SinkConfig):
-    """A folder in the lake's bucket, which bears the kind's name."""
+    """A folder in the lake's bucket, below one with the kind's name."""
 
     refuses = False
     replaces = False
@@ -34,7 +34,7 @@ class FileSink(SinkConfig):
     )
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
-        """Files are not smaller than makes sense."""
+        """Check that files are large enough."""
         if self.file_size < MIB:
             yield Finding(
                 (*use.path, "file_size"),
@@ -43,14 +43,14 @@ class FileSink(SinkConfig):
             )
 
     def folder(self, context: SinkContext) -> str:
-        """Prefix of its keys in the bucket: beside the tables, which lie elsewhere."""
+        """Return the prefix of its keys in the bucket; tables have other prefixes."""
         return f"{self.kind}/{context.names.database}/{self.table}"
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Name the folder, and the files that a batch is written into, at most.
+        """Return the folder, and the most files that a batch is written into.
 
-        ``ceil(bytes of a batch at the peak / file size)``, at least 1. Parquet packs a record into less than its JSON,
-        so files come out smaller than asked, never larger by much.
+        ``ceil(bytes of a batch at the peak / file size)``, at least 1. A record in Parquet is smaller than in JSON,
+        so files are smaller than requested, never much larger.
         """
         return {
             "kind": self.kind,
@@ -59,7 +59,7 @@ class FileSink(SinkConfig):
         }
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        """Write, read and list its files."""
+        """Allow writing, reading and listing its files."""
         lake, folder = (
             f"arn:{context.names.partition}:s3:::{context.names.bucket('lake')}",
             self.folder(context),

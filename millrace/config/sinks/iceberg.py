@@ -22,8 +22,8 @@ class IcebergSink(SinkConfig):
     table: TableName = Field(description="Its name in the environment's database.", examples=["clicks"])
 
     def manual_erasure(self, where: str, context: SinkContext) -> None:
-        """Nothing: the command reaches it."""
+        """Return None: ``millrace erase`` reaches the table."""
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Name it with its database."""
+        """Return the table with its database."""
         return {"kind": self.kind, "table": context.names.table(self.table)}

@@ -1,4 +1,4 @@
-"""PostgreSQL, over JDBC: a table of a database that exists."""
+"""PostgreSQL, over JDBC: a table of an existing database."""
 
 from __future__ import annotations
 
@@ -40,13 +40,15 @@ _URL_OPTIONS = frozenset(
         "targetServerType",
     ]
 )
-"""Parameters of pgjdbc that change neither who is talked to nor which class is loaded (its documentation, "Connection
-Parameters"). What the URL says wins over all else, so the others are for the sink's own keys."""
+"""Parameters of pgjdbc that change neither the server nor the loaded classes (its documentation, "Connection Parameters").
+The URL overrides all other settings, so the other parameters have keys of the sink.
+"""
 
 _HERE = ("localhost", "127.0.0.1")
 _RDS = re.compile(r"(?!.*\.proxy-).*\.rds\.amazonaws\.com(\.cn)?")
-"""Servers of RDS and Aurora show certificates of RDS' own authority; its proxies, of one that Java knows (RDS user guide,
-"Using SSL/TLS to encrypt a connection")."""
+"""Servers of RDS and Aurora have certificates of RDS' own authority; RDS proxies, of one that Java trusts (RDS user guide,
+"Using SSL/TLS to encrypt a connection").
+"""
 
 
 class JdbcSink(SinkConfig):
@@ -100,7 +102,7 @@ class JdbcSink(SinkConfig):
 
     @property
     def target(self) -> tuple[str, str]:
-        """Database and table."""
+        """Key ``table``, and URL with table."""
         return "table", f"{self.url.split('?', 1)[0]} {self.table}"
 
     @property
@@ -114,15 +116,15 @@ class JdbcSink(SinkConfig):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where the server listens; 5432 where the URL does not say."""
+        """Port of the server; 5432 if the URL names none."""
         return (int(self._parts.netloc.partition(":")[2] or 5432),)
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
-        """SQL."""
+        """Return SQL."""
         return f"DELETE FROM {self.table} WHERE {where}; then VACUUM {self.table};"  # noqa: S608 - for a person to read
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
-        """The URL is one, and the server is known by its certificate, or is on this machine."""
+        """Check the URL, and that the server has a certificate or is on this machine."""
         url, host = (*use.path, "url"), self._parts.hostname or ""
         if _LOGIN.search(self.url):
             yield Finding(url, self.url, "a URL without user and password: sink.secret names both")
@@ -153,7 +155,7 @@ class JdbcSink(SinkConfig):
             )
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Write all but the secret's key, which its grant alone needs."""
+        """Return all keys except the secret's key, which only the grant needs."""
         return {
             "kind": self.kind,
             "url": self.url,
@@ -166,7 +168,7 @@ class JdbcSink(SinkConfig):
         }
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        """Read the secret."""
+        """Allow reading the secret."""
         yield allow("ReadSecrets", ["secretsmanager:GetSecretValue"], [self.secret])
         if self.secret_key is not None:
             yield allow("DecryptSecrets", ["kms:Decrypt"], [self.secret_key])

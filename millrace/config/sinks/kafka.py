@@ -17,7 +17,7 @@ from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
 
 _PRODUCERS_BUFFER = 31 * 1024**2
-"""Bytes of the largest message of any topic: the producer's buffer holds 32 MiB (the same, ``buffer.memory``)."""
+"""Limit in bytes of a message to any topic: the producer's buffer holds 32 MiB (Kafka's documentation, ``buffer.memory``)."""
 
 
 class KafkaSink(StreamSink):
@@ -36,7 +36,7 @@ class KafkaSink(StreamSink):
     topic: Slug = Field(description="A Kafka topic among the environment's streams.", examples=["totals"])
 
     def check_stream(self, stream: KafkaTopic, use: SinkUse) -> Iterator[Finding]:
-        """It is one topic, which takes what a new one does, or what a producer can send."""
+        """Check that it is one topic, and that the topic or the producer's buffer can take the largest message."""
         if stream.pattern is not None:
             yield Finding((*use.path, "topic"), self.topic, "one topic: a pattern stands for several")
         if stream.is_created_on(use.environment.kafka):
@@ -47,13 +47,13 @@ class KafkaSink(StreamSink):
             yield from self.check_size(_PRODUCERS_BUFFER, "what a producer's buffer holds", use)
 
     def clusters(self, streams: Mapping[str, Stream]) -> tuple[str, ...]:
-        """The topic's."""
+        """Return the cluster of the topic."""
         topic = streams[self.topic]
         assert isinstance(topic, KafkaTopic), f"{self.topic} is no Kafka topic"
         return (topic.cluster,)
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
-        """Nobody takes a record back: its retention does."""
+        """Return ways to shorten retention, because records cannot be deleted."""
         name = context.names.stream(self.topic)
         return (
             "it keeps records until their retention ends, and so do its readers what they made of them; "
@@ -61,7 +61,7 @@ class KafkaSink(StreamSink):
         )
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Name the topic as it is deployed, and the connection to its cluster."""
+        """Return the deployed name of the topic, and the connection to its cluster."""
         return {
             "kind": self.kind,
             "topic": context.names.stream(self.topic),
@@ -71,7 +71,7 @@ class KafkaSink(StreamSink):
         }
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        """Find the brokers of an MSK cluster and, where it knows roles, write to the topic."""
+        """Allow finding the brokers of an MSK cluster and, if it uses IAM, writing to the topic."""
         names = context.names
         (cluster,) = self.clusters(names.environment.streams)
         settings = names.environment.kafka[cluster]
@@ -84,10 +84,10 @@ class KafkaSink(StreamSink):
         if settings.authentication.kind != "iam":
             return
         why = REMADE if "*" in base else None
-        # The producer numbers its messages, so that its own retries double nothing.
+        # The idempotent producer numbers its messages, so that its own retries create no duplicates.
         connecting = ["kafka-cluster:Connect", "kafka-cluster:WriteDataIdempotently"]
         yield allow(f"ConnectTo{label}", connecting, [base], why=why)
-        # Reading is for a batch that comes again: what the topic holds of it is left out.
+        # Reading is for a replayed batch: messages that the topic already holds are not sent again.
         writing = ["kafka-cluster:DescribeTopic", "kafka-cluster:ReadData", "kafka-cluster:WriteData"]
         topic = f"{base.replace(':cluster/', ':topic/', 1)}/{names.stream(self.topic)}"
         yield allow(f"Write{label}", writing, [topic], why=why)

@@ -15,7 +15,7 @@ from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources.kinesis import KinesisStream
 
 LARGEST_RECORD = 1024**2
-"""Bytes of the largest record, where the stream does not say (Kinesis developer guide, "Quotas and limits")."""
+"""Bytes of the largest record if the stream sets no limit (Kinesis developer guide, "Quotas and limits")."""
 
 
 class KinesisSink(StreamSink):
@@ -34,7 +34,7 @@ class KinesisSink(StreamSink):
     stream: Slug = Field(description="A Kinesis stream among the environment's streams.", examples=["alerts"])
 
     def check_stream(self, stream: KinesisStream, use: SinkUse) -> Iterator[Finding]:
-        """It is this account's, and says how large a record may be."""
+        """Check that the stream is in this account and can take the largest record."""
         if stream.read_role is not None:
             yield Finding(
                 (*use.path, "stream"),
@@ -49,7 +49,7 @@ class KinesisSink(StreamSink):
         )
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
-        """Nobody takes a record back: its retention does."""
+        """Return ways to shorten retention, because records cannot be deleted."""
         name = context.names.stream(self.stream)
         return (
             "it keeps records until their retention ends, and so do its readers what they made of them; "
@@ -57,7 +57,7 @@ class KinesisSink(StreamSink):
         )
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Name the stream as it is deployed."""
+        """Return the deployed name of the stream."""
         return {
             "kind": self.kind,
             "stream": context.names.stream(self.stream),
@@ -67,7 +67,7 @@ class KinesisSink(StreamSink):
         }
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        """Put records, and read: of a batch that comes again, what the stream holds is left out."""
+        """Allow putting records, and reading: for a replayed batch, records that the stream holds are not sent again."""
         actions = ["DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards", "PutRecords"]
         arns = [context.names.stream_arn(self.stream)]
         yield allow("WriteStreams", [f"kinesis:{action}" for action in actions], arns)

@@ -20,11 +20,11 @@ DomainArn = Annotated[
 _ENDPOINT = (
     r"https://(search|vpc)-(?P<rest>[a-z0-9-]+)\.(?P<region>[a-z0-9-]+)\.es\.amazonaws\.com(\.cn)?(:\d+)?"
 )
-"""As AWS names them (OpenSearch Service developer guide, "Creating a domain"); one's own may be anything."""
+"""Endpoints as AWS names them (OpenSearch Service developer guide, "Creating a domain"); a custom one may have any name."""
 
 
 class OpenSearchSink(SinkConfig):
-    """An index of an OpenSearch domain, with the identity as the document's."""
+    """An index of an OpenSearch domain, with the identity as the document's id."""
 
     promise = SinkPromise(
         "a document, its id the identity",
@@ -53,11 +53,11 @@ class OpenSearchSink(SinkConfig):
 
     @property
     def target(self) -> tuple[str, str]:
-        """Domain and index."""
+        """Key ``index``, and endpoint with index."""
         return "index", f"{self.endpoint}/{self.index}"
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
-        """Hold the endpoint against the domain, where it has a name that AWS gave."""
+        """Compare the endpoint with the domain, if AWS named the endpoint."""
         region, _, name = arn_parts(self.domain)
         name = name.removeprefix("domain/")
         given = re.fullmatch(_ENDPOINT, self.endpoint)
@@ -75,18 +75,18 @@ class OpenSearchSink(SinkConfig):
             )
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
-        """A request, whose query is not SQL."""
+        """Return a request; its query is not SQL."""
         return (
             f'POST {self.endpoint}/{self.index}/_delete_by_query {{"query": {{"term": {{FIELD: VALUE}}}}}} for {where}, '
             f"then POST {self.endpoint}/{self.index}/_forcemerge?only_expunge_deletes=true; snapshots keep them"
         )
 
     def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Name the index, and the region that requests are signed for."""
+        """Return the index, and the region for signed requests."""
         region = arn_parts(self.domain)[0]
         return {"kind": self.kind, "endpoint": self.endpoint, "index": self.index, "region": region}
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
-        """Send documents to the index, and ask whether it is there."""
+        """Allow sending documents to the index, and checking that it exists."""
         yield allow("WriteDocuments", ["es:ESHttpPost"], [f"{self.domain}/{self.index}/_bulk"])
         yield allow("FindIndexes", ["es:ESHttpHead"], [f"{self.domain}/{self.index}"])

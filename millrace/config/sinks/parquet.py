@@ -21,7 +21,7 @@ class ParquetSink(FileSink):
     kind: Literal["parquet"]
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
-        """Its files are written once: without a transaction, beside the query, no row of them can go."""
+        """Return the steps to rewrite files: they are written once, and no transaction can delete rows while the query runs."""
         lake = f"s3://{context.names.bucket('lake')}"
         return (
             f"drain the job, write the files of {lake}/{self.folder(context)} again in Spark without the rows where {where}, "

@@ -1,4 +1,4 @@
-"""What sinks share that are streams of the environment."""
+"""Base of sinks that are streams of the environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StreamSink(SinkConfig):
     )
 
     def check(self, use: SinkUse) -> Iterator[Finding]:
-        """The stream is there, of the kind, and not what the query reads."""
+        """Check that the stream exists, is of the right kind, and is not one that the query reads."""
         streams, name, path = (
             use.environment.streams,
             getattr(self, self.named_by),
@@ -60,10 +60,10 @@ class StreamSink(SinkConfig):
 
     @abstractmethod
     def check_stream(self, stream: Any, use: SinkUse) -> Iterator[Finding]:
-        """The stream, which is of the kind, can be written, and takes records of the largest size."""
+        """Check that the stream, which is of the right kind, can be written and takes records of the largest size."""
 
     def check_size(self, most: int, why: str, use: SinkUse, hint: str | None = None) -> Iterator[Finding]:
-        """A row that the sink lets through and the stream does not take would fail its batch at every attempt."""
+        """Check that the stream takes the largest row; otherwise such a row would fail its batch at every attempt."""
         if self.max_record_size > most:
             yield Finding(
                 (*use.path, "max_record_size"),

@@ -1,4 +1,4 @@
-"""What queries read. One module for each kind of stream."""
+"""Sources of queries; one module for each kind of stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = {
     "kinesis": "millrace.config.sources.kinesis:KinesisStream",
     "kafka": "millrace.config.sources.kafka:KafkaTopic",
 } | {each.name: each.value for each in entry_points(group=GROUP)}
-"""By ``kind``, what may be asked for of it."""
+"""Class with the configuration of a stream, by ``kind``."""
 
 KINDS: dict[str, type[StreamConfig]] = {
     kind: EntryPoint(kind, loader, GROUP).load() for kind, loader in SOURCES.items()

@@ -1,4 +1,4 @@
-"""What every kind of stream says of itself: its keys, and what checks and planning ask it."""
+"""Base of all streams: their keys, and what checks and planning need from them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from millrace.config.queries import SourceQuery
 
 HOURS = 730
-"""Of a month, as AWS bills."""
+"""Hours of a month, as AWS bills."""
 
 SECONDS = HOURS * 3600
 GB = 10**9
 
 Basis = Literal["assumed", "measured"]
-"""Whether somebody measured a figure, or it is a guess that every number after it must show."""
+"""Basis of a figure: measured, or an assumption that every number derived from it shows."""
 
 
 class Traffic(Model):
-    """What arrives on a stream."""
+    """Traffic of a stream."""
 
     records_per_second: float = Field(gt=0, le=1e8, description="Average arrival rate.")
     peak_factor: float = Field(
@@ -46,18 +46,18 @@ class Traffic(Model):
 
     @property
     def monthly_gb(self) -> float:
-        """What comes in, in GB of 10⁹ bytes a month, at the average rate."""
+        """Incoming data in GB of 10⁹ bytes a month, at the average rate."""
         return self.records_per_second * self.record_size * SECONDS / GB
 
 
 @dataclass(frozen=True)
 class StreamUse:
-    """Where a file declares a stream.
+    """A place in the file that declares a stream.
 
     Attributes
     ----------
     name
-        Of the stream in the file.
+        Name of the stream in the file.
     environment
         Its valid parts.
     clusters
@@ -71,22 +71,20 @@ class StreamUse:
 
 @dataclass(frozen=True)
 class StreamContext:
-    """Where a query reads a stream, and how much of it in a batch.
+    """A query's reading of a stream: the query, its trigger and its limits.
 
     Attributes
     ----------
-    names
-        The deployed names.
     job, name, query
-        The query's job, its name, and what the file says of it.
+        The query's job, its name, and its section in the file.
     trigger_seconds
-        Of the query.
+        Trigger of the query.
     records_per_batch
-        Most of a batch that are the stream's.
+        Most records of the stream in a batch.
     records_per_partition
-        Most of a batch that are one partition's; None for a query that reads nothing with such a limit.
+        Most records of one partition in a batch; None for a query that reads no stream with such a limit.
     handed_over_seconds
-        In which a partition hands so many over, of its average size, to one reader; 0 where nothing bounds it.
+        Seconds in which a partition delivers that many records of average size to one reader; 0 without such a limit.
     """
 
     names: Names
@@ -105,12 +103,10 @@ class JobReading:
 
     Attributes
     ----------
-    names
-        The deployed names.
     job
         Its name.
     queries
-        Those of its queries that read streams.
+        Its queries that read streams.
     """
 
     names: Names
@@ -120,14 +116,14 @@ class JobReading:
 
 @dataclass(frozen=True)
 class PartitionLimit:
-    """What one partition takes in, or hands out.
+    """A limit of one partition, for writes or reads.
 
     Attributes
     ----------
     limit
-        A second: the name of a number in ``millrace/sizing/limits.yaml``, or the number itself.
+        Per second: the name of a number in ``millrace/sizing/limits.yaml``, or the number itself.
     of
-        What of; what goes out is shared by all readers without a consumer of their own.
+        Limited quantity; all readers without an own consumer share the outgoing bytes.
     """
 
     limit: str | float
@@ -136,16 +132,18 @@ class PartitionLimit:
 
 @dataclass(frozen=True)
 class Usage:
-    """How a stream is used in a month.
+    """Monthly usage of a stream.
 
     Attributes
     ----------
     partitions
-        Shards that are paid for, and whether their number is assumed.
+        Billed shards.
+    assumed
+        Whether their number is assumed.
     readers
-        Queries that read it without a consumer of their own.
+        Queries that read it without an own consumer.
     consumers
-        Registered ones, of our own queries and of others.
+        Registered consumers, of our own queries and of others.
     """
 
     partitions: int
@@ -156,7 +154,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Charge:
-    """A line of a stream's bill: ``quantity`` times a price of the price table, and why."""
+    """A line of a stream's bill: ``quantity`` times a price of the price table, and the reason."""
 
     name: str
     quantity: float
@@ -173,39 +171,39 @@ class StreamConfig(Model, ABC):
     title
         Its name in words.
     named_by
-        Key of the file that gives it another name than the environment's.
+        Key of the file that gives it a name different from the environment's.
     services
         Services that jobs call from the VPC to read it, by the names of their interface endpoints.
     repeats
         Whether a batch that is replayed holds the same records.
     fetched_whole
-        Whether connectors hold all that a batch has of a partition before they give the first record out.
+        Whether connectors hold all records of a partition in a batch before they return the first one.
     fans_out
-        Whether a query can have a consumer of its own.
+        Whether a query can have its own consumer.
     in_firehose
         Whether Amazon Data Firehose can read it.
     parts
-        What it is divided into, in words; the key of the file that pins their number.
+        Word for its partitions, which is also the key of the file that pins their number.
     limits
-        Of one such part.
+        Limits of one partition.
     refuses_fewer
-        Whether it turns records away where there are fewer parts than the traffic needs.
+        Whether it rejects records if it has fewer partitions than the traffic needs.
     limits_parts
-        Whether readers take so many records of each part, and not of all together.
+        Whether a batch's limit applies to each partition, not to all together.
     splits
-        Whether several jobs can share its parts out.
+        Whether several jobs can each read a part of its partitions.
     counted
-        Whether it is known how many records wait unread.
+        Whether the number of unread records is known.
     read_in_ways
-        Whether a query may say more of how it reads it (:class:`millrace.config.kafka_reading.KafkaReading`).
+        Whether a query may have options for reading it (:class:`millrace.config.kafka_reading.KafkaReading`).
     metrics
-        What CloudWatch tells of it by itself.
+        Metrics that CloudWatch has without configuration.
     servers
-        Class of :class:`millrace.sandbox.stream_servers.StreamServer`, for test traffic and samples; None where there is none.
+        Class of :class:`millrace.sandbox.stream_servers.StreamServer`, for test traffic and samples; None if there is none.
     jars
         Groups of jars that EMR Serverless lacks, each with the reason in words.
     engine_jars
-        By engine, jars that it ships without putting them on the class path.
+        Jars that an engine ships but does not put on the class path, by engine.
     """
 
     title: ClassVar[str]
@@ -234,112 +232,112 @@ class StreamConfig(Model, ABC):
     @property
     @abstractmethod
     def name_scope(self) -> str:
-        """Where its name must be its own, in words."""
+        """Scope in which its name must be unique, in words."""
 
     @property
     def is_created(self) -> bool:
-        """Whether it is a resource under the environment's prefix."""
+        """True if it is a resource under the environment's prefix."""
         return False
 
     @property
     @abstractmethod
     def given_partitions(self) -> int | None:
-        """Number of its parts, where the file says it."""
+        """Number of its partitions, if the file pins it."""
 
     @property
     @abstractmethod
     def belongs_to_others(self) -> bool:
-        """Whether it belongs to somebody else: it is read, and never changed."""
+        """True if somebody else owns it: it is read, and never changed."""
 
     @property
     def sizing(self) -> str:
-        """How its size is told: a topic, or by whom its parts are provided."""
+        """Key of its sizing: a topic, or the capacity mode."""
         return "topic"
 
     @property
     def elastic_limits(self) -> tuple[str, str] | None:
-        """Names of the limits by which the service divides it, the first number and the headroom; None where we do."""
+        """Names of the limits for service-managed scaling, initial number and headroom; None if the plan sets the number."""
         return None
 
     @property
     def metered(self) -> bool:
-        """Whether each part has metrics that are paid for."""
+        """True if each partition has billed metrics."""
         return False
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """On which servers listen outside the VPC that is made here; those of Kafka clusters are known by these."""
+        """Ports of its servers outside the VPC that the environment creates; for Kafka clusters, they come from elsewhere."""
         return ()
 
     @property
     def cluster_name(self) -> str | None:
-        """The Kafka cluster that it lies on, by its logical name."""
+        """Logical name of its Kafka cluster."""
         return None
 
     @property
     def matches(self) -> str | None:
-        """Regular expression whose matches are its topics; None where it is one."""
+        """Regular expression that its topics match; None for a single topic."""
         return None
 
     @property
     def given_key(self) -> str | None:
-        """The key that encrypts it, where it is somebody else's."""
+        """Key that encrypts it, if somebody else owns the key."""
         return None
 
     @property
     def service_of_unknown_key(self) -> str | None:
-        """Service through which jobs decrypt it by a key that the file does not name."""
+        """Service through which jobs decrypt it with a key that the file does not name."""
         return None
 
     @property
     def other_role(self) -> str | None:
-        """The role of another account that jobs take to read it."""
+        """Role in another account that jobs assume to read it."""
         return None
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        """Names of readers that are registered at it beside the jobs' own."""
+        """Names of its registered readers in addition to the jobs' own."""
         return ()
 
     @abstractmethod
     def own_name(self, name: str, prefix: str) -> str:
-        """Its own name; of a stream of several topics, their pattern.
+        """Return its deployed name; the pattern, for a stream of several topics.
 
         Parameters
         ----------
         prefix
-            Of the environment's resources.
+            Prefix of the environment's resources.
         """
 
     @abstractmethod
     def arn(self, name: str, names: Names) -> str:
-        """Its ARN, or that of all topics whose names begin as its pattern does."""
+        """Return its ARN; for a pattern, that of all topics with its literal prefix."""
 
     def leg(self, name: str) -> tuple[str, ...]:
-        """Streams of a query that are alike in this are one line of Spark's offset log: as its class in the core has it."""
+        """Return a key that is equal for streams which share one line of Spark's offset log, as in its class in the core."""
         return (name,)
 
     @abstractmethod
     def check(self, use: StreamUse) -> Iterator[Finding]:
-        """Find what its keys alone do not tell."""
+        """Yield findings that its keys alone do not show."""
 
     @abstractmethod
     def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
-        """Write it for the launch document; the keys are the fields of its class in ``etl/sources``.
+        """Return it for the launch document; the keys are the fields of its class in ``etl/sources``.
 
         Parameters
         ----------
         context
-            Who reads it.
+            The query that reads it.
         """
 
     @classmethod
     def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterable[Grant]:  # noqa: ARG003 - for those that need some
-        """What a job may do that reads streams of this kind, by their names in the file."""
+        """Yield the permissions of a job that reads streams of this kind, by their names in the file."""
         return ()
 
     def charges(self, usage: Usage) -> Iterable[Charge]:
-        """What it costs in a month."""
+        """Yield its monthly costs."""
         return ()
 
     def alarms(
@@ -348,7 +346,7 @@ class StreamConfig(Model, ABC):
         names: Names,
         readers: Sequence[StreamReader],
     ) -> Iterable[StreamAlarm]:
-        """When somebody is told of it.
+        """Yield its alarms.
 
         Parameters
         ----------
@@ -358,9 +356,9 @@ class StreamConfig(Model, ABC):
         return ()
 
     def put_charge(self, records: int, record_bytes: float) -> Charge | None:
-        """What it costs to put records of a mean size into it; None for nothing."""
+        """Return the cost of putting records of a mean size into it; None if it costs nothing."""
         return None
 
     def refuse_change(self, name: str, wanted: int) -> Finding | None:
-        """Find that the service would not take so many parts at once."""
+        """Return a finding if the service does not allow a change to this number of partitions at once."""
         return None

@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from millrace.config.names import Names
 
 LARGEST_MESSAGE = 1023 * 1024
-"""Bytes of the largest message of a topic that is made here: 1,048,588 by default with all that is around key, value and
-headers (Kafka's documentation, ``max.message.bytes``)."""
+"""Bytes of the largest message of a topic that is created here: 1,048,588 by default, including everything around key,
+value and headers (Kafka's documentation, ``max.message.bytes``).
+"""
 
 READS_TOPIC = [
     "kafka-cluster:DescribeTopic",
     "kafka-cluster:ReadData",
 ]
-"""Of MSK's IAM access control (MSK developer guide, "Semantics of IAM authorization policy actions")."""
+"""Actions of MSK's IAM access control (MSK developer guide, "Semantics of IAM authorization policy actions")."""
 
 _SPARKS_OWN = "spark-kafka-source"
-"""Prefix of consumer groups where ``groupIdPrefix`` is not given (Structured Streaming + Kafka integration guide)."""
+"""Prefix of consumer groups without ``groupIdPrefix`` (Structured Streaming + Kafka integration guide)."""
 
 _MADE_UP = "Spark makes up the end of a group name at every start"
 
@@ -92,7 +93,7 @@ class KafkaTopic(StreamConfig):
 
     @property
     def belongs_to_others(self) -> bool:
-        """Where the file says so."""
+        """True if the file says so."""
         return self.existing
 
     @property
@@ -111,20 +112,20 @@ class KafkaTopic(StreamConfig):
         return self.pattern
 
     def leg(self, name: str) -> tuple[str, ...]:
-        """Topics of one cluster are read together, and a pattern alone."""
+        """Return the cluster and the pattern: topics of one cluster are read together, each pattern separately."""
         return (self.cluster, self.pattern or "")
 
     def own_name(self, name: str, prefix: str) -> str:
-        """Of the topic, or the pattern."""
+        """Return the topic's name, or the pattern."""
         return self.pattern or self.topic or name
 
     def is_created_on(self, clusters: Mapping[str, KafkaCluster]) -> bool:
-        """Whether the environment makes the topic: on a cluster of MSK, also on one that is not its own."""
+        """Return whether the environment creates the topic; it does on any MSK cluster, also on an existing one."""
         cluster = clusters.get(self.cluster)
         return not self.existing and cluster is not None and cluster.makes_topics
 
     def check(self, use: StreamUse) -> Iterator[Finding]:
-        """The cluster is there, and an existing topic is left as it is."""
+        """Check that the cluster exists, and that an existing topic is not changed."""
         path = ("streams", use.name)
         if self.cluster not in use.clusters:
             known = sorted(use.clusters)
@@ -178,7 +179,7 @@ class KafkaTopic(StreamConfig):
             )
 
     def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
-        """Name the topic as it is deployed, and the connection to its cluster."""
+        """Return the deployed name of the topic, and the connection to its cluster."""
         return {
             "name": name,
             "start": context.query.start,
@@ -210,7 +211,7 @@ class KafkaTopic(StreamConfig):
 
     @classmethod
     def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterator[Grant]:
-        """Find the brokers of MSK's clusters and, where a cluster knows roles, read its topics."""
+        """Allow finding the brokers of MSK clusters and, for clusters with IAM, reading their topics."""
         known = context.names.environment.kafka
         clusters = {each.cluster: known[each.cluster] for each in streams.values()}
         owned = [name for name, each in clusters.items() if isinstance(each, MskCluster)]
@@ -218,8 +219,8 @@ class KafkaTopic(StreamConfig):
             yield allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER)
         by_role = [name for name in owned if clusters[name].authentication.kind == "iam"]
         if by_role:
-            # The last part of a cluster's ARN is a random id that changes when the cluster is made
-            # again under its name; the role stays right, and needs nothing of the Kafka stack.
+            # The last part of a cluster's ARN is a random id that changes when the cluster is created
+            # again under its name; with a wildcard the role stays valid and does not depend on the Kafka stack.
             topics = [
                 each.arn(name, context.names) for name, each in streams.items() if each.cluster in by_role
             ]
@@ -252,7 +253,7 @@ class KafkaTopic(StreamConfig):
             yield allow(f"Groups{label}", _READS_GROUP, groups, why=_MADE_UP)
 
     def arn(self, name: str, names: Names) -> str:
-        """Of the topic, or of all whose names begin as those of a pattern do."""
+        """Return the ARN of the topic, or of all topics with the literal prefix of the pattern."""
         own = names.stream(name) if self.pattern is None else f"{literal_prefix(self.pattern)}*"
         return arn_within_cluster(names, self.cluster, "topic", own)
 
@@ -261,13 +262,13 @@ _READS_GROUP = ["kafka-cluster:AlterGroup", "kafka-cluster:DescribeGroup"]
 
 
 def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: str | None = None) -> str:
-    """Return the ARN of a cluster, or of something that it holds."""
+    """Return the ARN of a cluster, or of a topic or group in it."""
     base = (names.cluster_arn(cluster) or "").replace(":cluster/", f":{kind}/", 1)
     return base if name is None else f"{base}/{name}"
 
 
 def _groups(cluster: str, context: JobReading) -> list[str]:
-    """Return the consumer groups on a cluster: Spark's, which hold no offsets, and those that show the lag."""
+    """Return the consumer groups on a cluster: Spark's, which hold no offsets, and the lag groups."""
     streams = context.names.environment.streams
     found = []
     for query in context.queries.values():
@@ -286,7 +287,7 @@ _REPEATED = ("*", "?", "{")
 def literal_prefix(pattern: str) -> str:
     r"""Return the text that every topic of a pattern begins with.
 
-    A job's role names topics by it, as IAM knows no regular expressions.
+    A job's role uses it to name topics, because IAM has no regular expressions.
 
     Examples
     --------
@@ -298,14 +299,14 @@ def literal_prefix(pattern: str) -> str:
     if "|" in _outside_groups(pattern):
         return ""
     found, rest = match[0], pattern[match.end() :]
-    # What follows may say that the last character need not be there.
+    # The next characters may make the last character optional.
     if rest.startswith(_REPEATED):
         found = re.sub(r"(\\\.|.)$", "", found)
     return found.replace("\\.", ".")
 
 
 def _outside_groups(pattern: str) -> str:
-    """The pattern without what stands in round or square brackets, as far as they are closed."""
+    """Return the pattern without groups in round or square brackets that are closed."""
     before, text = None, re.sub(r"\\.", "", pattern)
     while text != before:
         before, text = text, re.sub(r"\([^()]*\)|\[[^\]]*\]", "", text)

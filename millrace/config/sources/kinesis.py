@@ -36,10 +36,10 @@ CHANGES_A_DAY = 10
 """UpdateShardCount calls on one stream in 24 hours (Kinesis API reference)."""
 
 _FETCH_SHARE = 0.5
-"""Share of a trigger that a batch may spend reading one shard, where the shard does not take longer to hand its limit over."""
+"""Share of a trigger that a batch may spend reading one shard, unless the shard needs longer to deliver its limit."""
 
 _SHORTEST_FETCH_SECONDS = 1.0
-"""What Glue's connector takes when nobody asks (``maxFetchTimeInMs`` 1000); less reads next to nothing."""
+"""Default of Glue's connector (``maxFetchTimeInMs`` 1000); with less, it reads almost nothing."""
 
 
 class KinesisStream(StreamConfig):
@@ -117,17 +117,17 @@ class KinesisStream(StreamConfig):
 
     @property
     def name_scope(self) -> str:
-        """The service."""
+        """Scope of the name: the service."""
         return "Kinesis"
 
     @property
     def is_created(self) -> bool:
-        """Whether it is not somebody else's."""
+        """True if no existing stream is named."""
         return self.existing is None
 
     @property
     def belongs_to_others(self) -> bool:
-        """Where the file names it."""
+        """True if the file names an existing stream."""
         return self.existing is not None
 
     @property
@@ -137,47 +137,47 @@ class KinesisStream(StreamConfig):
 
     @property
     def sizing(self) -> str:
-        """Its mode."""
+        """Its capacity mode."""
         return self.mode
 
     @property
     def elastic_limits(self) -> tuple[str, str] | None:
-        """AWS opens the shards of an on-demand stream."""
+        """Limits for on-demand streams, whose shards AWS opens."""
         on_demand = ("kinesis.on_demand.first_shards", "kinesis.on_demand.headroom")
         return on_demand if self.mode == "on-demand" else None
 
     @property
     def metered(self) -> bool:
-        """Where they are asked for."""
+        """True if the file asks for shard-level metrics of an own stream."""
         return self.shard_level_metrics and self.existing is None
 
     @property
     def given_key(self) -> str | None:
-        """Of an existing stream."""
+        """Key of an existing stream."""
         return self.existing_key
 
     @property
     def service_of_unknown_key(self) -> str | None:
-        """What is read with a role of the other account is decrypted with it, too."""
+        """Kinesis, if the file names neither key nor role of an existing stream; such a role also decrypts."""
         unknown = self.existing is not None and self.existing_key is None and self.read_role is None
         return "kinesis" if unknown else None
 
     @property
     def other_role(self) -> str | None:
-        """Of an existing stream's account."""
+        """Role of the existing stream's account."""
         return self.read_role
 
     @property
     def consumers(self) -> tuple[str, ...]:
-        """Of other programs."""
+        """Consumers of other programs."""
         return self.fan_out_consumers
 
     def own_name(self, name: str, prefix: str) -> str:
-        """Of the existing one, or one with the environment's prefix."""
+        """Return the name of the existing stream, or a name with the environment's prefix."""
         return (self.existing or f"{prefix}-{name}").rsplit("/", 1)[-1]
 
     def check(self, use: StreamUse) -> Iterator[Finding]:
-        """Shards, consumers and sizes are within Kinesis' limits, and an existing stream is left as it is."""
+        """Check that shards, consumers and sizes are within Kinesis' limits, and that an existing stream is not changed."""
         path = ("streams", use.name)
         if not timedelta(hours=24) <= self.retention <= timedelta(hours=8760):
             yield Finding((*path, "retention"), format_duration(self.retention), "24h to 8760h")
@@ -248,7 +248,7 @@ class KinesisStream(StreamConfig):
             )
 
     def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
-        """Name the stream as it is deployed, with a limit for each shard."""
+        """Return the deployed name of the stream, with a limit for each shard."""
         assert context.records_per_partition is not None, f"{name}: no limit for one shard in the plan"
         return {
             "name": name,
@@ -268,7 +268,7 @@ class KinesisStream(StreamConfig):
 
     @classmethod
     def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterator[Grant]:
-        """Read shards, with the role of another account where there is one, and by consumers of the queries' own."""
+        """Allow reading shards, assuming roles of other accounts, and reading through the queries' own consumers."""
         names = context.names
         actions = [
             "kinesis:DescribeStreamSummary",
@@ -277,7 +277,7 @@ class KinesisStream(StreamConfig):
             "kinesis:ListShards",
         ]
         if names.environment.jobs[context.job].describes_streams:
-            # Glue's own connector describes the stream the older way.
+            # Glue's own connector calls DescribeStream, the older API.
             actions.append("kinesis:DescribeStream")
         direct = [stream.arn(name, names) for name, stream in streams.items() if stream.read_role is None]
         if direct:
@@ -300,31 +300,31 @@ class KinesisStream(StreamConfig):
             )
 
     def arn(self, name: str, names: Names) -> str:
-        """Of the stream, which names the account that an existing one is in."""
+        """Return the ARN of the stream; an existing one may be in another account."""
         if self.existing is not None and self.existing.startswith("arn:"):
             return self.existing
         return names.arn("kinesis", f"stream/{names.stream(name)}")
 
     def charges(self, usage: Usage) -> Iterator[Charge]:
-        """Shards or gigabytes; somebody else's costs this environment nothing."""
+        """Yield the cost of shards or gigabytes; an existing stream costs this environment nothing."""
         if self.existing is not None:
             return iter(())
         by = kinesis_charges.on_demand if self.mode == "on-demand" else kinesis_charges.provisioned
         return by(self.traffic, self.retention, usage)
 
     def alarms(self, name: str, names: Names, readers: Sequence[StreamReader]) -> Iterable[StreamAlarm]:
-        """Readers that are behind, producers and readers that are turned away."""
+        """Yield alarms for readers that fall behind, and for throttled producers and readers."""
         if self.read_role is not None:
             return ()  # its metrics are in the other account
         return kinesis_metrics.alarms(names, names.stream(name), readers, made=self.is_created)
 
     def put_charge(self, records: int, record_bytes: float) -> Charge:
-        """PUT units, or gigabytes."""
+        """Return the cost of PUT units, or of gigabytes."""
         by = kinesis_charges.put_on_demand if self.mode == "on-demand" else kinesis_charges.put_units
         return by(records, record_bytes)
 
     def refuse_change(self, name: str, wanted: int) -> Finding | None:
-        """Kinesis at most doubles or halves the shards of the deployed stream in one change."""
+        """Return a finding if one change would more than double or halve the shards of the deployed stream."""
         now = self.shards_now
         if now is None or self.mode == "on-demand":
             return None
@@ -344,7 +344,7 @@ class KinesisStream(StreamConfig):
 
 
 def shard_steps(now: int, wanted: int) -> tuple[int, ...]:
-    """Return the shard counts to pass through, as Kinesis at most doubles or halves in one change.
+    """Return the shard counts of each step, because Kinesis at most doubles or halves them in one change.
 
     Parameters
     ----------
@@ -356,7 +356,7 @@ def shard_steps(now: int, wanted: int) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        Ends with ``wanted``; empty where nothing changes.
+        Ends with ``wanted``; empty if nothing changes.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a Kinesis stream costs: shards and PUT units, or gigabytes on demand (AWS' price page of Kinesis Data Streams)."""
+"""Cost of a Kinesis stream: shards and PUT units, or gigabytes on demand (AWS' price page of Kinesis Data Streams)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PUT_UNIT = 25_000
 """Bytes of a PUT payload unit (25 KB)."""
 
 _KB = 1024
-"""To which each record of an on-demand stream is rounded up ("Data-In")."""
+"""Bytes to a multiple of which each record of an on-demand stream is rounded up ("Data-In")."""
 
 _DAY = timedelta(days=1)
 _WEEK = 7 * _DAY
@@ -20,7 +20,7 @@ _MONTH = timedelta(hours=HOURS)
 
 
 def provisioned(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
-    """Of a stream with shards of its own."""
+    """Yield the charges of a provisioned stream."""
     shards, guess = usage.partitions, usage.assumed
     hours = shards * HOURS
     volume_guess = traffic.basis == "assumed"
@@ -45,9 +45,9 @@ def provisioned(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterato
 
 
 def on_demand(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
-    """Of a stream whose shards AWS opens.
+    """Yield the charges of an on-demand stream.
 
-    Each record is rounded up, which for records of different sizes is more than for as many of their mean size.
+    Each record is rounded up, so records of different sizes cost more than the same number of records of their mean size.
     """
     volume, guess = traffic.monthly_gb, traffic.basis == "assumed"
     name = "kinesis.on_demand."
@@ -73,13 +73,13 @@ def on_demand(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[
 
 
 def put_units(records: int, record_bytes: float) -> Charge:
-    """Of records that are put into a stream with shards of its own."""
+    """Return the cost of putting records into a provisioned stream."""
     units = records * -(-record_bytes // _PUT_UNIT) / 1e6
     return Charge("puts", units, "kinesis.million_put_units", f"{records:,} records", assumed=False)
 
 
 def put_on_demand(records: int, record_bytes: float) -> Charge:
-    """Of records that are put into a stream whose shards AWS opens."""
+    """Return the cost of putting records into an on-demand stream."""
     taken = records * _rounded(record_bytes) / GB
     return Charge("data in", taken, "kinesis.on_demand.gb_in", f"{records:,} records", assumed=False)
 

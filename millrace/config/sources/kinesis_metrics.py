@@ -1,4 +1,4 @@
-"""What CloudWatch tells of a Kinesis stream (Kinesis developer guide, "Monitoring with CloudWatch")."""
+"""CloudWatch metrics of a Kinesis stream (Kinesis developer guide, "Monitoring with CloudWatch")."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def alarms(names: Names, own: str, readers: Sequence[StreamReader], *, made: boo
     readers
         Queries that land it.
     made
-        Whether it is the environment's own, so that its producers concern us.
+        Whether the environment created it, so that an alarm watches its producers.
     """
     dimensions = {METRICS.dimension: own}
     shared = [reader for reader in readers if not reader.fans_out]
     latency = min((reader.latency for reader in shared), default=0.0)
-    # Who reads calls within its batches only, and the slowest is the one that is behind.
+    # Readers call only within their batches, so the slowest trigger decides how often there is data.
     trigger = max((reader.trigger for reader in shared), default=0.0)
     if shared:
         why = f"a reader is more than {latency:g} s behind the newest record"

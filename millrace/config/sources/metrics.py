@@ -1,4 +1,4 @@
-"""What CloudWatch tells of a stream, as data: metrics, panels of a dashboard, alarms."""
+"""CloudWatch metrics of a stream as data: metrics, dashboard panels, alarms."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Statistic = Literal["Maximum", "Sum"]
 
 @dataclass(frozen=True)
 class StreamPanel:
-    """A panel of a stream.
+    """A dashboard panel of a stream.
 
     Attributes
     ----------
     unit
-        As Grafana names it.
+        Unit with Grafana's name.
     series
         Label, metric and statistic of each line.
     alarm
-        Whose threshold is drawn.
+        Alarm whose threshold is drawn.
     """
 
     title: str
@@ -36,11 +36,11 @@ class StreamMetrics:
     Attributes
     ----------
     namespace, dimension
-        Of CloudWatch; the dimension's value is the stream's own name.
+        Names in CloudWatch; the dimension's value is the stream's own name.
     age
-        The metric that tells how old, in ms, the records are that its readers get.
+        Metric of the age, in ms, of the records that its readers get.
     panels
-        Of a dashboard.
+        Panels of a dashboard.
     """
 
     namespace: str
@@ -67,9 +67,9 @@ class StreamAlarm:
     Attributes
     ----------
     periods
-        That are beyond the threshold.
+        Number of periods beyond the threshold.
     trigger
-        Of the readers whose calls make its data, in seconds; None where each minute has some.
+        Trigger in seconds of the readers whose calls produce its data; None if each minute has data.
     """
 
     name: str
@@ -83,4 +83,4 @@ class StreamAlarm:
 
 
 LATE_PERIODS = 3
-"""In which records are late, before somebody is told."""
+"""Number of periods with late records before an alarm."""

@@ -1,4 +1,4 @@
-"""One simulator for plan, simulate and what-if: records arrive, micro-batches take them, workers come and go."""
+"""Simulator for plan, simulate and what-if: records arrive, micro-batches process them, workers start and end."""
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario

@@ -1,4 +1,4 @@
-"""When records arrive: a cumulative count over time, straight between its edges."""
+"""Arrivals of records: a cumulative count over time, linear between its edges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _NOTHING = 1e-9
-"""Records: a span with less has no slope that a float can tell."""
+"""Number of records below which a float cannot represent the slope of a span."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Arrivals:
     times
         Edges in seconds, from 0, strictly ascending.
     totals
-        Records that arrived before each edge, from 0, never falling. Between two edges they
+        Records that arrived before each edge, from 0, never falling; between two edges they
         arrive evenly.
     """
 
@@ -39,13 +39,13 @@ class Arrivals:
         assert self.totals[0] == 0
         assert np.all(np.diff(self.times) > 0)
         assert np.all(np.diff(self.totals) >= 0)
-        # Lists answer one look-up many times faster than arrays, and a run asks for each batch.
+        # A look-up in a list is many times faster than in an array, and a run needs one for each batch.
         object.__setattr__(self, "_times", self.times.tolist())
         object.__setattr__(self, "_totals", self.totals.tolist())
 
     @classmethod
     def of_rates(cls, edges: Sequence[float] | Floats, rates: Sequence[float] | Floats) -> Arrivals:
-        """Records at a rate that is constant between two edges.
+        """Return arrivals with a constant rate between two edges.
 
         Parameters
         ----------
@@ -60,23 +60,23 @@ class Arrivals:
 
     @classmethod
     def constant(cls, rate: float, seconds: float) -> Arrivals:
-        """The same rate in records per second all the time."""
+        """Return arrivals with a constant rate in records per second."""
         return cls.of_rates([0.0, seconds], [rate])
 
     @classmethod
     def spikes(cls, low: float, high: float, each: float, seconds: float) -> Arrivals:
-        """Two rates in turn, the low one first, for ``each`` seconds."""
+        """Return arrivals with two alternating rates, the low one first, each for ``each`` seconds."""
         edges = np.append(np.arange(0.0, seconds, each), seconds)
         rates = np.where(np.arange(len(edges) - 1) % 2 == 0, low, high)
         return cls.of_rates(edges, rates)
 
     def poisson(self, seed: int, step: float = 1.0) -> Arrivals:
-        """The same mean with the chance of independent records: a Poisson count in each step.
+        """Return arrivals with the same mean and the randomness of independent records: a Poisson count in each step.
 
         Parameters
         ----------
         seed
-            Of the generator; the same seed draws the same counts.
+            Seed of the generator; the same seed gives the same counts.
         step
             Longest span in seconds of one draw.
         """
@@ -87,7 +87,7 @@ class Arrivals:
         return Arrivals(edges, np.concatenate(([0.0], np.cumsum(counts))))
 
     def plus(self, other: Arrivals) -> Arrivals:
-        """Both together, as long as the longer of the two."""
+        """Return the sum of two arrivals, as long as the longer one."""
         edges = np.union1d(self.times, other.times)
         return Arrivals(
             edges,
@@ -95,21 +95,21 @@ class Arrivals:
         )
 
     def scaled(self, factor: float) -> Arrivals:
-        """The same shape with so many times the records."""
+        """Return the same shape with ``factor`` times the records."""
         return Arrivals(self.times, self.totals * factor)
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Duration in seconds."""
         return self._times[-1]
 
     @property
     def records(self) -> float:
-        """All of them."""
+        """Number of all records."""
         return self._totals[-1]
 
     def arrived_before(self, time: float) -> float:
-        """Return how many records arrived before a time in seconds."""
+        """Return the number of records that arrived before a time in seconds."""
         if time <= 0:
             return 0.0
         if time >= self._times[-1]:
@@ -120,7 +120,7 @@ class Arrivals:
         return low + (high - low) * (time - begin) / (end - begin)
 
     def next_after(self, count: float) -> float:
-        """Return when the record after the first ``count`` begins to arrive; infinity if none does."""
+        """Return the time at which the record after the first ``count`` starts to arrive; infinity if there is none."""
         if count >= self._totals[-1]:
             return float("inf")
         place = bisect_right(self._totals, count) - 1
@@ -129,7 +129,7 @@ class Arrivals:
         return begin + (end - begin) * (count - low) / (high - low)
 
     def moment(self, count: float) -> float:
-        """Return when the last of the first ``count`` records arrived, in seconds."""
+        """Return the time in seconds at which the last of the first ``count`` records arrived."""
         if count <= 0:
             return self.next_after(0.0)
         place = min(bisect_left(self._totals, count), len(self._totals) - 1)
@@ -138,7 +138,7 @@ class Arrivals:
         return begin + (end - begin) * (count - low) / (high - low)
 
     def spans(self, cuts: Floats) -> tuple[Floats, Floats, Floats]:
-        """Divide the records between the first cut and the last where the rate changes, and at each cut.
+        """Divide the records between the first and the last cut at each change of the rate and at each cut.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Executors that come and go, each with its life, by one of the policies of scaling."""
+"""Executors that start and end according to a scaling policy, with their lifetimes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class Pool:
 
     def __init__(self, env: simpy.Environment, scenario: Scenario) -> None:
         self._env, self._scenario, self._policy = env, scenario, scenario.scaling
-        self._random = random.Random(scenario.seed)  # chance in a model, no secret
+        self._random = random.Random(scenario.seed)  # randomness in a model, no secret
         self._running: list[_Executor] = []
         self._starting = 0
         self._generation = 0
         self._last: dict[str, deque[float]] = {}
         self.lives: list[tuple[float, float]] = []
-        """Birth and death of each executor that has gone, in seconds."""
+        """Start and end in seconds of each executor that has ended."""
         self.grown = env.event()
-        """Happens when executors have come."""
+        """Event for new executors."""
         policy = self._policy
         self._least = policy.least if isinstance(policy, DynamicAllocation | GlueAutoScaling) else policy.most
         shuffles = any(query.repartition is not None for query in scenario.queries)
@@ -55,20 +55,20 @@ class Pool:
 
     @property
     def executors(self) -> int:
-        """That run now."""
+        """Number of running executors."""
         return len(self._running)
 
     @property
     def scales_during_batch(self) -> bool:
-        """Whether executors may come while a batch runs."""
+        """True if executors may start while a batch runs."""
         return self._starting > 0 or isinstance(self._policy, DynamicAllocation)
 
     def cores_of_query(self, share: float) -> int:
-        """Return a query's part of all cores: one at least."""
+        """Return a query's part of all cores, at least one."""
         return max(1, math.floor(self.executors * self._scenario.executor_cores * share + 1e-9))
 
     def begin(self, tasks: int) -> list[_Executor]:
-        """Give tasks out over executors by chance, as Spark does, and return those that have some."""
+        """Assign tasks to random executors, as Spark does, and return the executors with tasks."""
         self.expire(self._env.now)
         if self._idle == _FOREVER:
             return []
@@ -80,12 +80,12 @@ class Pool:
         return list(used)
 
     def end(self, used: list[_Executor]) -> None:
-        """Let executors idle that had tasks."""
+        """Mark executors as idle after their tasks."""
         for each in used:
             each.idle_since = self._env.now
 
     def expire(self, now: float) -> None:
-        """Let go what has idled for too long, at the time when it had."""
+        """Remove executors that were idle for too long, at the time when the limit was reached."""
         if self._idle == _FOREVER:
             return
         gone = sorted(
@@ -97,19 +97,19 @@ class Pool:
             self.lives.append((each.born, each.idle_since + self._idle))
 
     def needs(self, tasks: int) -> int:
-        """Return how many executors more so many running and waiting tasks allow."""
+        """Return how many more executors this number of running and waiting tasks allows."""
         if not isinstance(self._policy, DynamicAllocation):
             return 0
         needed = self._policy.needed(tasks, self._scenario.executor_cores)
         return needed - self.executors - self._starting
 
     def request(self, executors: int) -> None:
-        """Ask for executors; they come when they have started."""
+        """Request executors; they join the pool after their start-up time."""
         self._starting += executors
         self._env.process(self._start(executors))
 
     def batch_took(self, query: str, seconds: float, trigger: float) -> None:
-        """Tell the policy how long a batch took."""
+        """Report the duration of a batch to the policy."""
         policy = self._policy
         if not isinstance(policy, GlueAutoScaling) or trigger <= 0:
             return
@@ -128,7 +128,7 @@ class Pool:
             del self._running[wanted:]
 
     def lose_all(self) -> None:
-        """End every executor, those that have yet to start too."""
+        """End every executor, including those that are still starting."""
         self._generation += 1
         self._starting = 0
         self.lives += [(each.born, self._env.now) for each in self._running]
@@ -137,11 +137,11 @@ class Pool:
             last.clear()
 
     def restart(self) -> None:
-        """Begin as at the first start."""
+        """Start as at the first start."""
         self._add(self._policy.initial)
 
     def close(self, now: float) -> list[tuple[float, float]]:
-        """Return all lives, those that last until now with it."""
+        """Return all lifetimes; those of running executors end now."""
         self.expire(now)
         return [*self.lives, *((each.born, now) for each in self._running)]
 

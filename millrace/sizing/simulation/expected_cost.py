@@ -1,4 +1,4 @@
-"""What a job's workers cost under the stated traffic, beside the most that they can cost."""
+"""Expected cost of a job's workers under the stated traffic, in addition to their highest cost."""
 
 from __future__ import annotations
 
@@ -16,35 +16,30 @@ from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from millrace.sizing.simulation.run import simulate
 
 PLAYED = 2 * 3600.0
-"""Seconds of the average rate, at least; the first quarter, in which a job gives back what it began with, is left out."""
+"""Least simulated seconds at the average rate; the first quarter, in which a job removes initial executors, is left out."""
 
 TRIGGERS = 80.0
-"""Of the slowest query, for which the average is played at least."""
+"""Least simulated time at the average rate, in triggers of the slowest query."""
 
 RISE = 40.0
-"""Triggers of the slowest query for which the average is played, and then the peak."""
+"""Simulated time at the average rate and then at the peak, each in triggers of the slowest query."""
 
 IN_TIME = 0.999
-"""Share of records within the SLA from which it is kept."""
+"""Share of records within the SLA from which the SLA counts as met."""
 
 ALIKE = 0.99
-"""Share of the most from which there is nothing to tell."""
+"""Share of the highest cost above which no advice is given."""
 
 
 def largest_monthly_cost(job: JobPlan) -> float:
-    """Return USD a month with all workers running, requests and storage aside."""
+    """Return USD a month with all workers running, without requests and storage."""
     return job.worker_usd_hour * job.max_workers.value * HOURS
 
 
 def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[float]:
-    """Return USD a month of a job's workers at the average rate, as its engine lets them come and go.
+    """Return USD a month of a job's workers at the average rate, with the engine's scaling.
 
-    The rate is `records_per_second` of each stream all the time: of a day's course a file says its average and its peak only.
-
-    Parameters
-    ----------
-    environment, plan, job
-        A job of a plan.
+    The rate is a constant `records_per_second` of each stream: of the course of a day, a file has only its average and peak.
     """
     longest = max(query.trigger_seconds.value for query in job.queries.values())
     seconds = max(PLAYED, TRIGGERS * longest)
@@ -61,13 +56,7 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
 
 
 def with_expected(environment: Environment, plan: Plan) -> Plan:
-    """Return a plan whose jobs say what their workers will cost, and what holding all of them does.
-
-    Parameters
-    ----------
-    environment, plan
-        An environment and its plan.
-    """
+    """Return a plan whose jobs have the expected cost of their workers, and advice on ``scaling: fixed``."""
     jobs = {name: _told(environment, plan, job) for name, job in plan.jobs.items()}
     return replace(plan, jobs=MappingProxyType(jobs))
 
@@ -88,7 +77,7 @@ def _told(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
 
 
 def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
-    """Yield queries that are late when a peak finds the workers of the average, and not with all of them, with their share in time."""
+    """Yield queries that only all workers keep in time when traffic rises to its peak, with the share in time without them."""
     seconds = RISE * max(query.trigger_seconds.value for query in job.queries.values())
     arrivals = {}
     for name in streams_of(environment, job.name):

@@ -1,4 +1,4 @@
-"""What is simulated: queries with their work, the workers, and what happens to them."""
+"""Input of a simulation: queries with their work, workers, outages, reshards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millrace.sizing.simulation.tasks import Part, Tasks, makespan
 
 @dataclass(frozen=True)
 class Reshard:
-    """At ``at`` seconds the stream's partitions become others; what the old ones still hold is read first."""
+    """Change of the stream's partitions at ``at`` seconds; records in the old ones are read first."""
 
     at: float
     parts: tuple[Part, ...]
@@ -19,7 +19,7 @@ class Reshard:
 
 @dataclass(frozen=True)
 class Outage:
-    """From ``at`` seconds the job is away for ``seconds``; the current batch is lost and starts from the beginning."""
+    """Outage of the job from ``at`` on, for ``seconds``; the current batch is lost and repeated from its start."""
 
     at: float
     seconds: float
@@ -34,35 +34,35 @@ class QueryLoad:
     name
         In its job.
     overhead
-        a, seconds of a batch whatever its size.
+        a, fixed seconds of a batch.
     per_record
         b, core-seconds for one record.
     trigger
         T in seconds; 0 runs batches back to back.
     source
-        When its records arrive; or the name of the query of the same job whose commits it reads.
+        Arrivals of its records; or the name of the query of the same job whose commits it reads.
     parts
-        Partitions of its source; empty where a batch divides evenly over all its cores.
+        Partitions of its source; empty if a batch divides evenly over all its cores.
     share
-        Of the job's cores. Queries get the cores that the plan gives each of them; those that one leaves
-        idle help no other, so a job with several errs on the slow side.
+        Share of the job's cores. Each query has the cores that the plan gives it; idle cores of one query
+        help no other, so a job with several queries is slower than in reality.
     limit
-        L, records of a batch over all partitions, each in proportion to what waits (Kafka).
+        L, records of a batch over all partitions, each in proportion to its backlog (Kafka).
     limit_per_part
-        Records of a batch for each partition (Kinesis); derived again after a reshard, so that all partitions
-        together keep it.
+        Records of a batch for each partition (Kinesis); recomputed after a reshard, so that the total
+        stays the same.
     wave
-        κ, seconds of each task besides its records.
+        κ, seconds of each task in addition to its records.
     repartition
         Partitions after a shuffle, or ``None``.
     repartition_overhead
         Extra work for each record of a shuffle, as a share.
     overhead_sigma
-        Standard deviation of the logarithm of a batch's overhead: 0 where every batch takes the same.
+        Standard deviation of the logarithm of a batch's overhead: 0 if all batches have the same.
     hand_over
-        Seconds that a partition takes to hand one record over; 0 where nothing bounds it.
+        Seconds in which a partition delivers one record; 0 without such a limit.
     alone
-        Whether nobody else reads the partitions.
+        Whether no other query reads the partitions.
     """
 
     name: str
@@ -82,7 +82,7 @@ class QueryLoad:
     alone: bool = True
 
     def hand_over_seconds(self, taken: list[tuple[float, int]], cores: int) -> float:
-        """Return the seconds in which the partitions hand a batch over, each to one core at a time."""
+        """Return the seconds in which the partitions deliver a batch, each to one core at a time."""
         if not self.hand_over:
             return 0.0
         return makespan([Tasks(self.hand_over * each, count) for each, count in taken if each > 0], cores)
@@ -93,10 +93,10 @@ class QueryLoad:
         Parameters
         ----------
         taken
-            Records for each partition, and how many partitions take so many. A partition without any is no
-            task.
+            Records for each partition, and the number of partitions with that many. A partition without records has
+            no task.
         cores
-            That the query has.
+            Cores of the query.
         """
         records = sum(each * count for each, count in taken)
         if self.repartition is not None or not self.parts:
@@ -114,25 +114,25 @@ class Scenario:
     Attributes
     ----------
     seconds
-        How long; records that arrive later are left out.
+        Duration; records that arrive later are left out.
     queries
         A query that reads another's commits comes after it.
     executor_cores
         Tasks that run at once on one executor.
     scaling
-        How many executors there are.
+        Policy for the number of executors.
     usd_per_worker_hour
-        Of one worker; the driver is one more, all the time that the job runs.
+        Price of one worker; the driver is an additional one, all the time that the job runs.
     reshards
         By query.
     outages
-        Of the job, in the order of time.
+        Outages of the job, in the order of time.
     driver_start
         Seconds from the end of an outage until the first batch may begin.
     sigma
-        Standard deviation of the logarithm of a task's time: 0 where every task takes what the model says.
+        Standard deviation of the logarithm of a task's time: 0 if every task takes the time of the model.
     seed
-        Of all chance.
+        Seed of all random numbers.
     """
 
     seconds: float

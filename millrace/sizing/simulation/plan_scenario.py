@@ -1,4 +1,4 @@
-"""From a job of a plan to what is simulated."""
+"""Scenario for the simulation of a plan's job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
 
 
 def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
-    """Return how a deployed job's executors come and go."""
+    """Return the scaling policy of a deployed job."""
     known = limits()
     if fixed or environment.jobs[job.name].scaling == "fixed":
         return Fixed(job.executors.value)
@@ -67,24 +67,22 @@ def scenario(
     sigma: float | None = None,
     seed: int = 1,
 ) -> Scenario:
-    """Return what a job of a plan is under some traffic.
+    """Return the scenario of a plan's job under some traffic.
 
     Parameters
     ----------
-    environment, plan, job
-        A job and its environment's plan.
     arrivals
         By stream, for all of :func:`streams_of`.
     skew
-        σ of every stream; as many partitions as it says at most.
+        σ of every stream; limited to its number of partitions.
     fixed
-        All executors all the time, in place of the engine's scaling.
+        All executors all the time, instead of the engine's scaling.
     reshards
         Seconds, and the partitions that each of its streams has from then on.
     sigma
-        Unevenness of tasks; left out, what the benchmark found.
+        Unevenness of tasks; left out, the benchmark's result.
     seed
-        Of all chance.
+        Seed of all random numbers.
     """
     sized = plan.jobs[job]
     own = [demand for demand in query_demands(environment)[0] if demand.job == job]
@@ -95,7 +93,7 @@ def scenario(
         if isinstance(query, LandQuery | RouteQuery)
     }
     loads, changed = [], []
-    # Who reads another's commits comes after it.
+    # A query that reads another's commits comes after it.
     for demand in sorted(own, key=lambda each: not each.lands):
         query = environment.jobs[job].queries[demand.query]
         numbers = sized.queries[demand.query]
@@ -109,7 +107,7 @@ def scenario(
             changed += [(demand.query, Reshard(at, parts(after, min(skew, after)))) for at, after in reshards]
         elif isinstance(query, DeriveQuery) and len(query.reads) == 1 and query.source in landing:
             source = landing[query.source]
-        else:  # landed by another job, or by two queries: its records come as they arrive there
+        else:  # landed by another job, or by two queries: its records arrive as in the streams
             divided = parts(max(1, numbers.cores.value))
         loads.append(
             QueryLoad(
@@ -149,7 +147,7 @@ def scenario(
 
 
 def _limit(numbers: QueryPlan) -> float | None:
-    # Kinesis takes its limit by the shard; the other would bind it twice.
+    # Kinesis has a limit for each shard; the limit of the batch would apply a second time.
     if numbers.records_per_batch is None or numbers.records_per_partition is not None:
         return None
     return float(numbers.records_per_batch.value)

@@ -1,4 +1,4 @@
-"""What a simulation gives: ages, backlog, executors and dollars, as arrays."""
+"""Results of a simulation: ages, backlog, executors and dollars, as arrays."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from millrace.sizing.simulation.arrivals import Arrivals, Floats
 from millrace.sizing.simulation.job import Scenario
 
 _LEAST_BILLED = 60.0
-"""Seconds that Glue and EMR Serverless bill a worker at least (their price pages)."""
+"""Least seconds that Glue and EMR Serverless bill for a worker (their price pages)."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """Records of one lane that one batch committed: those from ``first`` to ``last`` of the stream, times ``weight``."""
+    """Records of one lane in one committed batch: those from ``first`` to ``last`` of the stream, times ``weight``."""
 
     lane: int
     weight: float
@@ -30,14 +30,14 @@ class Commit:
 
 @dataclass(frozen=True, eq=False)
 class Ages:
-    """How old records were at their commit, each with its weight: spans of evenly spread ages.
+    """Ages of records at their commit, as weighted spans of evenly distributed ages.
 
     Attributes
     ----------
     low, high
         Seconds.
     records
-        In each span.
+        Number of records in each span.
     """
 
     low: Floats
@@ -46,7 +46,7 @@ class Ages:
 
     @cached_property
     def _distribution(self) -> tuple[Floats, Floats]:
-        # A sum of even densities: its slope changes at each end of a span.
+        # The density is a sum of constant densities; it changes at each end of a span.
         high = np.maximum(self.high, self.low + 1e-9)
         density = self.records / (high - self.low)
         places = np.concatenate((self.low, high))
@@ -57,7 +57,7 @@ class Ages:
         return places, np.concatenate(([0.0], np.cumsum(rising)))
 
     def percentile(self, percent: float) -> float:
-        """Return the age in seconds that so many percent of the records do not exceed; not a number without any."""
+        """Return the age in seconds that a percentage of the records does not exceed; NaN without records."""
         if not len(self.records):
             return float("nan")
         places, below = self._distribution
@@ -65,18 +65,18 @@ class Ages:
 
     @property
     def most(self) -> float:
-        """The oldest record's age in seconds."""
+        """Age of the oldest record in seconds."""
         return float(self.high.max()) if len(self.high) else float("nan")
 
     @property
     def mean(self) -> float:
-        """The mean age in seconds."""
+        """Mean age in seconds."""
         if not len(self.records):
             return float("nan")
         return float(np.average((self.low + self.high) / 2, weights=self.records))
 
     def within(self, seconds: float) -> float:
-        """Return the share of records that were no older; not a number without any."""
+        """Return the share of records that were no older; NaN without records."""
         if not len(self.records):
             return float("nan")
         places, below = self._distribution
@@ -85,20 +85,20 @@ class Ages:
 
 @dataclass(frozen=True, eq=False)
 class QueryResult:
-    """One query.
+    """Result of one query.
 
     Attributes
     ----------
     name
         In its job.
     arrived, committed, waiting
-        Records until the end; what arrived was committed or waits.
+        Records until the end; each record that arrived is committed or waiting.
     starts, ends, records, backlog
-        Of each batch: seconds, seconds, records, and what waited at its start.
+        For each batch: seconds, seconds, records, and the backlog at its start.
     oldest
         Age in seconds of each batch's oldest record at its commit.
     ages
-        Of all records that were committed.
+        Ages of all committed records.
     committed_at
         Seconds at which each span of the ages was committed.
     """
@@ -122,24 +122,23 @@ class QueryResult:
         return Ages(self.ages.low[late], self.ages.high[late], self.ages.records[late])
 
     def in_time(self, sla: float, end: float, *, since: float = 0.0) -> float:
-        """Return the share of the records that were committed in time, of those that were or can no longer be.
+        """Return the share of records that were committed in time, among those that were committed or are already too late.
 
-        Ages are those of committed records: one that waits has none, and an SLA of which only these were counted would be
-        kept best by a job that commits nothing.
+        Waiting records have no age. If only committed records counted, a job that commits nothing would meet the SLA best.
 
         Parameters
         ----------
         sla
             Seconds within which a record must be committed.
         end
-            Of the simulation, in seconds.
+            End of the simulation, in seconds.
         since
             Seconds from which commits count.
 
         Returns
         -------
         float
-            1 where nothing was due.
+            1 if no record was due.
         """
         ages = self.ages_since(since)
         committed = float(ages.records.sum())
@@ -149,7 +148,7 @@ class QueryResult:
         return (ages.within(sla) if committed else 0.0) * committed / judged
 
     def waiting_at(self, times: Floats) -> Floats:
-        """Return what had arrived and was not committed, at each time."""
+        """Return the backlog at each time: records that had arrived and were not committed."""
         arrived = np.interp(times, self.arrivals.times, self.arrivals.totals)
         done = np.concatenate(([0.0], np.cumsum(self.records)))
         return np.asarray(
@@ -158,7 +157,7 @@ class QueryResult:
 
     @property
     def most_waiting(self) -> float:
-        """The most that had arrived and was not committed at any time: just before a batch ends, or at the end."""
+        """Largest backlog at any time; it occurs just before a batch ends, or at the end."""
         arrived = np.interp(self.ends, self.arrivals.times, self.arrivals.totals)
         before = np.cumsum(self.records) - self.records
         return float(np.max(arrived - before, initial=self.waiting))
@@ -166,22 +165,22 @@ class QueryResult:
 
 @dataclass(frozen=True, eq=False)
 class JobResult:
-    """A job over some time.
+    """Result of a job over some time.
 
     Attributes
     ----------
     seconds
-        How long.
+        Duration.
     queries
         By name.
     times, executors
-        Seconds at which their number changed, and the number from then on.
+        Seconds at which the number of executors changed, and the new number.
     worker_seconds
-        Billed, the driver with it, each worker for a minute at least.
+        Billed seconds, including the driver's, at least a minute for each worker.
     usd
-        For these.
+        Cost of these seconds.
     usd_per_worker_hour
-        Of one worker.
+        Price of one worker.
     """
 
     seconds: float
@@ -194,12 +193,12 @@ class JobResult:
     driver: tuple[tuple[float, float], ...]
 
     def executors_at(self, times: Floats) -> NDArray[np.int64]:
-        """Return how many executors there were at each time."""
+        """Return the number of executors at each time."""
         place = np.searchsorted(self.times, times, side="right") - 1
         return np.asarray(self.executors[np.maximum(place, 0)], dtype=np.int64)
 
     def dollars_spent_until(self, times: Floats) -> Floats:
-        """Return dollars until each time, by the second and without the minute that each worker costs at least."""
+        """Return the cost until each time in dollars, by the second and without the least billed minute of each worker."""
         edges = np.append(self.times, self.seconds)
         spent = np.concatenate(([0.0], np.cumsum(self.executors * np.diff(edges))))
         workers = np.interp(times, edges, spent)
@@ -210,7 +209,7 @@ class JobResult:
 
     @property
     def mean_executors(self) -> float:
-        """Over the whole time."""
+        """Mean number of executors over the duration."""
         edges = np.append(self.times, self.seconds)
         return float(np.sum(self.executors * np.diff(edges)) / self.seconds)
 
@@ -223,7 +222,7 @@ def query_result(
     seconds: float,
     waiting: float,
 ) -> QueryResult:
-    """Put a query's records together."""
+    """Combine a query's records into its result."""
     table = np.asarray(batches, dtype=np.float64).reshape(-1, 4)
     ends = table[:, 1]
     ages, committed_at, oldest = _ages(arrivals, commits, ends)
@@ -251,7 +250,7 @@ def _ages(arrivals: Arrivals, commits: Sequence[Commit], ends: Floats) -> tuple[
         cuts = np.asarray([own[0].first, *(each.last for each in own)])
         at = np.asarray([each.at for each in own])
         edges, first, last = arrivals.spans(cuts)
-        # Each span lies within one batch, as cuts are edges too.
+        # Each span is within one batch, because cuts are edges, too.
         place = np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1
         lows.append(at[place] - last)
         highs.append(at[place] - first)
@@ -270,7 +269,7 @@ def job_result(
     lives: Sequence[tuple[float, float]],
     driver: Sequence[tuple[float, float]],
 ) -> JobResult:
-    """Put a job's records together."""
+    """Combine the results of a job's queries."""
     changes: dict[float, int] = {0.0: 0}
     for born, died in lives:
         changes[born] = changes.get(born, 0) + 1

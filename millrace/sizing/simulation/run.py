@@ -1,4 +1,4 @@
-"""The simulation itself: each query is a process of discrete events (SimPy) over one pool of executors."""
+"""Simulation run: each query is a process of discrete events (SimPy) over one pool of executors."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from millrace.sizing.simulation.result import Commit, JobResult, QueryResult, jo
 from millrace.sizing.simulation.tasks import Slots, Tasks, makespan
 
 _POLL = 0.01
-"""Seconds between two looks for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
+"""Seconds between two polls for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
 
 _NOTHING = 1e-9
-"""Records: less than this is what rounding leaves."""
+"""Number of records below which the rest is a rounding error."""
 
 _INSTANT = 1e-9
-"""Seconds: a shorter wait would be lost in a float, and the clock would stand still."""
+"""Seconds below which a wait is lost in a float, so that the clock would stand still."""
 
 Steps = Generator[simpy.Event, object, None]
 
 
 @dataclass
 class PartitionGroup:
-    """Partitions that are alike and how far they have been read, in records of the whole stream.
+    """Equal partitions and their read position, in records of the complete stream.
 
-    A lane with a share of a quarter that is read to 100 has given 25 records.
+    A lane with a share of a quarter that is read to 100 has delivered 25 records.
     """
 
     share: float
@@ -47,13 +47,13 @@ class PartitionGroup:
 
     @property
     def drained(self) -> bool:
-        """Whether it was closed by a reshard and all of it has been read."""
+        """True if a reshard closed it and all its records were read."""
         return (self.end - self.read) * self.weight < _NOTHING
 
 
 @dataclass
 class _Batch:
-    """What a batch takes: for each lane from where to where."""
+    """Records of a batch: start and end for each lane."""
 
     spans: list[tuple[int, float, float]] = field(default_factory=list)
     taken: list[tuple[float, int]] = field(default_factory=list)
@@ -61,7 +61,7 @@ class _Batch:
 
 
 class _Reader:
-    """A query over its source: what waits, what a batch may take, what was committed."""
+    """A query over its source: backlog, next batch, commits."""
 
     def __init__(self, load: QueryLoad, upstream: _Reader | None) -> None:
         self.load, self._upstream = load, upstream
@@ -74,14 +74,14 @@ class _Reader:
         self.commits: list[Commit] = []
 
     def reshard(self, change: Reshard, now: float) -> None:
-        """Close the partitions and open others; a batch reads these when those are drained."""
+        """Close the partitions and open others; a batch reads the new ones after the old ones are drained."""
         begin = self.arrivals.arrived_before(now)
         for lane in self.lanes:
             lane.end = min(lane.end, begin)
         self.lanes += [PartitionGroup(part.share, part.count, begin, begin) for part in change.parts]
 
     def batch(self, now: float) -> _Batch:
-        """Return what a batch that begins now takes; nothing where nothing waits."""
+        """Return the records of a batch that begins now; empty if there is no backlog."""
         if self._upstream is not None:
             return self._snapshot(self._upstream)
         arrived = self.arrivals.arrived_before(now)
@@ -115,7 +115,7 @@ class _Reader:
         return found if found.records > _NOTHING else _Batch()
 
     def next_record(self) -> float:
-        """Return when the next record arrives that no batch has taken; infinity if none does."""
+        """Return the time of the next record that no batch has read; infinity if there is none."""
         reads = [lane.read for lane in self.lanes if not lane.drained]
         return self.arrivals.next_after(min(reads)) if reads else math.inf
 
@@ -128,7 +128,7 @@ class _Reader:
                 self.commits.append(Commit(number, lane.weight, first, last, now))
 
     def waiting(self, now: float) -> float:
-        """Return what arrived and is not committed, lane by lane."""
+        """Return the backlog: records that arrived and are not committed, over all lanes."""
         arrived = self.arrivals.arrived_before(now)
         if self._upstream is None:
             return sum(max(0.0, min(arrived, lane.end) - lane.read) * lane.weight for lane in self.lanes)
@@ -154,11 +154,11 @@ class _Query:
         self._env, self._pool, self._scenario, self._upstream = env, pool, scenario, upstream
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
-        self._random = random.Random(f"{scenario.seed} {self.load.name}")  # chance in a model
+        self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
         self.batches: list[tuple[float, float, float, float]] = []
-        """Start, end, records and waiting records at the start."""
+        """Start, end, records and backlog at the start."""
         self.committed = env.event()
-        """Happens at each commit."""
+        """Event for each commit."""
         self.resumes = 0.0
         self.process = env.process(self._live())
 
@@ -169,7 +169,7 @@ class _Query:
                     yield self._env.timeout(self.resumes - self._env.now)
                 yield from self._loop()
             except simpy.Interrupt:
-                continue  # away until it resumes, also where it was just about to
+                continue  # stopped until it resumes, also if it was about to
 
     def _loop(self) -> Steps:
         env, trigger = self._env, self.load.trigger
@@ -185,14 +185,14 @@ class _Query:
                 self.batches.append((start, env.now, batch.records, waiting))
                 self._pool.batch_took(self.load.name, env.now - start, trigger)
             if trigger > 0:
-                # Spark's own rule: the next multiple after the start, or at once where that has passed.
+                # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(start / trigger + 1e-9) + 1) * trigger
                 yield env.timeout(max(0.0, following - env.now))
             elif not batch.records:
                 yield from self._wait()
 
     def _wait(self) -> Steps:
-        """Without a trigger, sleep until there is something to read."""
+        """Without a trigger, sleep until there are records."""
         if self._upstream is not None:
             yield self._upstream.committed
             return
@@ -218,14 +218,14 @@ class _Query:
             yield env.timeout(makespan(tasks, cores))
         else:
             yield from self._waves(tasks, cores, count)
-        # As in ``Spread.seconds``: the fixed cost counts before it only where one wave reads all, and nobody else does.
+        # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
         rest = load.hand_over_seconds(batch.taken, pool.cores_of_query(load.share)) - (env.now - begun)
         if rest > 0:
             yield env.timeout(rest)
         pool.end(used)
 
     def _waves(self, tasks: list[Tasks], cores: int, count: int) -> Steps:
-        """Give tasks out wave by wave, so that executors that come meanwhile take some."""
+        """Assign tasks wave by wave, so that executors that start meanwhile get some."""
         env, pool = self._env, self._pool
         slots = Slots(cores, env.now)
         waiting = [count]
@@ -248,7 +248,7 @@ class _Query:
         yield env.timeout(max(0.0, slots.ends - env.now))
 
     def _grow(self, waiting: list[int], cores: int) -> Steps:
-        """Ask for executors as long as tasks wait: one, two, four, ..."""
+        """Request executors as long as tasks wait: one, two, four, ..."""
         policy = self._scenario.scaling
         pause, step = getattr(policy, "backlog_timeout", 0.0), 1
         while True:
@@ -262,7 +262,7 @@ class _Query:
             pause = getattr(policy, "sustained_timeout", 1.0)
 
     def _chance(self, sigma: float) -> float:
-        # A mean of 1, so that chance alone makes no batch cheaper or dearer on average.
+        # The mean is 1, so that randomness makes batches neither cheaper nor more expensive on average.
         return 1.0 if sigma == 0 else self._random.lognormvariate(-sigma * sigma / 2, sigma)
 
 
@@ -322,14 +322,14 @@ def _outages(
     for outage in _apart(scenario):
         yield env.timeout(max(0.0, outage.at - env.now))
         _stop(env, pool, queries, scenario, outage)
-        # The driver is paid while it starts, executors when they have.
+        # The driver is billed while it starts, executors only after their start.
         downs.append((env.now, env.now + outage.seconds))
         yield env.timeout(outage.seconds + scenario.driver_start)
         pool.restart()
 
 
 def _apart(scenario: Scenario) -> list[Outage]:
-    """Outages in order; those that begin before the job has come back from another are one with it."""
+    """Return the outages in order; one that begins before the job is back from another is merged with it."""
     found: list[Outage] = []
     for outage in sorted(scenario.outages, key=lambda each: each.at):
         last = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""How many executors a job has: fixed, by Glue's auto scaling, or by Spark's dynamic allocation on EMR Serverless."""
+"""Scaling policies: fixed, Glue's auto scaling, or Spark's dynamic allocation on EMR Serverless."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fixed:
-    """The same number all the time."""
+    """A constant number of executors."""
 
     executors: int
 
     @property
     def most(self) -> int:
-        """The largest number."""
+        """Largest number of executors."""
         return self.executors
 
     @property
     def initial(self) -> int:
-        """The number at a start."""
+        """Number of executors at a start."""
         return self.executors
 
 
@@ -31,16 +31,16 @@ class GlueAutoScaling:
     AWS documents (Glue developer guide, "AWS Glue streaming autoscaling"): for a few micro-batches their time is
     compared with the window; jobs that end sooner may shrink, those that take longer grow, exponentially, and
     only after a batch has ended. It gives no figures: the number of batches, the share of the window below which
-    a job shrinks, and the time that a worker takes to come are assumptions, in ``limits.yaml``.
+    a job shrinks, and the start time of a worker are assumptions, in ``limits.yaml``.
 
     Attributes
     ----------
     least, most
-        Executors; Glue has no smallest number to set, one always stays.
+        Executors; Glue lets one set no smallest number, and one always stays.
     initial
-        At a start.
+        Executors at a start.
     batches
-        That are averaged.
+        Number of batches that are averaged.
     shrink_below
         Share of the window.
     worker_start
@@ -55,15 +55,15 @@ class GlueAutoScaling:
     worker_start: float
 
     def wanted(self, executors: int, shares: Sequence[Sequence[float]]) -> int:
-        """Return the executors wanted after a batch.
+        """Return the desired number of executors after a batch.
 
         Parameters
         ----------
         executors
-            That there are, or will be.
+            Number of running and starting executors.
         shares
-            Of each query, its last batches' time divided by its trigger. One that is slow makes the job grow; it
-            shrinks when all are quick.
+            For each query, the durations of its last batches divided by its trigger. The job grows if one query
+            is slow; it shrinks if all are fast.
         """
         known = [sum(last) / len(last) for last in shares if len(last) == self.batches]
         if any(mean > 1 for mean in known):
@@ -77,9 +77,9 @@ class GlueAutoScaling:
 class DynamicAllocation:
     """Spark's dynamic allocation (Spark configuration guide, "Dynamic Allocation").
 
-    While tasks wait for ``backlog_timeout``, one executor is asked for, then two, four and so on every
-    ``sustained_timeout``, up to ``ceil(tasks · ratio / cores)``. One that ran nothing for ``idle_timeout`` goes,
-    one that holds shuffled data after ``shuffle_timeout``.
+    If tasks wait for ``backlog_timeout``, it requests one executor, then two, four and so on every
+    ``sustained_timeout``, up to ``ceil(tasks · ratio / cores)``. An executor that is idle for ``idle_timeout`` ends; one
+    with shuffled data ends after ``shuffle_timeout``.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class DynamicAllocation:
     worker_start: float
 
     def needed(self, tasks: int, executor_cores: int) -> int:
-        """Return the executors that so many running and waiting tasks allow."""
+        """Return the executors that this number of running and waiting tasks allows."""
         wanted = math.ceil(tasks * self.ratio / executor_cores)
         return max(self.least, min(self.most, wanted))
 

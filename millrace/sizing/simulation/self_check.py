@@ -1,4 +1,4 @@
-"""A plan held against the simulator: the stated peak, and an outage, with workers that come and go as the engine lets them."""
+"""Simulation of a plan at its peak and after an outage, with the engine's scaling, to check what the plan promises."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from millrace.sizing.simulation.run import simulate
 
 PEAK_TRIGGERS = 40.0
-"""Of the slowest query, for which the peak is played. What is committed in the first half is not judged: a job that has
-only started is not at a steady peak."""
+"""Simulated time of the peak in triggers of the slowest query. Commits in the first half do not count, because a job that has
+just started is not at a steady peak.
+"""
 
 WITHIN = 0.999
-"""Share of records within the SLA from which a plan is kept."""
+"""Share of records within the SLA from which a plan counts as met."""
 
 LATER = 1.25
-"""Times the planned time of catching up after which what waits must be gone."""
+"""Factor of the planned catch-up time after which the backlog must be gone."""
 
 LONGEST = 6 * 3600.0
-"""Seconds of catching up beyond which it is not played: the plan has said by itself that it takes so long."""
+"""Catch-up time in seconds above which it is not simulated; the plan itself reports such a long time."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +38,20 @@ class SimulatedQuery:
 
     Attributes
     ----------
-    job, query
-        Which one.
     sla
         Seconds within which its records must be committed.
     of
-        Of which SLA this is a share, such as ``half of the 60 s SLA``; empty for the whole.
+        SLA that this is a share of, such as ``half of the 60 s SLA``; empty for the complete SLA.
     within
-        Share of the records that are, at the steady peak.
+        Share of records within the SLA, at the steady peak.
     oldest
         Age in seconds of the oldest record at its commit, at the steady peak.
     outage
-        That was played, too.
+        Outage that was also simulated.
     catch_up
-        Seconds in which the plan catches up after it; None for derive queries.
+        Planned seconds of catch-up after it; None for derive queries.
     waiting
-        Records that still wait when that time is well over; 0 where none do, or where it was not played.
+        Records that still wait well after that time; 0 if there are none, or if it was not simulated.
     """
 
     job: str
@@ -67,16 +66,16 @@ class SimulatedQuery:
 
     @property
     def share_of_sla(self) -> str:
-        """:attr:`of`, to stand behind the seconds."""
+        """:attr:`of` in brackets, to follow the seconds."""
         return f" ({self.of})" if self.of else ""
 
     @property
     def meets_sla(self) -> bool:
-        """Whether its records are in time at the steady peak."""
+        """True if its records are in time at the steady peak."""
         return self.within >= WITHIN
 
     def contradictions(self) -> Iterator[str]:
-        """Yield a line for each promise of the plan that is not kept."""
+        """Yield a line for each promise of the plan that is broken."""
         key = f"jobs.{self.job}.queries.{self.query}"
         if not self.meets_sla:
             share = f"{self.within:.1%} of the records are within {self.sla:g} s{self.share_of_sla}"
@@ -89,13 +88,7 @@ class SimulatedQuery:
 
 
 def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
-    """Play each query of a plan at its steady peak, and after an outage.
-
-    Parameters
-    ----------
-    environment, plan
-        An environment and its plan.
-    """
+    """Simulate each query of a plan at its steady peak, and after an outage."""
     landed = {(each.job, each.query): each for each in query_demands(environment)[0] if each.lands}
     for job in plan.jobs.values():
         seconds = _settling(job)
@@ -118,13 +111,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
 
 
 def contradictions(environment: Environment, plan: Plan) -> Iterator[str]:
-    """Yield a line for each promise of a plan that its own simulator does not see kept.
-
-    Parameters
-    ----------
-    environment, plan
-        An environment and its plan.
-    """
+    """Yield a line for each promise of a plan that the simulation does not confirm."""
     for each in self_check(environment, plan):
         yield from each.contradictions()
 
@@ -142,7 +129,7 @@ def _settling(job: JobPlan) -> float:
 
 
 def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
-    """Yield the queries of which records still wait when they should be caught up, with how many."""
+    """Yield queries that still have a backlog when they should have caught up, with its records."""
     planned = [
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
     ]
@@ -160,7 +147,7 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
         result = played.queries[name]
         usual = max(result.backlog[result.starts < begin], default=0.0)
         back = begin + away + sized.driver_start
-        # While the driver starts, records wait as well.
+        # Records also wait while the driver starts.
         whole = query.catch_up_seconds.value * (away + sized.driver_start) / away
         due = back + LATER * whole + query.trigger_seconds.value
         late = result.backlog[(result.starts > due) & (result.backlog > 1.1 * usual)]

@@ -1,4 +1,4 @@
-"""Tasks on cores: how a batch's partitions become tasks, and who runs when."""
+"""Tasks on cores: tasks of a batch's partitions, and their schedule."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Part:
-    """Partitions that are alike.
+    """Equal partitions.
 
     Attributes
     ----------
     share
-        Of the stream's records, for each of them.
+        Share of the stream's records in each of them.
     count
-        How many there are.
+        Number of them.
     """
 
     share: float
@@ -52,35 +52,35 @@ def parts(partitions: int, skew: float = 1.0) -> tuple[Part, ...]:
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks that take equally long, in seconds on one core."""
+    """Tasks of equal duration, in seconds on one core."""
 
     seconds: float
     count: int
 
 
 class Slots:
-    """Cores and when each is free, alike ones together, so that a thousand cost as little as one.
+    """Cores and the times at which each is free. Equal cores are grouped, so that a thousand cost as little as one.
 
-    Tasks are taken longest first by the core that is free first (list scheduling; Spark gives out the
+    The core that is free first takes the longest task (list scheduling; Spark assigns the
     tasks of a stage in the order of their partitions, which is no better than this).
     """
 
     def __init__(self, cores: int, now: float) -> None:
         self._free: list[tuple[float, int]] = [(now, cores)] if cores else []
         self.ends = now
-        """When the last task that was given out ends."""
+        """Time at which the last assigned task ends."""
 
     def add(self, cores: int, now: float) -> None:
-        """Take cores in that are free from now on."""
+        """Add cores that are free from now on."""
         heapq.heappush(self._free, (now, cores))
 
     @property
     def next_free(self) -> float:
-        """When the first core is free; infinity without any."""
+        """Time at which the first core is free; infinity without cores."""
         return self._free[0][0] if self._free else float("inf")
 
     def give(self, tasks: Tasks, now: float) -> int:
-        """Give tasks to the cores that are free first, as many as these can take, and return how many."""
+        """Assign tasks to the cores that are free first, as many as these can take, and return their number."""
         free, cores = heapq.heappop(self._free)
         taken = min(cores, tasks.count)
         begin = max(free, now)
@@ -92,9 +92,9 @@ class Slots:
 
 
 def makespan(tasks: Iterable[Tasks], cores: int) -> float:
-    """Return how long tasks take together on so many cores, longest first, in seconds.
+    """Return the seconds that tasks take together on a number of cores, longest first.
 
-    With even tasks it is ``ceil(P/c)`` times one of them.
+    With equal tasks it is ``ceil(P/c)`` times the duration of one.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def makespan(tasks: Iterable[Tasks], cores: int) -> float:
     (2.0, 6.0)
     """
     asked = list(tasks)
-    if len(asked) == 1:  # most batches: the same by multiplication
+    if len(asked) == 1:  # most batches: the same result by multiplication
         return math.ceil(asked[0].count / cores) * asked[0].seconds
     slots = Slots(cores, 0.0)
     for each in sorted(asked, key=lambda one: one.seconds, reverse=True):

@@ -1,4 +1,4 @@
-"""Recorded traffic: CSV or JSON lines of a time and a rate, for one stream or several."""
+"""Recorded traffic: CSV or JSON lines with times and rates, for one stream or several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.config.problems import ConfigurationError, Problem
 from millrace.sizing.simulation.arrivals import Arrivals
 
 COLUMNS = ("time", "records_per_second", "stream")
-"""``stream`` may be left out: then every stream has this traffic."""
+"""Columns of a trace; without ``stream``, the traffic applies to every stream."""
 
 
 def read_trace(file: Path) -> dict[str | None, Arrivals]:
@@ -23,19 +23,19 @@ def read_trace(file: Path) -> dict[str | None, Arrivals]:
     Parameters
     ----------
     file
-        ``.csv`` with a header, or ``.jsonl`` with one object in a line. ``time`` is in seconds, or a moment in ISO
-        8601; it ascends. ``records_per_second`` holds from that time to the next; the last row holds as long as the
+        ``.csv`` with a header, or ``.jsonl`` with one object in a line. ``time`` is in seconds, or a time in ISO
+        8601; it ascends. ``records_per_second`` applies from that time to the next; the last row, as long as the
         one before it.
 
     Returns
     -------
     dict
-        By stream; ``None`` for rows that name none.
+        Arrivals by stream; ``None`` for rows without a stream.
 
     Raises
     ------
     ConfigurationError
-        A file that cannot be read as such, with the line.
+        The file is not a valid trace; the message names the line.
     """
     rows: dict[str | None, list[tuple[float, float, int]]] = {}
     for line, row in _rows(file):

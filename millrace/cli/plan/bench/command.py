@@ -1,4 +1,4 @@
-"""``millrace bench``: how fast a job's queries are, measured from the job's own settings."""
+"""``millrace bench``: measures the speed of a job's queries with the job's own settings."""
 
 from __future__ import annotations
 
@@ -96,14 +96,13 @@ def bench(
 ) -> None:
     """Measure the speed of a job's queries and write the result file for `rate: {result: FILE}`.
 
-    A topic of a real broker is filled with records of the job's own shape. The job's queries read it at rising
-    limits, in random order, from a fresh checkpoint each time, as fast as they can. Out come the fixed
-    cost of a batch (a), of a wave of tasks (κ) and of a record (b), each with its interval; what the smaller
-    limits foretell is compared with the largest. In the sandbox, settings whose repetitions disagree are measured once
-    more, if they are few; what still disagrees is refused.
+    Fills a topic of a real broker with records like the job's. The job's queries read it as fast as they can, at rising
+    limits, in random order, each time from a new checkpoint. Computes the fixed cost of a batch (a), of a wave of tasks (κ)
+    and of a record (b), each with its interval, and compares the prediction of the smaller limits with the largest one. In
+    the sandbox, measures settings again whose repetitions disagree, if they are few; refuses the result if they still disagree.
 
-    With --on glue or --on emr the deployed job is stopped, reads its own topic from the beginning into tables
-    that are dropped again, and is started again.
+    With --on glue or --on emr, stops the deployed job, reads its own topic from the beginning into tables that are dropped
+    afterwards, and starts the job again.
 
     [bold]Examples[/bold]
 
@@ -161,7 +160,7 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
 
 
 def _reading(environment: Environment, job: str, wanted: str | None) -> str:
-    """The query that reads a stream and can be measured."""
+    """Return the query that reads a stream and can be measured."""
     from millrace.config import Finding
     from millrace.config.queries import StreamQuery
 
@@ -196,7 +195,7 @@ def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x
 def _on_engine(
     environment: Environment, job: str, reading: str, runs: Sequence[Planned], on: On, *, yes: bool
 ) -> Measurements:
-    """Run the deployed job once with the schedule, and fetch what it measured."""
+    """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import document
     from millrace.config import Finding
@@ -232,7 +231,7 @@ def _on_engine(
     if asked > has:
         raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has only {has} partitions")
     aws = connect(Names(environment, environment.account or ""))
-    names = aws.names  # whose account AWS has told, where the file does not
+    names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
     bucket, prefix = split_url(base)
@@ -257,7 +256,7 @@ def _on_engine(
 
 
 def _file(job: str, line: str | None) -> str:
-    """A result of another line than the default one has a file of its own: a job moves to and fro."""
+    """Return the name of the result file; each Spark line except the default has its own, as a job may change between lines."""
     from millrace.config.engines.versions import DEFAULT
 
     return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
@@ -266,7 +265,7 @@ def _file(job: str, line: str | None) -> str:
 def _finish(
     environment: Environment, job: str, found: Outcome, out: Path | None, html: Path | None, *, as_json: bool
 ) -> None:
-    """Print and write; what was disturbed is told, kept for evidence, and refused."""
+    """Print and write the result; if there were disturbances, write the page, report them and refuse the result."""
     if html is not None:
         write_page(html, page(environment, job, found))
     if found.disturbances:

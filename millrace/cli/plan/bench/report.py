@@ -1,4 +1,4 @@
-"""A benchmark told: tables for a terminal, a page with charts."""
+"""Output of a benchmark: tables for a terminal, a page with charts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "misse
 
 
 def summary(found: Outcome) -> Iterator[RenderableType]:
-    """Yield what ``millrace bench`` prints."""
+    """Yield the output of ``millrace bench``."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for name in _HEAD:
         table.add_column(name, justify="left" if name == "query" else "right", no_wrap=True)

@@ -1,4 +1,4 @@
-"""``millrace bench`` in the sandbox: what is measured there, and the runs with their progress."""
+"""``millrace bench`` in the sandbox: the measured queries, and the runs with their progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millrace.sandbox.benchmark import MeasuredQuery
 
 _PAYLOADS = 20_000
-"""Different records; the topic holds them again and again."""
+"""Number of different records; the topic repeats them."""
 
 
 def subject_of(
@@ -32,7 +32,7 @@ def subject_of(
     reference: Sequence[str],
     seed: int,
 ) -> tuple[MeasuredQuery, list[bytes]]:
-    """What is measured in the sandbox, and the records that it reads."""
+    """Return the queries to measure in the sandbox, and the records that they read."""
     from millrace.config.queries import StreamQuery
     from millrace.config.sinks import KINDS
     from millrace.sandbox import payloads as making
@@ -94,7 +94,7 @@ def _references(given: Sequence[str]) -> dict[str, Path]:
 
 
 def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
-    """A reference table's rows: of a file, or those that come with the example; None where there are none."""
+    """Return the rows of a reference table, from a file or from the example; None if there are none."""
     from pyarrow import csv, parquet
 
     from millrace.sandbox import flights
@@ -109,7 +109,7 @@ def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
 def measure_core_levels(
     subject: MeasuredQuery, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
 ) -> list[Measurements]:
-    """Run the schedule on each core level; the few settings that disagree on the fewest cores are measured again."""
+    """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
     from millrace.benchmark.repeated_runs import disagreeing_settings, replaced, schedule_again
     from millrace.sandbox import benchmark, kafka
     from millrace.sandbox.child_processes import only_one
@@ -125,7 +125,7 @@ def measure_core_levels(
                 )
                 for level in cores
             ]
-        # The costs are those of the fewest cores: only there does a disturbance refuse them.
+        # The costs are those of the fewest cores, so only a disturbance there makes them invalid.
         found = disagreeing_settings(measured[0], subject.queries)
         if repeated := schedule_again(runs, found):
             for each in found:
@@ -140,7 +140,7 @@ def measure_core_levels(
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar with the remaining time for people, a line for each run in a pipe; both on standard error."""
+    """Show a bar with the remaining time in a terminal, a line for each run in a pipe; both on standard error."""
     if not is_terminal(sys.stderr):
         done, started = 0, time.monotonic()
 

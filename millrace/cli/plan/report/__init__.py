@@ -1,1 +1,1 @@
-"""The verdicts and the pages of a plan and of a simulation."""
+"""Verdicts and pages of plans and simulations."""

@@ -1,4 +1,4 @@
-"""The flow of an environment: its streams, jobs and tables, with what flows between them at the peak."""
+"""Flow of an environment: streams, jobs and tables, with the data between them at the peak."""
 
 from __future__ import annotations
 
@@ -24,21 +24,19 @@ _TROUBLES: Mapping[str, str] = {
     "unpriced-writes": "writes without a price",
     "driver-limit": "near one driver's limit",
 }
-"""What a box says of the risks that are its own."""
+"""Words in a box for each kind of risk that concerns a single stream or job."""
 
 
 def flow(found: CheckedPlan, risks: Sequence[Risk]) -> tuple[list[Box], list[Arrow]]:
     """Return a box for each stream, job and table that a job writes, and the arrows between them.
 
-    A sink that is a stream of the environment is that stream's box; of a table that its own job reads again there is
-    one arrow only, from the job to the table.
+    A sink that is a stream of the environment shares that stream's box. A table that its own job reads again has
+    only one arrow, from the job to the table.
 
     Parameters
     ----------
-    found
-        A plan.
     risks
-        Of its verdict: boxes show those that concern them.
+        Risks of the plan's verdict; each box shows those that concern it.
     """
     troubles = _troubles(risks)
     writers = _written(found)
@@ -52,7 +50,7 @@ def flow(found: CheckedPlan, risks: Sequence[Risk]) -> tuple[list[Box], list[Arr
 
 
 def flow_rows(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[list[str]]:
-    """Return the flow as rows of a table: each arrow, then what no arrow touches."""
+    """Return the flow as rows of a table: each arrow, then the boxes without an arrow."""
     touched = {each for arrow in arrows for each in (arrow.begin, arrow.end)}
     told = {box.key: "; ".join((*box.lines, box.trouble)).rstrip("; ") for box in boxes}
     rows = [[each.begin, each.end, each.label or "-", told[each.begin]] for each in arrows]
@@ -60,7 +58,7 @@ def flow_rows(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[list[str]]:
 
 
 def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
-    """The largest risk of each stream and job."""
+    """Return the largest risk of each stream and job."""
     found: dict[str, tuple[Severity, str]] = {}
     for risk in risks:
         if risk.kind in _TROUBLES:
@@ -110,7 +108,7 @@ _KINDS = {"table": "Iceberg table", "letters": "dead letters"}
 
 
 def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
-    """Keys of what a query writes: ``table x`` in the catalogue, ``stream x`` of this environment, else kind and name."""
+    """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
     if isinstance(query, Landing):
         yield f"table {query.table}"
     for each in written(query).values():
@@ -127,7 +125,7 @@ def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
 
 
 _Written = dict[str, tuple[set[str], tuple[float, float]]]
-"""By what is written: the jobs that do, rows a second at the peak, and GB that a month adds; 0 where nobody knows."""
+"""By target: the jobs that write it, rows a second at the peak, and GB added a month; 0 if unknown."""
 
 
 def _written(found: CheckedPlan) -> _Written:
@@ -138,7 +136,7 @@ def _written(found: CheckedPlan) -> _Written:
         own = [key for key in targets if not key.startswith("letters ")]
         added = stored_gb(found.environment, query, demand) * SECONDS
         for key in targets:
-            # Of several sinks nobody knows which takes how much, and of dead letters how many there are.
+            # With several sinks the share of each is unknown, and so is the number of dead letters.
             alone = float(own == [key])
             jobs, (rate, gb_month) = writers.get(key, (set(), (0.0, 0.0)))
             writers[key] = (jobs | {demand.job}, (rate + alone * demand.work.rate, gb_month + alone * added))
@@ -146,7 +144,7 @@ def _written(found: CheckedPlan) -> _Written:
 
 
 def _reads(found: CheckedPlan, writers: _Written) -> Iterator[Arrow]:
-    """From streams to jobs with the bytes of the peak, and from tables to jobs that do not write them."""
+    """Yield arrows from streams to jobs with the bytes at the peak, and from tables to jobs that do not write them."""
     flows: dict[tuple[str, str], float] = {}
     for demand in found.demands:
         query = found.environment.jobs[demand.job].queries[demand.query]

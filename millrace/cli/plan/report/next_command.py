@@ -1,4 +1,4 @@
-"""The command that a plan's verdict ends with."""
+"""Next command at the end of a plan's verdict."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
-    """Return the command for the largest risk that one helps with, else the one that deploys, and what it brings.
+    """Return the command that helps with the largest risk, else ``millrace deploy``; and its effect.
 
     Parameters
     ----------
     found
-        A plan, and what was seen of it.
+        A plan with the results of its checks.
     risks
         The largest first.
     env
-        As the user named the environment.
+        The environment as the user named it.
     """
     environment = f"--env {shlex.quote(env)}"
     for risk in risks:
@@ -64,7 +64,7 @@ def _traffic(found: CheckedPlan, job: str) -> list[Traffic]:
 
 
 def _bench(found: CheckedPlan, environment: str) -> str | None:
-    """Measure the query that costs most cores, of those that read a stream and were not measured."""
+    """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
     from millrace.config.queries import StreamQuery
 
     guessed = [

@@ -1,4 +1,4 @@
-"""A plan as a page: the verdict, what flows where, what costs what, what is close to its bound, and other ways to run it."""
+"""HTML page of a plan: verdict, flow, costs, use of limits, other ways to run each job."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def plan_page(found: CheckedPlan, verdict: Verdict) -> Page:
 
 
 def costs(plan: Plan) -> Branch:
-    """Return what a plan costs as a tree: its total, its sections, their members, their lines of the bill."""
+    """Return the cost of a plan as a tree: its total, sections, members, lines of the bill."""
 
     def lines(items: tuple[CostItem, ...]) -> list[Branch]:
         return [Branch(each.name, each.usd, each.assumed, each.why) for each in items]
@@ -81,7 +81,7 @@ def costs(plan: Plan) -> Branch:
 
 
 def _capacity(found: CheckedPlan) -> Iterator[Bar]:
-    """The peak as a share of what full batches take."""
+    """Yield the peak as a share of the capacity of full batches."""
     for demand in found.demands:
         query = found.plan.jobs[demand.job].queries[demand.query]
         if query.records_per_batch is None:
@@ -94,9 +94,9 @@ def _capacity(found: CheckedPlan) -> Iterator[Bar]:
 
 
 def _ages(found: CheckedPlan) -> Iterator[Bar]:
-    """The oldest record of the simulator as a share of the SLA."""
+    """Yield the oldest record of the simulation as a share of the SLA."""
     for each in found.played:
-        if each.oldest == each.oldest:  # not a number where nothing was committed; the verdict says so
+        if each.oldest == each.oldest:  # NaN if nothing was committed; the verdict says so
             words = f"oldest {length(each.oldest)} of {length(each.sla)}"
             yield Bar(f"{each.job}/{each.query}", each.oldest / each.sla, words)
 
@@ -113,7 +113,7 @@ def _shards(found: CheckedPlan) -> Iterator[Bar]:
 
 
 def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
-    """All ways to run a job behind a summary that says which one the plan has."""
+    """Add all ways to run a job, under a summary with the plan's way."""
     first, other = job.choices[0], job.runner_up
     against = ""
     if other is not None:
@@ -144,7 +144,7 @@ def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
 def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:
     """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each query.
 
-    Cores of whole workers, also those beyond what the queries need, are shared out as the plan shares its own.
+    Cores of complete workers, including those that the queries do not need, are divided as in the plan.
     """
     from millrace.sizing.demand import query_demands
 

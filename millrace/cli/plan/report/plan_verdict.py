@@ -1,4 +1,4 @@
-"""The verdict of a plan: what it costs, whether the simulator sees its SLA kept, what may go otherwise."""
+"""Verdict of a plan: cost, SLA in the simulation, risks."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class CheckedPlan:
-    """A plan, what the simulator saw of it, and what risks ask of both.
+    """A plan with the results of its simulation, for the search for risks.
 
     Parameters
     ----------
     environment, plan
-        An environment and its plan, with what its jobs cost at the average rate.
+        An environment and its plan, with the cost of its jobs at the average rate.
     played
-        Each of its queries.
+        Simulation of each of its queries.
     old_prices
-        What is to be said of their age.
+        Note on the age of the prices.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class CheckedPlan:
         self.total = total(plan).value
 
     def usd(self, *keys: str) -> float:
-        """What jobs, streams and clusters cost in a month, each once, by keys such as ``jobs.flights``."""
+        """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
         sections: dict[str, Mapping[str, JobPlan | StreamPlan | ClusterPlan]] = {
             "jobs": self.plan.jobs,
             "streams": self.plan.streams,
@@ -59,7 +59,7 @@ class CheckedPlan:
         return found
 
     def items(self) -> Iterator[CostItem]:
-        """Every line of the bill."""
+        """Yield every line of the bill."""
         for section in (self.plan.streams, self.plan.clusters, self.plan.jobs):
             for each in section.values():
                 yield from each.cost
@@ -72,9 +72,9 @@ def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
     Parameters
     ----------
     found
-        The plan, and what was seen of it.
+        The plan, with the results of its checks.
     env
-        As the user named the environment, for the command that comes next.
+        The environment as the user named it, for the next command.
     """
     from millrace.sizing.simulation.expected_cost import ALIKE, largest_monthly_cost
 
@@ -199,7 +199,7 @@ def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
 def _of_queries(
     found: CheckedPlan, kind: str, queries: Sequence[tuple[str, str]], words: str, *, severe: bool = False
 ) -> Risk:
-    """A risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are theirs."""
+    """Return a risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are replaced by theirs."""
     told = words.format(
         names=names([query for _, query in queries]),
         also=also_concerned([query for _, query in queries]),
@@ -235,7 +235,7 @@ def _assumed(found: CheckedPlan) -> Iterator[Risk]:
 
 
 def _unpriced(found: CheckedPlan) -> Iterator[Risk]:
-    """Sinks that ask a price for each write, which is on no line of the bill."""
+    """Yield a risk for each sink that is billed by write, because the bill does not include it."""
     from millrace.config.queries import written
     from millrace.sizing.cost import HOURS
 
@@ -296,7 +296,7 @@ def _drivers(found: CheckedPlan) -> Iterator[Risk]:
 
 
 def _brokers(found: CheckedPlan) -> Iterator[Risk]:
-    """Clusters whose brokers cannot do the work of one of them, which AWS restarts for each patch."""
+    """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
     from millrace.sizing.prices_and_limits import limits
 
     known = limits().brokers

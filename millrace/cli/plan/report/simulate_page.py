@@ -1,4 +1,4 @@
-"""A simulation as a page."""
+"""HTML page of a simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def simulation_page(
     environment: Environment, plan: Plan, found: Mapping[str, JobResult], verdict: Verdict
 ) -> Page:
-    """Return the page of a simulation: its verdict, and of each job over time what came, how old it got, and what it took."""
+    """Return the page of a simulation: its verdict, and for each job traffic, record ages, executors and cost over time."""
     import numpy as np
 
     from millrace.sizing.simulation.self_check import WITHIN

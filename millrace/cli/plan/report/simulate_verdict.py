@@ -1,4 +1,4 @@
-"""The verdict of a simulation: what its workers cost, whether records were in time, what waited."""
+"""Verdict of a simulation: cost of workers, SLA, backlog."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MONTH = HOURS * 3600.0
 """Seconds of the plan's month."""
 
 AT_MOST = 0.5
-"""Share of the time with all executors from which there is little room left."""
+"""Share of the time with all executors above which there is little reserve."""
 
 
 def simulation_verdict(
@@ -31,13 +31,13 @@ def simulation_verdict(
     Parameters
     ----------
     found
-        By job.
+        Results by job.
     env
-        How the command line named the environment.
+        The environment as the command line named it.
     again
-        The command that does the same again.
+        The command that repeats the simulation.
     fixed
-        Whether all executors were held.
+        Whether all executors ran all the time.
     """
     usd = sum(month(result) for result in found.values())
     risks = ranked(
@@ -68,16 +68,16 @@ def simulation_verdict(
 
 
 def month(result: JobResult) -> float:
-    """Return USD of a month that is like a result."""
+    """Return the USD of a month that is like the simulated time."""
     return result.usd / result.seconds * MONTH
 
 
 def _queries(
     plan: Plan, found: Mapping[str, JobResult]
 ) -> Iterator[tuple[str, QueryResult, float, float, float]]:
-    """Yield each query with its job, SLA, share in time, and age of what waits at the end.
+    """Yield each query with its job, SLA, share in time, and age of the oldest waiting record at the end.
 
-    Of the records that wait, those older than the SLA are late already, and count as such.
+    Waiting records that are older than the SLA count as late.
     """
     for job, result in found.items():
         for name, query in result.queries.items():
@@ -86,7 +86,7 @@ def _queries(
 
 
 def waiting_for(query: QueryResult, end: float) -> float:
-    """Return for how many seconds the oldest record has waited at the end; 0 where none waits."""
+    """Return how many seconds the oldest record has waited at the end; 0 if none waits."""
     if query.waiting < 1:
         return 0.0
     return end - query.arrivals.moment(query.arrived - query.waiting + 1)
@@ -124,7 +124,7 @@ def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
 
 
 def longest_spell(query: QueryResult, sla: float) -> tuple[float, float]:
-    """Return how long at most, and from when on, one batch after the other committed a record that was late; seconds."""
+    """Return length and start of the longest time, in seconds, in which every batch committed a late record."""
     spell, begin, since = 0.0, 0.0, None
     for start, end, oldest in zip(
         query.starts.tolist(), query.ends.tolist(), query.oldest.tolist(), strict=True
@@ -153,7 +153,7 @@ def _silent(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
 
 
 def _outgrown(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
-    """Jobs that have no executor left to add for much of the time, where some come and go."""
+    """Yield a risk for jobs that run all their executors for much of the time, if their number varies."""
     import numpy as np
 
     shares = {}

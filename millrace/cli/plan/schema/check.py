@@ -1,4 +1,4 @@
-"""``millrace schema check``: what the environment's schemas and transforms ask of the tables that are deployed."""
+"""``millrace schema check``: compares the environment's schemas and transforms with the deployed tables."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def check(
 
 
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
-    """Compare with what a sandbox that was left running holds, or with what is deployed on AWS."""
+    """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
     from millrace.infra.launch_settings import job_settings
     from millrace.lifecycle import catalog
     from millrace.lifecycle.state_machine import connect

@@ -1,4 +1,4 @@
-"""``millrace schema``: that of environment files, with ``infer`` that of a stream's records, with ``check`` of tables."""
+"""``millrace schema``: JSON Schema of environment files; ``infer``: schema of records; ``check``: schemas of tables."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def schema(
         return
     file = find_root() / SCHEMA_FILE
     if not file.parent.is_dir():
-        # Made here, it would be the project of whatever lies below.
+        # A folder that is created here would become the project of all folders below.
         raise typer.BadParameter("--write: there is no folder environments/ here or in a folder above")
     with report_write_errors("--write", file):
         file.write_text(schema_text(), encoding="utf-8")
@@ -162,7 +162,7 @@ def _check_out(out: Path | None, *, force: bool) -> None:
         raise typer.BadParameter(f"--out {out}: the file must end in .ddl, or in .avsc for Avro")
     if out.exists() and not force:
         raise typer.BadParameter(f"--out {out} exists; overwrite it with --force")
-    # Before records are read, which may take long.
+    # Before reading records, which may take long.
     above = next(each for each in out.absolute().parents if each.exists())
     with report_write_errors("--out", out):
         if not above.is_dir():
@@ -172,7 +172,7 @@ def _check_out(out: Path | None, *, force: bool) -> None:
 
 
 def _one_character(delimiter: str | None) -> str | None:
-    """What divides columns; a tab, which shells do not write as such, also as a backslash and a t."""
+    """Return the delimiter of columns; a tab may also be given as a backslash and a t, as shells do not pass a tab."""
     if delimiter == "\\t":
         return "\t"
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
@@ -211,7 +211,7 @@ def _sampled(
     kinesis: str | None,
     aws: bool,
 ) -> tuple[list[bytes], list[str] | None, str]:
-    """Payloads, names of the columns and what divides them."""
+    """Return payloads, names of the columns, and delimiter."""
     from millrace.sandbox import samples, traffic_targets
 
     names = columns.split(",") if columns else None
