@@ -194,7 +194,7 @@ def test_records_landed_before_the_bound_are_looked_up_wider(
     pipe = Pipeline(spark, table, tmp_path)
     pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(6)])), 0)
     pipe.derive()
-    future = earliest_landing_time.__module__ + ".snapshot_bound"
+    future = earliest_landing_time.__module__ + ".earliest_landing_time"
     monkeypatch.setattr(future, lambda *_: datetime.now(UTC) + timedelta(days=1))
     pipe.land(frame(spark, kafka_rows(0, 6, [good(n) for n in range(6, 12)])), 0)
     pipe.derive()
