@@ -102,7 +102,7 @@ class Checkpoint:
         return self._last[batch]
 
     def initial_snapshot_file(self, source: int) -> str:
-        """URL of the file in which Iceberg's source keeps its start position; ``source`` is its number in the query."""
+        """Return the URL of the file with the start position of an Iceberg source, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
     def spans(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
@@ -210,17 +210,17 @@ def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | 
 
 
 def parse_offset(log: str, place: int = 0) -> Any:
-    """A source's offset in an offset log entry; None for ``-`` (no data yet)."""
+    """Return a source's offset from an offset log entry; None for ``-`` (no data yet)."""
     return _offset(_sources(log)[place])
 
 
 def _newest(spark: SparkSession, folder: str) -> int | None:
-    """The newest entry of a log; None where it has none."""
+    """Return the number of a log's newest entry; None if it has none."""
     return max((int(name) for name in hadoop_files.names(spark, folder) if name.isdecimal()), default=None)
 
 
 def _decoded(log: str) -> list[Any]:
-    """Offsets of an offset log entry, one for each source."""
+    """Return the offsets of an offset log entry, one for each source."""
     return [_offset(line) for line in _sources(log)]
 
 
@@ -229,7 +229,7 @@ def _offset(line: str) -> Any:
 
 
 def _sources(log: str) -> list[str]:
-    """Lines of an offset log entry, one for each source."""
+    """Return the lines of an offset log entry, one for each source."""
     lines = log.splitlines()
     if len(lines) < 3 or not lines[0].startswith("v"):
         raise ValueError(f"not an entry of Spark's offset log: {log[:80]!r}")

@@ -46,7 +46,7 @@ ANOTHER_NAME = (
 
 
 class ManifestError(ValueError):
-    """The text is not a manifest that this version reads."""
+    """Error of a text that is not a manifest of this version's format."""
 
 
 @dataclass(frozen=True)

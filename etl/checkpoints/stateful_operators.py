@@ -74,7 +74,7 @@ def _made(column: Any, node: Any) -> str | None:
 
 
 def _all(found: Any) -> list[Any]:
-    """Elements of a Scala sequence."""
+    """Return the elements of a Scala sequence."""
     return [found.apply(number) for number in range(found.size())]
 
 

@@ -21,7 +21,7 @@ MOST_RECORDS_OF_A_CALL = 10_000
 
 @dataclass(frozen=True)
 class GlueFamily(Engine):
-    """Engines with Glue's Kinesis connector or a relative of it."""
+    """Engines with Glue's Kinesis connector, or one of the same family."""
 
     # It reads closed shards to their end and returns all records of a call, which are the defaults of the base class.
     KINESIS_FORMAT = "kinesis"

@@ -1,4 +1,4 @@
-"""The sandbox: Qubole's Kinesis connector, a relative of Glue's; on Spark 4, which it does not support, a reader of its own."""
+"""The sandbox: Qubole's Kinesis connector, of Glue's family; on Spark 4, which it does not support, the sandbox's own reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protocol of a decoder, whatever the format: payloads to columns, or to a stage and a reason."""
+"""Protocol of a decoder, for any format: payloads to columns, or to a stage and a reason."""
 
 from __future__ import annotations
 

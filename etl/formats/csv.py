@@ -131,7 +131,7 @@ class CsvDecoder:
         return F.when(self._askable(), F.from_csv(framed, ddl, options))
 
     def _askable(self) -> Column:
-        # The parser takes a line that begins with NUL for a comment, and the text after it for a record.
+        # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
         return (self._delimiters() <= MOST_DELIMITERS) & ~self._marked()
 
     def _delimiters(self) -> Column:

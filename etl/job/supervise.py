@@ -47,7 +47,7 @@ CHECK_SECONDS = 60.0
 
 
 class StopRequestedError(Exception):
-    """Raised at the start of a batch to end a query after the job was asked to stop."""
+    """Error that ends a query at the start of a batch, after a stop of the job was requested."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class _Running:
 
 @dataclass
 class Supervisor:
-    """Starts queries, waits for them and ends them.
+    """Supervisor of queries: starts them, waits for them and ends them.
 
     Parameters
     ----------

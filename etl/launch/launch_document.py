@@ -214,8 +214,8 @@ def region(text: str) -> str | None:
 
     Parameters
     ----------
-    The document, accepted by :func:`read_document`.
-        The document, after :func:`read_document` took it.
+    text
+        The document, accepted by :func:`read_document`.
     """
     found = json.loads(text).get("region")
     return None if found is None else str(found)

@@ -20,7 +20,7 @@ KEPT = 4
 
 @dataclass(frozen=True)
 class JsonLines:
-    """Appends samples to a file; a full one becomes ``NAME.1``, that one ``NAME.2``, and the last is deleted.
+    """File of samples, with rotation: a full one becomes ``NAME.1``, that one ``NAME.2``, and the last is deleted.
 
     Parameters
     ----------

@@ -230,7 +230,7 @@ class Lander:
 
 
 def _alike() -> WindowSpec:
-    # The hash comes first in the sort: texts with the same beginning are slow to compare.
+    # The hash comes first in the sort: texts with long common prefixes are slow to compare.
     return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
 
 

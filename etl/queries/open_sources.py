@@ -1,4 +1,4 @@
-"""Open the sources of a query, with their guards."""
+"""Opening of a query's sources, with their guards."""
 
 from __future__ import annotations
 

@@ -19,31 +19,31 @@ _FRAME = re.compile(r"\s+at \S+\(|\s*\.\.\. \d+ more|Driver stacktrace:")
 
 
 class StartError(Exception):
-    """The job must not start: its configuration, code or tables do not fit. Exit status 2."""
+    """Error of a job that must not start: its configuration, code or tables do not fit. Exit status 2."""
 
 
 class RestartQueryError(Exception):
-    """A query must be started again with other limits; nothing has failed."""
+    """Signal that a query must be started again with other limits; nothing has failed."""
 
 
 class LossError(Exception):
-    """Records of a source were lost unread, or may have been: names the source and the positions."""
+    """Loss, or possible loss, of unread records of a source; the message names the source and the positions."""
 
 
 class LeaseLostError(Exception):
-    """Another run may write the job's checkpoints now, so this one must stop writing them."""
+    """Loss of the lease: another run may write the job's checkpoints now, so this one must stop writing them."""
 
 
 class ConflictError(Exception):
-    """Another writer has added rows to a table since the look-up; nothing was committed."""
+    """Conflict with another writer that has added rows to a table since the look-up; nothing was committed."""
 
 
 class NoAnswerError(Exception):
-    """A service that was asked about a source did not answer."""
+    """Missing answer of a service to a request about a source."""
 
 
 class AccountsError(Exception):
-    """The accounts of a batch did not arrive or do not balance; its data are committed completely or not at all."""
+    """Missing or unbalanced accounts of a batch; its data are committed completely or not at all."""
 
 
 def java_error(error: BaseException) -> Any:
@@ -105,4 +105,4 @@ def describe(error: BaseException) -> str:
 
 
 class SinkError(Exception):
-    """A sink's server refuses work, or did so for longer than the core waits; the batch is not committed."""
+    """Refusal of a sink's server, at once or for longer than the core waits; the batch is not committed."""

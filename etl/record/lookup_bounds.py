@@ -22,7 +22,7 @@ Limit = TypeVar("Limit")
 
 
 class OutsideBoundError(Exception):
-    """A record of the batch is outside the bound; nothing was committed."""
+    """Error of a batch with a record outside the bound; nothing was committed."""
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ def of_files(name: str) -> Parts:
 
     Parameters
     ----------
-    Logical name of the source in the table.
-        Of the source, as the table has it.
+    name
+        Logical name of the source in the table.
     """
 
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:

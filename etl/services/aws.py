@@ -76,7 +76,7 @@ def code_of(error: Any) -> str:
 
 
 class UnknownOutcomeError(Exception):
-    """A request may have been carried out or not: there was no answer, or the service failed."""
+    """Unknown outcome of a request: there was no answer, or the service failed."""
 
 
 def start_backoff() -> Backoff:

@@ -20,7 +20,7 @@ Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 
 
 class Decode(Protocol):
-    """Decodes one payload after the other."""
+    """Decoder of one payload after the other."""
 
     @property
     def values(self) -> int:

@@ -81,7 +81,7 @@ _PRIVATE = frozenset(
 
 
 def options_with_secret(kind: str, held: dict[str, str]) -> dict[str, str]:
-    """Return options of Spark's Kafka source that contain a secret's content; a notebook has a copy of this function.
+    """Return options of Spark's Kafka source that contain a secret's content; a notebook gets this function's source.
 
     Parameters
     ----------

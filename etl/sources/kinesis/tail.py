@@ -1,4 +1,4 @@
-"""End of a stream: the time by its own clock, and the identities of its latest records."""
+"""End of a Kinesis stream: the time by its own clock, and the identities of its latest records."""
 
 from __future__ import annotations
 
