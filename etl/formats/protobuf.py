@@ -3,7 +3,7 @@
 An absent field is null where the language can tell (proto2, ``optional``, ``oneof``, messages), and has
 its type's zero value where it cannot (plain proto3). Enums become their names, or the number if it has no
 name; unsigned numbers the next larger type; ``google.protobuf.Timestamp`` a timestamp. Fields that the
-descriptor does not name are ignored; of a repeated value the last counts, and messages are merged.
+descriptor does not name are ignored; of a single field given twice the last value counts, and messages are merged.
 A missing key or value of a map entry has the zero value, in both languages. An empty payload is a message with nothing set.
 
 Stages of a dead letter:
@@ -14,7 +14,7 @@ Stages of a dead letter:
 ``schema``
     A field of another type than in the descriptor, a time out of range, no value for a ``required`` field.
 
-Without a jar that is published for every engine only Python can do this, so it is an Arrow function.
+Without Python it would need a jar that is not published for every engine, so it is an Arrow function.
 """
 
 from __future__ import annotations

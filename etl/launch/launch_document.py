@@ -36,7 +36,7 @@ class ReplayRequest:
     Attributes
     ----------
     query
-        Land query whose table holds them.
+        Query whose dead letters they are.
     ids
         Their identities; empty for all.
     corrected

@@ -7,8 +7,8 @@ gzip       ``1f 8b``                one or several members
 zlib       ``78 01/5e/9c/da``       deflate with zlib's header
 bzip2      ``BZh1`` to ``BZh9``     one or several streams
 zstd       ``28 b5 2f fd``          frames
-frames (not Kafka's own blocks, which the client decompresses)
-the framing format; raw snappy has no mark and is not detected
+lz4        ``04 22 4d 18``          frames (not Kafka's own blocks, which the client decompresses)
+snappy     ``ff 06 00 00 73 4e ..`` the framing format; raw snappy has no mark and is not detected
 =========  =======================  ==========================================================
 
 Other messages can also begin with zlib's two bytes, texts (``x^2``) and binary ones. Such a message is passed through if
