@@ -318,7 +318,7 @@ class Supervisor:
         return self._start_again(one)
 
     def _start_again(self, one: _Running) -> bool:
-        """Start a query on its checkpoint: its last batch is repeated. The next check finds an error."""
+        """Start a query on its checkpoint: its last batch is repeated. An error shows at the next check."""
         one.again_at = one.error = one.failed_batch = None
         try:
             one.query = self._start(replace(one.spec, rows=_rows(one.spec)), one)

@@ -257,7 +257,7 @@ class JobSettings:
     upkeep
         None if another system maintains the tables.
     batch_retries
-        Failures in a row after which a failed query is not started again, and the job fails.
+        Failures in a row of a query that are retried; the next failure ends the job.
     """
 
     version: Literal[1]

@@ -103,7 +103,7 @@ class CommitFence:
 
 @dataclass(frozen=True)
 class History:
-    """State of a table before a batch is written.
+    """Known commits and rows of a table before a batch is written.
 
     Attributes
     ----------

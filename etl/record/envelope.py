@@ -134,7 +134,7 @@ def with_bounded_arrival(
     any other, or none                                the time when the batch was planned
     ================================================  ==================================================
 
-    The record's own time is then its last header. It is the same in every replay of the batch.
+    The record's own time is then in its last header. It is the same in every replay of the batch.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def _within(topics: tuple[str, ...]) -> Projection:
 
 
 def datetime_of_micros(micros: int) -> datetime:
-    """Return the time of some microseconds since 1970; outside Python's years, the second nearest microsecond.
+    """Return the time of a number of microseconds since 1970, limited to Python's range without its outermost microseconds.
 
     Examples
     --------

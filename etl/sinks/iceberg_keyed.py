@@ -73,7 +73,7 @@ class KeyedIcebergSink:
         rows
             Rows with ``_id``, each once, in the table's schema, and optionally :data:`~etl.sinks.base.DELETED`.
         """
-        # A batch with state is read once, because its read commits the state.
+        # A batch with state must be read only once, because the read commits the state.
         with named(rows, _VIEW):
             span = rows.select(
                 F.count(F.lit(1)).alias("rows"),

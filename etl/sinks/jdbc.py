@@ -142,7 +142,7 @@ class JdbcSink:
         """
         shape, version = TableShape.of(self.settings.table, rows.schema), version_of(rows, place)
         if shape.replaces:
-            # A batch with state is read once, because its read commits the state.
+            # A batch with state must be read only once, because the read commits the state.
             rows = rows.persist()
         backoff = Backoff(self._what)
         try:

@@ -54,8 +54,8 @@ _DATA = ("22", "23", "54")
 (such as a text that is too long for an index)."""
 
 ATTEMPT = "_attempt"
-"""Column of the staging table: the attempt that wrote the row. If a second run empties the table and fills it with its rows, the
-first run finds too few of its own."""
+"""Column of the staging table: the attempt that wrote the row. If a second run empties the table and fills it with its
+rows, the first run finds too few of its own."""
 
 
 def type_of(kind: DataType) -> str:

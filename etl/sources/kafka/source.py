@@ -89,7 +89,7 @@ class KafkaSource(Source):
 
     @property
     def leg(self) -> tuple[str, ...]:
-        """Connection; its topics are read together, so that one can be added (for Spark a new partition). A pattern is separate."""
+        """Connection; its topics are read together, so that one can be added (to Spark a partition). A pattern is separate."""
         return (self.connection, self.topic if self.is_pattern else "")
 
     @property
