@@ -1,4 +1,4 @@
-"""What stops a synthesis with a message instead of a traceback."""
+"""Errors that stop a synthesis with a message instead of a traceback."""
 
 from __future__ import annotations
 
