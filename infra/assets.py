@@ -31,7 +31,7 @@ _CARRIED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "s
 """boto3 and its dependencies, in the versions of requirements.txt."""
 
 SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager", "sts")
-"""AWS services that the core calls; botocore's descriptions of all others stay outside, 25 MB."""
+"""AWS services that the core calls; botocore's descriptions of all others, 25 MB, are left out."""
 
 _EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -97,7 +97,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     Raises
     ------
     InfrastructureError
-        They have not been resolved, or are not those of the lock.
+        The jars have not been resolved, or are not those of the lock.
     """
     wanted: dict[str, str] = {}
     read = sources(environment, job).values()
@@ -120,7 +120,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
 
 
 def libraries() -> Mapping[str, Path]:
-    """Files of boto3 by their path in the archive, for an engine whose Python may lack it (:mod:`etl.services.bundled_boto3`)."""
+    """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3`)."""
     found = {}
     for name in _CARRIED:
         for file in distribution(name).files or ():

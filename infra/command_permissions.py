@@ -86,7 +86,7 @@ def grants(scope: Scope, command: str) -> list[Grant]:
 
 
 def policies(scope: Scope, role: str) -> list[dict[str, Any]]:
-    """Write the policies of ``deployer`` or ``operator``, none longer than IAM takes.
+    """Write the policies of ``deployer`` or ``operator``, none longer than IAM allows.
 
     Returns
     -------

@@ -85,7 +85,7 @@ class Scope:
         return {"StringEquals": {"kms:ViaService": via}}
 
     def key(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
-        """Allow the use of a data class's key through a service: the company's own key, else the one with our tags."""
+        """Allow a data class's key through a service: the company's own key, else the one with the environment's tags."""
         given = getattr(self.names.environment.storage.keys, data_class)
         via = self.only_via_service(service)
         if given is not None:

@@ -12,10 +12,10 @@ _PERIOD = 60
 _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3
 
 MOST_ALARMS = 100
-"""Most alarms of an alarm widget ("Dashboard body structure and syntax", CloudWatch API reference)."""
+"""Maximum number of alarms of an alarm widget ("Dashboard body structure and syntax", CloudWatch API reference)."""
 
 MOST_METRICS = 2500
-"""Most metrics of all widgets of a dashboard together (CloudWatch quotas)."""
+"""Maximum number of metrics of all widgets of a dashboard together (CloudWatch quotas)."""
 
 
 def boards(shown: Sequence[Section]) -> list[tuple[Section, ...]]:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class InfrastructureError(ValueError):
-    """Something that the environment asks for cannot be built; the message says what to do."""
+    """A request of the environment that cannot be built; the message says what to do."""

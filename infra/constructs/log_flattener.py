@@ -88,7 +88,7 @@ def event_pattern(bucket: str) -> dict[str, Any]:
         "detail-type": ["Object Created", "Object Deleted"],
         "detail": {
             "bucket": {"name": [bucket]},
-            # Of EMR Serverless' files only Spark's event logs; drivers' output lies beside them.
+            # Only Spark's event logs of EMR Serverless' files: drivers' output lies beside them.
             "object": {"key": [{"prefix": "glue/"}, {"wildcard": f"emr/*{_EMR_FOLDER}*"}]},
         },
     }

@@ -202,8 +202,8 @@ def server_properties(settings: MskCluster, *, replicas: int) -> str:
 def broker_subnets(subnets: tuple[ec2.ISubnet, ...], brokers: int) -> tuple[ec2.ISubnet, ...]:
     """Return as many subnets as the brokers spread over evenly, as MSK requires: three at most, two at least.
 
-    The plan counts brokers for three zones. With a fourth subnet, where their number allows it, more
-    brokers could later change the subnets, and a cluster does not survive such a change.
+    The plan counts brokers for three zones. A fourth subnet, where the number of brokers
+    allows it, would mean a change of subnets when brokers are added, and a cluster does not survive that.
     """
     for count in range(min(_REPLICAS, len(subnets)), 2, -1):
         if brokers % count == 0:

@@ -118,7 +118,7 @@ class Emr(Engine):
 
 
 def gigabytes(size: int) -> str:
-    """Write a size the way EMR Serverless wants it: ``16 GB`` (of 1,024³ bytes)."""
+    """Write a size in the format of EMR Serverless: ``16 GB`` (of 1,024³ bytes)."""
     return f"{size / GIB:g} GB"
 
 

@@ -45,7 +45,7 @@ class Glue(Engine):
 
 
 def glue_conf(settings: dict[str, str]) -> str:
-    """Chain settings the way Glue's ``--conf`` wants them: ``a=1 --conf b=2``."""
+    """Join settings in the format of Glue's ``--conf``: ``a=1 --conf b=2``."""
     return " --conf ".join(f"{name}={value}" for name, value in settings.items())
 
 

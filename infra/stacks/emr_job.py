@@ -1,4 +1,4 @@
-"""One EMR Serverless application and the role that its job runs take."""
+"""One EMR Serverless application, and the role of its job runs."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class HistoryStack(EnvironmentStack):
             vpc_subnets=ec2.SubnetSelection(subnets=list(self._network.subnets)),
             security_groups=[self._task_group()],
             circuit_breaker=ecs.DeploymentCircuitBreaker(rollback=True),
-            # The first replay of a long log takes its time.
+            # The first replay of a long log takes long.
             health_check_grace_period=Duration.minutes(5),
         )
 

@@ -59,7 +59,7 @@ class NetworkStack(EnvironmentStack):
         Security group of all jobs: members reach each other, which Glue requires for a
         connection, and everything on the ports of HTTPS, Kafka and databases.
     endpoints
-        Security group of the interface endpoints, made even without them; ``None`` in an
+        Security group of the interface endpoints, made even where there are no endpoints; ``None`` in an
         existing VPC.
     """
 
