@@ -29,7 +29,7 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     Parameters
     ----------
     subject
-        The job: it names the settings and gives the price of seconds.
+        The job, for the names of its settings and the cost of its time.
 
     Returns
     -------

@@ -29,7 +29,7 @@ class Failure:
     message
         Its first line.
     count
-        Task attempts that ended so.
+        Number of task attempts with this failure.
     """
 
     error: str
@@ -375,7 +375,7 @@ class History:
 
     @property
     def cores(self) -> int:
-        """Most task slots at one time; 0 where the log names no executor."""
+        """Maximum number of task slots at one time; 0 where the log names no executor."""
         moments = sorted(
             [(each.added, each.cores) for each in self.executors]
             + [(each.removed, -each.cores) for each in self.executors if each.removed is not None]

@@ -19,7 +19,7 @@ PIECE = 64 * 1024
 """Bytes read at a time."""
 
 _SLICE = 512
-"""Compressed bytes unpacked at a time: with zstd each becomes up to 32 KiB (a block of 128 KiB takes four), these 16 MiB."""
+"""Compressed bytes unpacked at a time: zstd makes up to 32 KiB of each (a 128 KiB block takes four), so up to 16 MiB of these."""
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
@@ -52,7 +52,7 @@ class _Frame(Protocol):
         """Data after the end of the frame."""
 
     def decompress(self, data: bytes, /) -> bytes:
-        """Unpack some more."""
+        """Unpack more data."""
 
 
 def unpack(stream: ReadableBytes) -> Iterator[bytes]:

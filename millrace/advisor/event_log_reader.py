@@ -41,13 +41,13 @@ _INSTANT = 1e-3
 """Seconds: Spark writes times in whole milliseconds."""
 
 HELD = 2 * 1024**3
-"""Most estimated bytes of a history in memory: the rest of a log is not read."""
+"""Maximum of a history's estimated bytes in memory: the rest of a log is not read."""
 
 _THING = 2048
 """Bytes that a job, a stage, an executor or a query takes in memory; measured, with its texts."""
 
 _TIMES = 12
-"""Most memory of a batch, as a multiple of its line: each position of a partition becomes a text and a number."""
+"""Maximum memory of a batch, as a multiple of its line: each position of a partition becomes a text and a number."""
 
 
 def read(log: EventLog) -> History:

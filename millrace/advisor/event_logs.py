@@ -32,7 +32,7 @@ hundredfold. The rest is not read.
 """
 
 _SHORT_LINE = 128
-"""Least bytes that a line counts for: no event is shorter, and each costs time."""
+"""Minimum number of bytes that a line counts for: no event is shorter, and each costs time."""
 
 _HEAD = 1000
 """Bytes that show whether a file is a log."""
@@ -279,7 +279,7 @@ class LogLines:
     cut_off
         Whether the last file ended inside a line or a block; known after the last line.
     too_long
-        Lines beyond :data:`LONGEST_LINE` that were passed over.
+        Lines beyond :data:`LONGEST_LINE` that were skipped.
     beyond
         Bytes after which reading stopped, as the log unpacks to more than its limit; 0 after a complete read.
     """

@@ -21,7 +21,7 @@ _NEXT = math.sqrt(2)
 """The next log's figure comes from as few batches as this one's: the variances of both add up."""
 
 _CLOSEST = 0.01
-"""Least width of a forecast, as a share of its figure: the model has no delays of threads and clocks."""
+"""Minimum distance of an interval's ends from the figure, as a share of it: the model has no delays of threads and clocks."""
 
 _NOISE = 0.01
 """Share of the arrivals by which a backlog may grow over half a run without being one."""
@@ -247,7 +247,7 @@ def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredF
     Parameters
     ----------
     forecasts
-        From :func:`read`.
+        Forecasts from :func:`read`.
     then
         The twin of the next log.
 

@@ -53,7 +53,7 @@ class Running:
     cluster
         The MSK cluster to which it signs in with IAM.
     notes
-        What the environment file has to change.
+        What the environment file cannot keep as it is.
     """
 
     where: str

@@ -27,7 +27,7 @@ LONGEST = 1024 * 1024
 """Characters of a program that is read; a longer one was not written by hand."""
 
 _LONGEST_TEXT = 4096
-"""Most characters of a text in a program, as an option or as a part of one."""
+"""Maximum number of characters of a text in a program, as an option or as a part of one."""
 
 _MOST = 2**63
 """Spark counts microseconds in a long."""
@@ -169,7 +169,7 @@ def _pairs(
 
 
 def _text(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]) -> str | None:
-    """Return a literal text; None for any other, or one longer than any option: names may double names."""
+    """Return a literal text; None for any other, or one longer than any option (names in names can double its length)."""
     found = _said(node, known, arguments)
     return found if found is None or len(found) <= _LONGEST_TEXT else None
 

@@ -23,10 +23,10 @@ from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
 
 LEAST = 8
-"""Least settled batches with records for a forecast."""
+"""Minimum number of settled batches with records for a forecast."""
 
 MOST = 150
-"""Most batches that are used, the last ones: the next batches are more like them than like those of last week."""
+"""Maximum number of batches, the last ones: the next batches are more like them than like those of last week."""
 
 _QUARTILES = 1.349
 """Standard deviations between the quartiles of a normal distribution."""

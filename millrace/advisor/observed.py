@@ -27,7 +27,7 @@ _EVEN = 1.15
 """Ratio of the largest to the mean share up to which partitions are even: chance does not make them more equal."""
 
 _MANY_PARTS = 256
-"""Most partitions that are simulated one by one; more count as equal."""
+"""Maximum number of partitions that are simulated one by one; more count as equal."""
 
 
 def stages(batch: Batch) -> Iterator[Stage]:

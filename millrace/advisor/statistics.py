@@ -16,13 +16,13 @@ _DRAWS = 999
 """Bootstrap draws: the ends of a 95 % interval are then the 25th from either end."""
 
 _DRAWN = 2000
-"""Most values that are resampled: time and memory grow with both numbers."""
+"""Maximum number of values that are resampled: time and memory grow with both numbers."""
 
 _NORMAL = 1.96
 """Quantile of the normal distribution at 97.5 %."""
 
 _PAIRED = 1000
-"""Most points of which all pairs are used."""
+"""Maximum number of points of which all pairs are used."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _paired(counts: ArrayLike) -> float:
 
 
 def startup_batches(durations: Sequence[float] | Floats) -> int:
-    """Return the number of start-up batches at the begin, by one rule for all: MSER.
+    """Return the number of start-up batches at the start, by one rule for all: MSER.
 
     The cut that makes the standard error of the rest's mean smallest (White 1997), on logarithms, as durations spread by
     factors; at most half of the batches, and always the first, as only it opens the source and compiles the plans.

@@ -17,10 +17,10 @@ from millrace.advisor.application_history import (
 )
 
 MOST_CORES = 100_000
-"""Most task slots of an executor: no machine has more."""
+"""Maximum number of task slots of an executor: no machine has more."""
 
 MOST_TASKS = 10_000_000
-"""Most tasks of a stage; Spark's driver breaks long before."""
+"""Maximum number of tasks of a stage; Spark's driver breaks long before."""
 
 JOB_PROPERTIES = (
     "spark.sql.execution.id",

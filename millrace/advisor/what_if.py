@@ -22,10 +22,10 @@ DRAWS = 39
 """Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""
 
 MOST_BATCHES = 20_000
-"""Most batches of a query in a simulation: the twin has seen 150, so all others would be in the gaps between these."""
+"""Maximum number of a query's batches in a simulation: the twin has seen 150, so all others would be in the gaps between."""
 
 _MANY = 64
-"""Most partitions whose tasks vary one by one."""
+"""Maximum number of partitions whose tasks vary one by one."""
 
 _GLUE, _LARGEST = "5.1", 64
 """The Glue version whose worker types are valid names, and more task slots than any worker has."""
@@ -231,7 +231,7 @@ class ApplicationTwin:
 
 
 def _slots(query: QueryTwin, own: Mapping[Key, float], cores: int, before: int) -> int:
-    """Return the cores of a query: what others left to it grows and shrinks with all."""
+    """Return the cores of a query: the share that other queries left to it stays the same."""
     return max(1, _had(query, cores, before) // int(own.get("merge", 1)))
 
 
@@ -263,7 +263,7 @@ def _loads(
 
 
 def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
-    """Return the partitions as they were; other numbers share what the largest does not hold, as no key is divided."""
+    """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
     made = query.parts
     if count != query.partitions:
         largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0

@@ -13,7 +13,7 @@ from millrace.advisor.findings.query_view import BOUND, QueryView, figure_eviden
 from millrace.advisor.statistics import Estimate, median, slope
 
 HIT = 0.8
-"""Least share of settled batches that leave records behind for the limit, and not chance, to be the cause."""
+"""Minimum share of settled batches that leave records behind: from it on the limit is the cause, not chance."""
 
 EQUAL = 6
 """Batches in a row with exactly as many records: arrivals are never so even, but a limit is."""
@@ -59,7 +59,7 @@ def _behind(batches: tuple[Batch, ...]) -> Floats | None:
 
 
 def hits(view: QueryView) -> Flags | None:
-    """Tell which settled batches ended at their limit; ``None`` where not one after the other does."""
+    """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     if not view.has_enough_batches:
         return None
     behind = _behind(view.batches)
@@ -194,7 +194,7 @@ def _unstable_start(view: QueryView) -> Iterator[Finding]:
         or heavy.duration < max(COLD, 2 * view.interval)
     ):
         return
-    # Records that arrive during an application's start are no backlog, and its waits in that time are not the records' cost.
+    # Records that arrive during an application's start are no backlog, and the start's waits are not the records' cost.
     came = usual.high / max(view.interval, 1e-3) * STARTING * (heavy.begun - _up(view))
     cost = float(np.median(view.work)) * heavy.records / max(usual.value, 1.0)
     if heavy.records < came or cost < max(COLD, 2 * view.interval):

@@ -50,7 +50,7 @@ def _parts(sizes: Floats, total: float, least: int) -> Floats:
 
 
 def smallest_min_partitions(batches: Sequence[Floats], wanted: int, cores: int, most: int) -> int | None:
-    """Return the least ``minPartitions`` from ``wanted`` on that gives all cores as many tasks; ``None`` without any.
+    """Return the smallest ``minPartitions`` from ``wanted`` on that gives all cores as many tasks; ``None`` without any.
 
     Three even partitions cannot become four tasks: each is split into parts by its share of the records, rounded.
     """

@@ -108,7 +108,7 @@ class Finding:
     Attributes
     ----------
     query
-        Name of the query, or ``None`` for the whole application.
+        Name of the query, or ``None`` for the complete application.
     words
         One or two sentences for people.
     evidence

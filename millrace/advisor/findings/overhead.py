@@ -23,7 +23,7 @@ SLOW_PLANNING = 0.5
 """Limit in seconds for planning and asking for offsets; a plan of usual size takes a tenth."""
 
 SHARE = 0.25
-"""Share of a batch from which a part of its overhead is worth a change."""
+"""Share of a batch from which on a part of its overhead is worth a change."""
 
 WANTED = 0.2
 """Target for overhead's share of the time between triggers."""
@@ -47,7 +47,7 @@ def find(view: QueryView) -> Iterator[Finding]:
 
 
 def without_batches(view: QueryView) -> str | None:
-    """Describe the alternative for a query whose overhead leaves nothing of its latency; None for any other.
+    """Describe the alternative for a query whose overhead takes half of its latency or more; None for any other.
 
     Real-time mode came with Spark 4.1: for queries without state, in Scala, with Kafka as source and sink, and with
     all tasks running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does

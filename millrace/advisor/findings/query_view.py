@@ -14,7 +14,7 @@ from millrace.advisor.job_context import AdvisedJob, Setting
 from millrace.advisor.statistics import Estimate, median, startup_batches, union_seconds
 
 LEAST = 8
-"""Least settled batches for any statement about a query's times: with fewer, an interval is too wide to act on."""
+"""Minimum number of settled batches for any statement about a query's times: with fewer, an interval is too wide to act on."""
 
 BACK_TO_BACK = 0.85
 """Share of its time in which a query works, above which it has no rest left: the next trigger is due or past."""
@@ -33,7 +33,7 @@ class QueryView:
     Attributes
     ----------
     history
-        Of the application.
+        History of the application.
     subject
         The job.
     """

@@ -18,7 +18,7 @@ USUAL = 0.8
 """Share of the batches in which it must show, as a program does the same in every batch."""
 
 FEWEST = 3
-"""Least batches to conclude that a program always reads its source several times: no time is judged for that."""
+"""Minimum number of batches to conclude that a program always reads its source several times: no time is judged for that."""
 
 TWICE = 1.5
 """Counts of one record from which on it is counted more than once."""

@@ -17,10 +17,10 @@ PARTS = 4
 """Number of parts of a run: a disturbance that lasts a quarter of it fills one."""
 
 LEAST = 4
-"""Least batches of a part: fewer have no interval."""
+"""Minimum number of batches of a part: fewer have no interval."""
 
 RUN = 0.1
-"""Least seconds of task time in a batch: below it single milliseconds of waiting move the ratio."""
+"""Minimum seconds of task time in a batch: below it single milliseconds of waiting move the ratio."""
 
 START_UP = 5
 """Largest share of a run, one in so many, that may count as start-up: a disturbance in the middle looks like its end."""

@@ -13,7 +13,7 @@ from millrace.advisor.statistics import Estimate, slope
 DAY = 86400.0
 
 GROWN = 0.2
-"""Least growth of state in the second half of a run, as a share of its size."""
+"""Minimum growth of state in the second half of a run, as a share of its size."""
 
 FORGOTTEN = 0.5
 """Share of the new rows that must be removed again for state to have a bound."""
