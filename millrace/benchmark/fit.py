@@ -31,7 +31,7 @@ _FEW_OUTLIERS = 0.01
 """Share of outliers up to which least squares are used."""
 
 _LEAST_SPREAD = 0.005
-"""Least spread of relative errors: Spark writes times in milliseconds, and smaller differences mean nothing."""
+"""Minimum spread of relative errors: Spark writes times in milliseconds, and smaller differences mean nothing."""
 
 _REWEIGHTED = 4
 """Rounds of reweighting; later ones change nothing in the first three digits."""
@@ -134,7 +134,7 @@ def fit_model(
     warm_up
         Number of batches that were cut, for the result.
     short, left_out
-        Batches of runs with too few, for the search for disturbances, and the number of these runs.
+        Batches of runs that have too few, for the search for disturbances, and the number of these runs.
 
     Raises
     ------

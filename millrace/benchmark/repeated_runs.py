@@ -33,13 +33,13 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
 def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tuple[Planned, ...]:
     """Schedule the settings that disagree again, all repetitions of each, after a run that warms up.
 
-    The largest setting that agrees is measured again, too: this is minutes after all the rest, and only a setting that is
-    measured both times shows whether the machine is as fast as before (:func:`replaced`).
+    The largest setting that agrees is measured again, too: the repetition is minutes after all the rest, and only a
+    setting that is measured both times shows whether the machine is as fast as before (:func:`replaced`).
 
     Parameters
     ----------
     found
-        The disturbances in them.
+        The disturbances in the measurements of ``runs``.
 
     Returns
     -------

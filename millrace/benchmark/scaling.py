@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 _RESAMPLES = 499
 
 _LEVELS_FOR_COHERENCE = 4
-"""Fewest levels that separate contention and coherence (the sizing model: Amdahl)."""
+"""Minimum number of levels that separate contention and coherence (the sizing model: Amdahl)."""
 
 
 def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:

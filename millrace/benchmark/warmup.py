@@ -8,10 +8,10 @@ import numpy as np
 import ruptures
 
 LEAST = 10
-"""Least batches that are left after the cut."""
+"""Minimum number of batches that are left after the cut."""
 
 _WORTH = 0.10
-"""Least slowness of a first part, relative to the rest, that counts as warm-up."""
+"""Minimum slowdown of a first part, relative to the rest, that counts as warm-up."""
 
 
 def warmup_batches(durations: Sequence[float], least: int = LEAST) -> int:
@@ -27,7 +27,7 @@ def warmup_batches(durations: Sequence[float], least: int = LEAST) -> int:
     durations
         Seconds of the run's batches, in order.
     least
-        Least batches that are left.
+        Minimum number of batches that are left.
     """
     most = max(0, len(durations) - least)
     first = min(1, most)
