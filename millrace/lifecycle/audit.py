@@ -276,7 +276,7 @@ def by_records(
     """Compare shards, record by record, with a table.
 
     Shards are read in order. So a record is waiting if it comes after all records of its shard that landed or were read;
-    a record between them is missing.
+    an earlier record that did not land is missing.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Records of a direct query from a topic: its sink's table, its dead letters, and the offsets in its commits.
 
-There is no landing table, so a record is searched by its identity in two tables. Without a transform each record is in one
+There is no landing table, so a record is looked up by its identity in two tables. Without a transform each record is in one
 of them, or it is lost. A transform may leave records out, so the tables alone do not distinguish those from lost ones. But
 each commit names the offsets that it holds, and a range between two commits was read by none.
 """
@@ -46,7 +46,7 @@ class SinkRecords(Landed):
 
 @dataclass(frozen=True)
 class RecordTable:
-    """Tables in which a record of a direct query is searched.
+    """Tables in which a record of a direct query is looked up.
 
     Parameters
     ----------

@@ -46,7 +46,7 @@ class Place:
     catalog
         Opens the catalog of the environment's tables.
     kafka
-        Settings of librdkafka for a cluster, by its logical name.
+        Returns the settings of librdkafka for a cluster, by its logical name.
     counts
         Whether CloudWatch has counts of its streams; if not, streams are read.
     """

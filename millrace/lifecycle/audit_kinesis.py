@@ -26,10 +26,10 @@ COUNTED = timedelta(days=15)
 """Retention of CloudWatch's counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""
 
 _BETWEEN_CALLS = 0.25
-"""Seconds: a shard answers five GetRecords a second, which the job's own reads share."""
+"""Seconds between two calls: a shard answers five GetRecords a second, including those of the job."""
 
 _LATE = 5 * MINUTE
-"""Longest time by which a shard's first unread record may be older than the youngest landed record without being behind."""
+"""Lag of a shard's first unread record behind the youngest landed record, up to which the shard is not behind."""
 
 _ENDED = "SHARD_END"
 """Position that the connectors write for a closed shard that was read to its end."""

@@ -1,4 +1,4 @@
-"""Checkpoints of deployed jobs: to read, archive, copy and rename them.
+"""Checkpoints of deployed jobs: their content, and how to archive them or copy them to another name.
 
 Their layout is ``docs/adr/0311-checkpoint-manifests.md``; every change holds the job's lease
 (``docs/adr/0310-one-writer.md``), so that no run starts in the meantime.

@@ -102,7 +102,7 @@ _CDK_ADVICE = (
 
 
 class AwsError(RuntimeError):
-    """Something that AWS refused or that could not be reached; the message says what to do."""
+    """A request that AWS refused, or a service that could not be reached; the message says what to do."""
 
 
 class CredentialsError(AwsError):

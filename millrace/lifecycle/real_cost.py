@@ -17,7 +17,7 @@ PROJECT, ENVIRONMENT, JOB, STREAM = (
 """Keys of the tags; the first two are on all resources of a deployment, the others on those of a job or stream."""
 
 REGION = "us-east-1"
-"""Cost Explorer answers for all regions there (Billing user guide, "Cost Explorer API")."""
+"""Region of Cost Explorer's API, which answers for all regions (Billing user guide, "Cost Explorer API")."""
 
 
 @dataclass(frozen=True)

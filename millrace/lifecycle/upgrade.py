@@ -40,7 +40,7 @@ _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 
 Progress = Callable[[str], None]
 CdkDeploy = Callable[[Path, str], None]
-"""Deploys one stack of an assembly; raises :class:`DeployError`."""
+"""Function that deploys one stack of an assembly; it raises :class:`DeployError`."""
 
 
 class UpgradeError(RuntimeError):
