@@ -52,7 +52,7 @@ end of the *thread* that started the program, and macOS has none.
 
 
 class SandboxError(RuntimeError):
-    """Something on this machine did not start, stopped by itself or took too long."""
+    """A program or a wait on this machine that failed: it did not start, stopped by itself or took too long."""
 
 
 class StalledError(SandboxError):
@@ -72,7 +72,7 @@ def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subpro
     Returns
     -------
     tuple
-        The program, and what is to be held open as long as it is to run. A line written to it lets the program live on.
+        The program, and a pipe that must stay open while it runs. A line written to the pipe lets the program run on.
     """
     watched, held = os.pipe()
     try:

@@ -25,10 +25,10 @@ from millrace.sandbox.spark import Job
 
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
-"""Longer than Spark takes on a busy laptop from its start to a first commit."""
+"""Longest wait for a first row: longer than Spark takes on a busy laptop from its start to a first commit."""
 
 _OTHERS_SECONDS = 90.0
-"""Wait for tables without rows, after each table that gets its first row."""
+"""Longest wait for tables without rows, after each table that gets its first row."""
 
 Say = Callable[[str], None]
 

@@ -177,7 +177,7 @@ def _requests() -> Iterator[tuple[str, str]]:
 
 
 def _classifier(artifact: ElementTree.Element, plain: str) -> str:
-    """Read a jar's classifier off its file name; Ivy's report has no field for it."""
+    """Read a jar's classifier from its file name; Ivy's report has no field for it."""
     origin = artifact.find("origin-location")
     location = "" if origin is None else origin.attrib["location"]
     return location.rpartition("/")[2].removesuffix(".jar").removeprefix(plain).removeprefix("-")

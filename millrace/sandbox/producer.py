@@ -18,10 +18,10 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 
 MOST_AT_ONCE = 500
-"""Most records of one PutRecords call (Kinesis service limit)."""
+"""Maximum number of records of one PutRecords call (Kinesis service limit)."""
 
 _BATCH_BYTES = 5 * 1024**2
-"""Most bytes of one call, keys included (API reference, "PutRecords"; newer regions take more)."""
+"""Maximum number of bytes of one call, keys included (API reference, "PutRecords"; newer regions take more)."""
 
 _ATTEMPTS = 20
 _JOIN_SECONDS = 120.0

@@ -41,7 +41,7 @@ def save_endpoints(sandbox: Sandbox) -> None:
 
 
 def running_spark(environment: Environment) -> SandboxSpark:
-    """Return the running sandbox of an environment.
+    """Return local Spark in the running sandbox of an environment.
 
     Raises
     ------

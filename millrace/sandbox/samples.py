@@ -27,7 +27,7 @@ def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]
     settings
         Settings of librdkafka, with the brokers.
     count
-        Most records.
+        Maximum number of records.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     client
         A boto3 client of Kinesis.
     count
-        Most records.
+        Maximum number of records.
 
     Raises
     ------

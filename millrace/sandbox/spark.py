@@ -146,7 +146,7 @@ class SandboxSpark:
             "spark.master": f"local[{self.cores},{attempts}]",
             "spark.driver.memory": self.driver_memory,
             "spark.eventLog.enabled": "true",
-            # Spark 4 rolls by default, into a folder; one file is moved here.
+            # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.
             "spark.eventLog.rolling.enabled": "false",
         }
 

@@ -35,7 +35,7 @@ class Target:
     where
         Its place, for people.
     producer
-        Returns a producer; the argument is the most records of one Kinesis call.
+        Returns a producer; the argument is the maximum number of records of one Kinesis call.
     sample
         Reads existing records, at most so many.
     """

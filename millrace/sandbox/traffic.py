@@ -73,7 +73,7 @@ class Shape:
     keys
         Number of distinct random keys.
     hot
-        Share of records with one additional key.
+        Share of records with the one key ``hot``, beside the other keys.
     """
 
     per_second: float
@@ -268,7 +268,7 @@ def send(
     feed, producer
         The events, and their producer.
     most, seconds
-        Most records and longest time; None for no limit.
+        Maximum number of records and longest time; None for no limit.
     stop
         Flag that ends sending; records that the producer has are still sent.
     sent

@@ -103,7 +103,7 @@ def sampled(
     environment, name, kafka, kinesis
         As for :func:`in_sandbox`.
     count
-        Most records.
+        Maximum number of records.
     aws
         Read the deployed stream instead of the sandbox's.
 

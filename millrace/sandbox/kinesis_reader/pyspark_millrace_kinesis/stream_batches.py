@@ -65,7 +65,7 @@ class Limits:
     Parameters
     ----------
     records
-        Most records of one shard.
+        Maximum number of records of one shard.
     seconds
         Longest time for reading shards; each is asked at least once.
     call
