@@ -32,7 +32,7 @@ def synthesise(file: Path, assembly: Path) -> None:
 
 
 def deploy(program: str, assembly: Path, environment: Mapping[str, str], tags: Mapping[str, str]) -> None:
-    """Deploy all stacks of an assembly without a question: they were asked before.
+    """Deploy all stacks of an assembly without a request for approval: the command has asked before.
 
     Parameters
     ----------

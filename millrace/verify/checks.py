@@ -1,4 +1,4 @@
-"""Checks that ask an account, with or without a deployment; each reads and creates nothing."""
+"""Checks that ask an account, with or without a deployment; each only reads."""
 
 from __future__ import annotations
 

@@ -39,17 +39,17 @@ SHARDS = 2
 PARTITIONS = 2
 TRIGGER_SECONDS = 2
 ZONES = 2
-"""Fewest zones of a VPC by Millrace: each has the cost of its own endpoints."""
+"""Minimum number of zones of a VPC by Millrace: each has the cost of its own endpoints."""
 
 _BUCKET_LIMIT = 63
-"""Most characters of a bucket's name (S3 user guide, "General purpose bucket naming rules")."""
+"""Maximum number of characters of a bucket's name (S3 user guide, "General purpose bucket naming rules")."""
 
 _RESTARTS_PER_HOUR = 20
 """More than the kills of a verification, so that the limit on restarts stops none."""
 
 MOST_KILLS = 15
 MOST_RESHARDS = 10
-"""Most reshards in 24 hours (Kinesis API reference, "UpdateShardCount")."""
+"""Maximum number of reshards in 24 hours (Kinesis API reference, "UpdateShardCount")."""
 
 _RECORD_BYTES = 1024
 _RATE = {"records_per_second_per_core": 5000, "batch_overhead": "1s"}
@@ -62,7 +62,7 @@ class VerificationSettings:
     Attributes
     ----------
     records
-        Least records for each stream; more are sent where kills and reshards take longer.
+        Minimum number of records for each stream; more are sent where kills and reshards take longer.
     per_second
         Records a second for each stream.
     kills, reshards

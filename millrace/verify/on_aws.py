@@ -306,7 +306,7 @@ def program() -> str:
 
 
 def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Return the clusters of somebody else that are reachable: external ones, and existing ones with an existing network."""
+    """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
     found = {}
     for name, cluster in environment.kafka.items():
         if isinstance(cluster, ExternalCluster) or (

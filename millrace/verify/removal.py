@@ -20,7 +20,7 @@ from millrace.verify.removal_scope import Scope, leftovers, log_groups, paramete
 from millrace.verify.verification_target import Place, VerifyError
 
 _AT_ONCE = 1000
-"""Most objects of one call (S3 API reference, "DeleteObjects")."""
+"""Maximum number of objects of one call (S3 API reference, "DeleteObjects")."""
 
 _TRIES = 5
 """Access logs arrive for some time after the last request, and a bucket with one of them cannot be deleted."""

@@ -15,7 +15,7 @@ PUT_UNIT_BYTES = 25_000
 """Bytes of a PUT payload unit; a record's are rounded up (Kinesis pricing, "PUT payload unit")."""
 
 _SHORTEST_RUN_SECONDS = 60
-"""Least billed seconds, of both engines (pricing pages of Glue and of EMR Serverless)."""
+"""Minimum of billed seconds, of both engines (pricing pages of Glue and of EMR Serverless)."""
 
 
 @dataclass(frozen=True)
