@@ -44,7 +44,7 @@ def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[s
     Parameters
     ----------
     shown
-        From :func:`sections`.
+        From :func:`infra.panels.sections`.
     region
         Region of the metrics.
     alarm_arns
@@ -121,7 +121,7 @@ def grafana(shown: tuple[Section, ...], *, title: str, uid: str, region: str) ->
     Parameters
     ----------
     shown
-        From :func:`sections`.
+        From :func:`infra.panels.sections`.
     title, uid
         Title and uid of the dashboard; an import with the same uid replaces it.
     region
