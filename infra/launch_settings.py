@@ -1,8 +1,8 @@
 """A job's settings as its launch document holds them and ``etl.launch.settings`` reads them.
 
-The core imports nothing of ours and nothing here may import the core, so the
-shape is written down twice; ``tests/template/test_contract.py`` proves for
-every job of every environment that the two agree.
+The core imports nothing else of Millrace and nothing here may import the core, so
+the shape is written twice; ``tests/template/test_contract.py`` proves for every job
+of every environment that the two agree.
 """
 
 from __future__ import annotations
@@ -245,13 +245,13 @@ def _source(
 
 
 def _handed_over(stream: Stream, records: int) -> float:
-    """Return the seconds in which a partition hands so many records of the average size over to one reader."""
+    """Return the seconds that a partition needs to deliver so many records of average size to one reader."""
     out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
     return sum(records * stream.traffic.record_size / each for each in out)
 
 
 def _part(environment: Environment, query: StreamQuery | Routing, name: str, records: int) -> int:
-    """A stream's part of a batch's records, by what arrives on it at its peak; rounded up."""
+    """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second
         * environment.streams[each].traffic.peak_factor

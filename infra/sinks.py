@@ -1,4 +1,4 @@
-"""What the sinks of a job's queries take: Kafka clusters, and what its role may do.
+"""Kafka clusters and permissions of the sinks of a job's queries.
 
 Sources of the grants: the service authorization reference's pages of each service, and for Kafka the MSK guide, "IAM access
 control". ``docs/adr/0102-job-permissions.md`` has the table.
@@ -22,12 +22,10 @@ def written_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
 
 
 def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
-    """Return what a job may do beside the tables of the lake, in the order of the kinds.
+    """Return the grants of a job's sinks beside the tables of the lake, in the order of the kinds.
 
     Parameters
     ----------
-    names, job
-        The deployed names, and the job as the environment has it.
     streams_key
         ARN of the key of the environment's own streams; ``None`` when it has none.
     """

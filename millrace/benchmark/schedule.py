@@ -1,4 +1,4 @@
-"""What is measured, in which order: limits that rise by powers, partitions, repetitions, all in random order."""
+"""Schedule of a benchmark: limits that rise by powers, partitions, repetitions, all in random order."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 BATCHES = 16
-"""Of a run: ten after the warm-up, which takes up to six."""
+"""Batches of a run: ten after the warm-up, which takes up to six."""
 
 REPETITIONS = 3
 
 WARM_UP = -1
-"""Repetition of the run that only warms the session up; nothing of it counts."""
+"""Repetition number of the run that only warms the session up; it does not count."""
 
 _WARM_UP_BATCHES = 40
 
@@ -26,7 +26,7 @@ class Planned:
     Attributes
     ----------
     repetition
-        Of the same limit and partitions, from 0 on; :data:`WARM_UP` for the first run of all.
+        Of the same limit and partitions, from 0 on; :data:`WARM_UP` for the very first run.
     """
 
     number: int
@@ -44,7 +44,7 @@ def limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
     smallest, largest
         Records in a batch.
     levels
-        How many, both ends among them.
+        Number of limits, both ends included.
 
     Examples
     --------
@@ -65,19 +65,19 @@ def schedule(
     batches: int = BATCHES,
     seed: int = 0,
 ) -> tuple[Planned, ...]:
-    """Put runs in an order in which nothing that drifts with time looks like an effect of the limit.
+    """Order the runs so that a drift with time does not look like an effect of the limit.
 
-    One partition is measured at all limits, more at the two largest only: what a wave costs and how it
-    is shared shows there, and small batches are all overhead anyway.
+    One partition is measured at all limits, more partitions at the two largest only: these show the cost of
+    a wave, and small batches are all overhead.
 
     Parameters
     ----------
     sizes
         Limits, rising.
     partitions
-        Counts to be measured; 1 is always among them.
+        Counts to measure; 1 is always included.
     repetitions, batches
-        Of each, and in each.
+        Runs of each setting, and batches in each run.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def schedule(
 
 
 def records_needed(runs: Sequence[Planned]) -> int:
-    """Records that one partition must hold, so that every run has all its batches full."""
+    """Return the records that one partition must hold so that every run has all its batches full."""
     return max(math.ceil(run.limit / run.partitions) * (run.batches + 1) for run in runs)
 
 
@@ -111,7 +111,7 @@ def document(
     runs
         From :func:`schedule`.
     topic_partitions
-        Of the topic that is filled.
+        Partitions of the topic that is filled.
     result
         URL for the measurements.
     """

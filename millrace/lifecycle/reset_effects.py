@@ -1,4 +1,4 @@
-"""What becomes of a query that starts from the beginning: what it reads again, and whether its sink can take it. Pure functions."""
+"""Effects of a query's reset: records that it reads again, and sinks that cannot take them. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from millrace.config.queries import DeriveQuery, SourceQuery, written
 
 @dataclass(frozen=True)
 class RereadSource:
-    """What a query reads again from a source.
+    """Records that a query reads again from a source.
 
     Attributes
     ----------
     records, bytes
-        As the environment's traffic has it, from the beginning to now.
+        By the environment's traffic, from the start to now.
     kept
-        Whether the source still has what arrived at the beginning.
+        Whether the source still has the records of the start.
     """
 
     source: str
@@ -35,7 +35,7 @@ def read_again(
     Parameters
     ----------
     since
-        Where it begins.
+        Start of the query.
     """
     asked = environment.jobs[job].queries[query]
     if not isinstance(asked, SourceQuery):
@@ -52,12 +52,12 @@ def read_again(
 
 
 def reset_objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
-    """Why a query cannot start from the beginning without a wrong table at its end; None where it can.
+    """Return why a query cannot start from the beginning without a wrong table at its sink; None where it can.
 
     Parameters
     ----------
     at
-        A moment to begin at; None for what its settings say, or for all that landed.
+        Start time; None for that of its settings, or for all landed records.
     """
     asked = environment.jobs[job].queries[query]
     for path, end in written(asked).items():
@@ -82,5 +82,5 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
 
 
 def beginning(at: datetime, overlap: timedelta) -> str:
-    """Write the moment at which a query begins, as the core reads it."""
+    """Write the start time of a query in the core's format."""
     return (at - overlap).isoformat()

@@ -1,4 +1,4 @@
-"""Installs in a project what deploying and the sandbox start and `pip` does not bring: by the locks that Millrace carries.
+"""Installation of what deployments and the sandbox need and `pip` does not install, by the locks in Millrace.
 
 In a clone the Makefile does the same from the same locks.
 """
@@ -27,12 +27,12 @@ Say = Callable[[str], None]
 
 
 def deploying(say: Say) -> None:
-    """Install Node where the machine has none, CDK's command line, and, where Spark is installed, the jobs' jars.
+    """Install Node if the machine has none, CDK's command line, and the jobs' jars if Spark is installed.
 
     Raises
     ------
     ToolchainError
-        An installer failed; holds the end of what it printed.
+        An installer failed; the message has the end of its output.
     """
     _program("Node", node_bin, "node.txt", say)
     _node_packages(say)
@@ -53,7 +53,7 @@ def install_all(say: Say) -> None:
     Raises
     ------
     ToolchainError
-        As there.
+        As for :func:`deploying`.
     """
     deploying(say)
     folder, lock = state_folder() / "localstack", LOCKS / "localstack.txt"
@@ -96,7 +96,7 @@ def _node_packages(say: Say) -> None:
 
 
 def _done(folder: Path, lock: Path) -> bool:
-    """Tell whether a folder holds what this very lock asks for."""
+    """Check that a folder was installed from exactly this lock."""
     noted = folder / "installed"
     return noted.is_file() and noted.read_bytes() == lock.read_bytes()
 
@@ -112,7 +112,7 @@ def _uv() -> str | None:
 def _install(python: Path, lock: Path) -> None:
     uv = _uv()
     if uv is None and python == Path(sys.executable) and importlib.util.find_spec("pip") is None:
-        _run([python, "-m", "ensurepip"])  # an environment that uv made has none
+        _run([python, "-m", "ensurepip"])  # uv makes environments without it
     installer: list[str | Path] = (
         [uv, "pip", "install", "--quiet", "--python", python]
         if uv
