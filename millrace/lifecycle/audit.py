@@ -61,7 +61,7 @@ class Hour:
     start
         UTC.
     came
-        Records that the source counts; None where they have expired.
+        Records that the source counts.
     landed
         Of these, the records in the table.
     missing
@@ -74,7 +74,7 @@ class Hour:
     """
 
     start: datetime
-    came: int | None
+    came: int
     landed: int
     missing: int
     waiting: int = 0
@@ -84,7 +84,7 @@ class Hour:
         """Add the same hour of another part of the source."""
         return Hour(
             self.start,
-            None if self.came is None or other.came is None else self.came + other.came,
+            self.came + other.came,
             self.landed + other.landed,
             self.missing + other.missing,
             self.waiting + other.waiting,

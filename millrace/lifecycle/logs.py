@@ -81,15 +81,16 @@ class Failure:
 def groups(aws: Aws, job: str) -> list[str]:
     """Return the log groups of a job.
 
-    Glue writes below the job's group, or appends the name of the job's security configuration.
+    Glue writes below the job's group, or appends the name of the job's security configuration, which ends with a digest
+    (``infra/stacks/glue_job.py``).
     """
     prefix = f"/{aws.names.prefix}/jobs/{job}"
-    own = (prefix, f"{prefix}-{aws.names.job(job)}")
+    own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
     with translate_aws_errors(f"looking for the log groups of {job}"):
         pages = aws.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
         found = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
     # Groups of a job whose name has this one as a prefix do not count.
-    return [group for group in found if group in own or group.startswith((f"{prefix}/", f"{own[1]}/"))]
+    return [group for group in found if own.fullmatch(group)]
 
 
 def newest(aws: Aws, job: str, since: datetime, most: int) -> list[Line]:

@@ -156,13 +156,12 @@ def _hours(found: Audit) -> Table:
         if any(figures) or hour.left_out:
             style = "red" if hour.missing else None
             figures += [hour.left_out] if left_out else []
-            counts = ["?" if n is None else f"{n:,}" for n in figures]
-            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *counts, style=style)
+            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *(f"{n:,}" for n in figures), style=style)
     return table
 
 
 def _sentence(found: Audit) -> str:
-    came = sum(hour.came or 0 for hour in found.hours)
+    came = sum(hour.came for hour in found.hours)
     if found.missing:
         return f"[red]{found.query}: {found.missing:,} of {came:,} records are missing[/red]"
     waiting = sum(hour.waiting for hour in found.hours)
