@@ -72,7 +72,7 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
         archive=Asset(
             scope,
             "Archive",
-            path=str(write_archive(root, _staging(scope), libraries() if job.carries_libraries else {})),
+            path=str(write_archive(root, _staging(scope), boto3_files() if job.carries_libraries else {})),
         ),
         jars=tuple(
             Asset(scope, f"Jar-{jar.stem}", path=str(jar)) for jar in missing_jars(environment, job, root)
@@ -119,7 +119,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     return tuple(sorted(found, key=lambda jar: jar.name))
 
 
-def libraries() -> Mapping[str, Path]:
+def boto3_files() -> Mapping[str, Path]:
     """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3`)."""
     found = {}
     for name in _CARRIED:

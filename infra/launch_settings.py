@@ -30,7 +30,7 @@ from millrace.config.queries import (
     State,
     StreamQuery,
     Watermark,
-    Written,
+    WritesSink,
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
@@ -189,7 +189,7 @@ def _route(
     return found | (_written(environment, route, plan, names) if isinstance(route, DirectRoute) else {})
 
 
-def _written(environment: Environment, end: Written, plan: QueryPlan, names: Names) -> dict[str, Any]:
+def _written(environment: Environment, end: WritesSink, plan: QueryPlan, names: Names) -> dict[str, Any]:
     return {
         "enrich": [_enrichment(item, names) for item in end.enrich],
         "transform": end.transform,
@@ -275,7 +275,7 @@ def _rule(name: str, rule: Rule, route: str | None) -> dict[str, str]:
     if route is not None:
         from millrace.config.conditions import parse_condition  # its parser takes half a second to import
 
-        landed = parse_condition(rule.where).within(route, frozenset(ENVELOPE))
+        landed = parse_condition(rule.where).condition_in_struct(route, frozenset(ENVELOPE))
     return {"name": name, "where": rule.where, "where_landed": landed, "action": rule.action}
 
 

@@ -13,14 +13,14 @@ from .launch_settings import CATALOG, sources
 _ICEBERG = "org.apache.iceberg"
 
 
-def warehouse(names: Names) -> str:
+def warehouse_url(names: Names) -> str:
     """Return the prefix under which the catalog keeps its tables."""
     return f"s3://{names.bucket('lake')}/warehouse"
 
 
 def database_location(names: Names) -> str:
     """Return the prefix of the environment's database; tables lie directly below it."""
-    return f"{warehouse(names)}/{names.database}.db"
+    return f"{warehouse_url(names)}/{names.database}.db"
 
 
 def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Names) -> dict[str, str]:
@@ -82,7 +82,7 @@ def _catalog(names: Names) -> dict[str, str]:
         prefix: f"{_ICEBERG}.spark.SparkCatalog",
         f"{prefix}.catalog-impl": f"{_ICEBERG}.aws.glue.GlueCatalog",
         f"{prefix}.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
-        f"{prefix}.warehouse": warehouse(names),
+        f"{prefix}.warehouse": warehouse_url(names),
         # Without it the SDK looks for AWS_REGION; no document says that an engine sets it.
         f"{prefix}.client.region": names.environment.region,
         # A cached table hides other sessions' commits from the session of a micro-batch.

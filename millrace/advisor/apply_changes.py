@@ -18,7 +18,7 @@ from millrace.config.document import Tree
 from millrace.config.edit import EditError, remove, set_value
 from millrace.config.explain import show
 from millrace.config.problems import Path as Key
-from millrace.config.problems import dotted
+from millrace.config.problems import dotted_path
 from millrace.config.units import Size, parse_duration
 from millrace.sizing import Plan, plan
 
@@ -293,13 +293,13 @@ def _only(before: Tree, after: Tree, changes: Sequence[Change], found: Sequence[
     moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
     strange = [path for path in moved if not any(path[: len(key)] == key for key in asked)]
     if strange:
-        first = dotted(sorted(strange, key=str)[0])
+        first = dotted_path(sorted(strange, key=str)[0])
         raise _problem(
             found[0].name, first, "a value that no other shares by an anchor: change it by hand", first
         )
     for key, value in asked.items():
         if _value(after, key) != value and value is not None:
-            raise _problem(found[0].name, _shown(_value(after, key)), _shown(value), dotted(key))
+            raise _problem(found[0].name, _shown(_value(after, key)), _shown(value), dotted_path(key))
 
 
 def _text(file: Path) -> str:

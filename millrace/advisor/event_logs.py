@@ -101,7 +101,7 @@ class EventLog:
     lost: bool
 
     @property
-    def modified(self) -> float:
+    def modified_at(self) -> float:
         """Time of the last change, in epoch seconds."""
         return max(each.modified for each in self.files)
 
@@ -127,7 +127,7 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
         Nothing is there, or nothing that is an event log.
     """
     files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
-    logs = sorted(_grouped(files), key=lambda each: each.modified, reverse=True)
+    logs = sorted(_grouped(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
         raise wrong_place_error(place, "an event log of Spark, or a folder or prefix that holds some")
     return tuple(logs)

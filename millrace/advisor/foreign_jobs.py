@@ -91,7 +91,7 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
         )
     workers = ran.get("NumberOfWorkers") or job.get("NumberOfWorkers")
     kind = ran.get("WorkerType") or job.get("WorkerType")
-    settings = {**arguments, **settings_of(arguments.get("--conf", ""), first=True)}
+    settings = {**arguments, **parse_spark_conf(arguments.get("--conf", ""), first=True)}
     if workers is not None:
         settings["--number-of-workers"] = str(workers)
     month = _glue_month(str(job.get("GlueVersion", "")), kind, workers, region)
@@ -141,7 +141,7 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     for each in (*app.get("runtimeConfiguration", ()), *overrides.get("applicationConfiguration", ())):
         if each.get("classification") == "spark-defaults":
             defaults |= each.get("properties", {})
-    settings = {**defaults, **settings_of(submit.get("sparkSubmitParameters", ""))}
+    settings = {**defaults, **parse_spark_conf(submit.get("sparkSubmitParameters", ""))}
     arm = app.get("architecture") == "ARM64"
     name = job.get("name") or app.get("name") or application
     subject = AdvisedJob(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
@@ -217,7 +217,7 @@ def bytes_of_size(text: str) -> float:
     return float(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0.0
 
 
-def settings_of(text: str, *, first: bool = False) -> dict[str, str]:
+def parse_spark_conf(text: str, *, first: bool = False) -> dict[str, str]:
     """Return the Spark settings of ``--conf a=b --conf c=d``.
 
     Parameters

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.job_import import Running
+from millrace.advisor.job_import import RunningJob
 from millrace.advisor.job_names import stable_name
 from millrace.config.edit import EditError, remove, set_value
 
@@ -129,7 +129,7 @@ def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
     return found
 
 
-def cut_over(found: Running, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
+def cut_over(found: RunningJob, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
     """Return the steps from the old job to the new one.
 
     With offsets of a Kafka topic the cut-over is exact: the new job starts at the old one's last offsets. Otherwise records

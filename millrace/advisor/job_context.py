@@ -11,7 +11,7 @@ from typing import Literal
 from millrace.advisor.application_history import History, Query
 from millrace.advisor.findings.model import Change, Value
 from millrace.config import Environment
-from millrace.config.problems import dotted
+from millrace.config.problems import dotted_path
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.sizing import Plan
 
@@ -209,7 +209,7 @@ class EnvironmentJob(AdvisedJob):
         job = self.environment.jobs[self.job]
         if setting in _SPARK:
             key, _ = self._spark(history, setting)
-            path = dotted(("jobs", self.job, "spark", key))
+            path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
             if not history.cores:

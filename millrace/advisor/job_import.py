@@ -18,7 +18,7 @@ from typing import Any, get_args
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
-from millrace.advisor.foreign_jobs import bytes_of_size, settings_of
+from millrace.advisor.foreign_jobs import bytes_of_size, parse_spark_conf
 from millrace.advisor.job_names import slug, stable_name
 from millrace.advisor.job_program import LONGEST, ProgramSettings, read, unsupported_settings
 from millrace.advisor.log_simulation import QueryTwin
@@ -35,7 +35,7 @@ _OVERHEAD = 1.10
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningJob:
     """A job as its service describes it.
 
     Attributes
@@ -68,7 +68,7 @@ class Running:
     notes: tuple[str, ...] = field(default=())
 
 
-def glue(client: Client, name: str, region: str) -> Running:
+def glue(client: Client, name: str, region: str) -> RunningJob:
     """Look up a Glue job.
 
     Raises
@@ -102,14 +102,14 @@ def glue(client: Client, name: str, region: str) -> Running:
         pinned["retries"] = min(10, int(job["MaxRetries"]))
     role = str(job.get("Role", ""))
     pinned["role"] = role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
-    spark = settings_of(arguments.get("conf", ""), first=True)
+    spark = parse_spark_conf(arguments.get("conf", ""), first=True)
     return _placed(
         client,
-        Running(where, account, region, pinned | _spark(spark), said, tuple(subnets), notes=tuple(notes)),
+        RunningJob(where, account, region, pinned | _spark(spark), said, tuple(subnets), notes=tuple(notes)),
     )
 
 
-def emr(client: Client, application: str, run: str, region: str) -> Running:
+def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
     """Look up a job run of an EMR Serverless application.
 
     Raises
@@ -131,7 +131,7 @@ def emr(client: Client, application: str, run: str, region: str) -> Running:
     ):
         if each.get("classification") == "spark-defaults":
             settings |= each.get("properties", {})
-    settings |= settings_of(submit.get("sparkSubmitParameters", ""))
+    settings |= parse_spark_conf(submit.get("sparkSubmitParameters", ""))
     version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
     worker, more = _worker(settings)
     pinned: dict[str, Any] = {
@@ -152,11 +152,11 @@ def emr(client: Client, application: str, run: str, region: str) -> Running:
     subnets = tuple((app.get("networkConfiguration") or {}).get("subnetIds", ()))
     return _placed(
         client,
-        Running(where, account, region, pinned | _spark(settings), said, subnets, notes=(*notes, *more)),
+        RunningJob(where, account, region, pinned | _spark(settings), said, subnets, notes=(*notes, *more)),
     )
 
 
-def _placed(client: Client, found: Running) -> Running:
+def _placed(client: Client, found: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
     vpc, shards, notes = None, None, found.notes + unsupported_settings(found.said)
     with _told(found.where, "subnets and a stream that may be described"):
@@ -248,7 +248,7 @@ def _spark(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def environment(
-    found: Running,
+    found: RunningJob,
     *,
     project: str,
     schema: str,
@@ -370,7 +370,7 @@ def _speed(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _limit(said: ProgramSettings, found: Running, twin: QueryTwin | None) -> int | None:
+def _limit(said: ProgramSettings, found: RunningJob, twin: QueryTwin | None) -> int | None:
     """Return the limit of a batch: Kinesis connectors have one for each shard."""
     whole = said.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.repetitions import Disturbance, disturbances, settled_points
-from millrace.benchmark.schedule import WARM_UP, Planned
+from millrace.benchmark.schedule import WARM_UP, PlannedRun
 
 _MOST = 1 / 3
 """Largest share of all settings: where more of them disagree, the machine is busy and would be so again."""
@@ -30,11 +30,11 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     return found
 
 
-def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tuple[Planned, ...]:
+def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> tuple[PlannedRun, ...]:
     """Schedule the settings that disagree again, all repetitions of each, after a run that warms up.
 
     The largest setting that agrees is measured again, too: the repetition is minutes after all the rest, and only a
-    setting that is measured both times shows whether the machine is as fast as before (:func:`replaced`).
+    setting that is measured both times shows whether the machine is as fast as before (:func:`with_repeated_runs`).
 
     Parameters
     ----------
@@ -53,12 +53,14 @@ def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tup
     wanted.add(max(cells - wanted))
     kept = [run for run in runs if run.repetition == WARM_UP or _cell(run) in wanted]
     return tuple(
-        Planned(number, run.limit, run.partitions, run.repetition, run.batches)
+        PlannedRun(number, run.limit, run.partitions, run.repetition, run.batches)
         for number, run in enumerate(kept)
     )
 
 
-def replaced(measured: Measurements, again: Measurements, found: Iterable[Disturbance]) -> Measurements:
+def with_repeated_runs(
+    measured: Measurements, again: Measurements, found: Iterable[Disturbance]
+) -> Measurements:
     """Replace the settings that disagreed by their second measurements.
 
     Complete settings are replaced, never single runs: nobody chooses which repetition was wrong. Settings that agreed and were
@@ -99,7 +101,7 @@ def replaced(measured: Measurements, again: Measurements, found: Iterable[Distur
     )
 
 
-def _cell(run: Planned | Run) -> _Cell:
+def _cell(run: PlannedRun | Run) -> _Cell:
     return run.limit, run.partitions
 
 

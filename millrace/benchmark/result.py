@@ -40,7 +40,7 @@ class Outcome:
         return tuple(each for found in self.fits.values() for each in found.disturbed)
 
 
-def outcome(
+def fit_outcome(
     measured: Sequence[Measurements],
     queries: Sequence[str],
     *,

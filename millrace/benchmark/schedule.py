@@ -20,7 +20,7 @@ _WARM_UP_BATCHES = 40
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run: a limit in records, over so many partitions.
 
     Attributes
@@ -64,7 +64,7 @@ def schedule(
     repetitions: int = REPETITIONS,
     batches: int = BATCHES,
     seed: int = 0,
-) -> tuple[Planned, ...]:
+) -> tuple[PlannedRun, ...]:
     """Order the runs so that a drift with time does not look like an effect of the limit.
 
     One partition is measured at all limits, more partitions at the two largest only: these show the cost of
@@ -88,21 +88,21 @@ def schedule(
     order = random.Random(seed)
     cells = [(limit, 1) for limit in sizes]
     cells += [(limit, count) for count in sorted(set(partitions) - {1}) for limit in sizes[-2:]]
-    found = [Planned(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
+    found = [PlannedRun(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
     for repetition in range(repetitions):
         block = list(cells)
         order.shuffle(block)
-        found += [Planned(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
+        found += [PlannedRun(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
     return tuple(found)
 
 
-def records_needed(runs: Sequence[Planned]) -> int:
+def records_needed(runs: Sequence[PlannedRun]) -> int:
     """Return the records that one partition must hold so that every run has all its batches full."""
     return max(math.ceil(run.limit / run.partitions) * (run.batches + 1) for run in runs)
 
 
 def document(
-    runs: Sequence[Planned], queries: Sequence[str], topic_partitions: int, result: str
+    runs: Sequence[PlannedRun], queries: Sequence[str], topic_partitions: int, result: str
 ) -> dict[str, Any]:
     """Write the schedule that the core reads (``docs/launch-document.md``).
 

@@ -109,7 +109,7 @@ class LaggingShard:
 
 
 @dataclass(frozen=True)
-class Unaudited:
+class NotAudited:
     """A stream that cannot be audited, with the reason; it is always reported.
 
     Attributes
@@ -148,7 +148,7 @@ class Audit:
     behind: tuple[LaggingShard, ...] = ()
 
     @property
-    def missing(self) -> int:
+    def missing_records(self) -> int:
         """Records that the source took in and the table lacks."""
         return sum(hour.missing for hour in self.hours)
 

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 
-from millrace.lifecycle.audit_table import Landed, aws_errors, where
+from millrace.lifecycle.audit_table import LandedRecords, aws_errors, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
 """Properties of a direct query's commits (``docs/adr/0250-direct-queries.md``)."""
@@ -31,7 +31,7 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class SinkRecords(Landed):
+class SinkRecords(LandedRecords):
     """Records of one stream in the table of a sink, by identity and arrival, which every transform keeps."""
 
     _all: dict[datetime, Mapping[Place, set[int]]] = field(default_factory=dict, repr=False, compare=False)
@@ -56,20 +56,20 @@ class RecordTable:
         Its sink's table; None where no route takes the topic: all its records are dead letters.
     """
 
-    letters: Landed
+    letters: LandedRecords
     sink: SinkRecords | None
     begin: datetime
 
-    def offsets(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
+    def offsets_by_time(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
         """Return the offsets in either table, by the records' own time."""
-        found = self.letters.offsets(begin, end)
-        for place, offsets in (self.sink.offsets(begin, end) if self.sink else {}).items():
+        found = self.letters.offsets_by_time(begin, end)
+        for place, offsets in (self.sink.offsets_by_time(begin, end) if self.sink else {}).items():
             found.setdefault(place, set()).update(offsets)
         return found
 
-    def between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
+    def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
         """Return the offsets of a partition in a range, whatever the records' own time."""
-        found = self.letters.between(topic, partition, first, last)
+        found = self.letters.offsets_between(topic, partition, first, last)
         written = self.sink.since(self.begin).get((topic, partition), set()) if self.sink else set()
         return found | {offset for offset in written if first <= offset <= last}
 

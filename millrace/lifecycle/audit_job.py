@@ -24,9 +24,9 @@ from millrace.config.queries import (
     SourceQuery,
 )
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
-from millrace.lifecycle.audit import Audit, Hour, MissingRange, Unaudited, hours_of
+from millrace.lifecycle.audit import Audit, Hour, MissingRange, NotAudited, hours_of
 from millrace.lifecycle.audit_direct import RecordTable, SinkRecords, claimed_ranges
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.kafka_access import Settings, settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -76,7 +76,7 @@ def audit(
     *,
     read: bool = False,
     progress: audit_kinesis.Progress = lambda _: None,
-) -> tuple[Audit | Unaudited, ...]:
+) -> tuple[Audit | NotAudited, ...]:
     """Compare the records that a query's streams took in with the landed ones, or with those that a direct query wrote.
 
     Parameters
@@ -109,18 +109,18 @@ def audit(
     if isinstance(query, LandQuery | RouteQuery):
         return tuple(window.landed(query, stream) for stream in query.streams)
     if isinstance(query, DirectQuery):
-        whole = Ending(query_name, query.source, None, query)
+        whole = AuditedRoute(query_name, query.source, None, query)
         return (window.direct(query, query.dead_letters, whole),)
     assert isinstance(query, DirectRouteQuery), f"{query_name} reads no stream"
     ends = [
-        Ending(f"{query_name}/{name}", route.source, route.topic, route)
+        AuditedRoute(f"{query_name}/{name}", route.source, route.topic, route)
         for name, route in query.routes.items()
     ]
     return tuple(window.direct(query, query.dead_letters, each) for each in ends)
 
 
 @dataclass(frozen=True)
-class Ending:
+class AuditedRoute:
     """A direct query, or a route of one.
 
     Attributes
@@ -157,23 +157,23 @@ class _Window:
     def hours(self) -> tuple[datetime, ...]:
         return hours_of(self.begin, self.end)
 
-    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit | Unaudited:
+    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
-        landed = Landed.open(self.place.catalog(), table, stream)
+        landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
         kind = names.environment.streams[stream]
         if kind.counted:
             found, holes = self._by_offsets(query, stream, None, landed)
             return Audit(self.query, name, table, "offsets", found, holes)
         if kind.metrics is None:
-            return Unaudited(
+            return NotAudited(
                 self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
             )
         _, owner, _ = arn_parts(names.stream_arn(stream))
         if self.place.counts and owner != names.account:
             # Asked by name only, the service would answer for a stream of this account with the same name, or for none.
             why = f"it belongs to account {owner}, and this command asks account {names.account} only"
-            return Unaudited(self.query, name, why)
+            return NotAudited(self.query, name, why)
         kinesis, read, whole = (
             self.place.client("kinesis"),
             self._positions(query, stream),
@@ -208,7 +208,9 @@ class _Window:
             whole=whole,
         )
 
-    def direct(self, query: DirectQuery | DirectRouteQuery, letters: str, end: Ending) -> Audit | Unaudited:
+    def direct(
+        self, query: DirectQuery | DirectRouteQuery, letters: str, end: AuditedRoute
+    ) -> Audit | NotAudited:
         names, sink = self.place.names, end.what.sink
         name = end.topic or names.stream(end.stream)
         if sink.catalog_table is None:
@@ -216,10 +218,10 @@ class _Window:
                 f"its sink is {sink.kind}, whose identities this command does not read; dead letters are in "
                 f"{names.table(letters)}"
             )
-            return Unaudited(end.name, name, why)
+            return NotAudited(end.name, name, why)
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
         sunk = SinkRecords.open(catalog, table, end.stream)
-        kept = RecordTable(Landed.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
+        kept = RecordTable(LandedRecords.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
         found, holes = self._by_offsets(query, end.stream, end.topic, kept, end)
         return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", found, holes)
 
@@ -234,12 +236,12 @@ class _Window:
         query: SourceQuery,
         name: str,
         topic: str | None,
-        held: Landed | RecordTable,
-        end: Ending | None = None,
+        held: LandedRecords | RecordTable,
+        end: AuditedRoute | None = None,
     ) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
-        stream, reading = names.environment.streams[name], query.reading or KafkaReading()
+        stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
         assert stream.cluster_name is not None, f"{name} lies on no cluster"
         read = self._positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
@@ -263,8 +265,8 @@ class _Window:
 
 def _claims(
     query: SourceQuery,
-    held: Landed | RecordTable,
-    end: Ending,
+    held: LandedRecords | RecordTable,
+    end: AuditedRoute,
     stream: Stream,
     topic: str,
     partitions: Iterable[int],

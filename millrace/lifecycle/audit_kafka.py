@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.lifecycle.audit import HOUR, Hour, MissingRange, gaps
 from millrace.lifecycle.audit_direct import Place, Range, RecordTable, unclaimed_ranges
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError
 
@@ -97,7 +97,7 @@ class Topic:
             raise KafkaException(known.error)
         return set(known.partitions)
 
-    def judged(self, hole: MissingRange) -> list[MissingRange]:
+    def explain_gap(self, hole: MissingRange) -> list[MissingRange]:
         """Check what the topic has in a range of offsets that the table lacks.
 
         Returns
@@ -158,7 +158,7 @@ def _told(topic: str, error: KafkaException) -> AwsError:
 
 def compare(
     topic: Topic,
-    landed: Landed | RecordTable,
+    landed: LandedRecords | RecordTable,
     hours: Sequence[datetime],
     *,
     only: Iterable[int] | None,
@@ -190,7 +190,7 @@ def compare(
         The brokers do not answer.
     """
     boundaries = topic.boundaries([*hours, hours[-1] + HOUR], only)
-    there = landed.offsets(hours[0], hours[-1] + HOUR)
+    there = landed.offsets_by_time(hours[0], hours[-1] + HOUR)
     holes: list[MissingRange] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
     for partition, kept in boundaries.items():
@@ -206,7 +206,7 @@ def compare(
         lost: list[MissingRange] = []
         suspect = gaps(known, begin, end)
         if claims is not None:
-            known |= landed.between(topic.name, partition, begin, end - 1)
+            known |= landed.offsets_between(topic.name, partition, begin, end - 1)
             suspect = [
                 part
                 for first, last in unclaimed_ranges(claims.get((topic.name, partition), ()))
@@ -214,10 +214,10 @@ def compare(
             ]
         for first, last in suspect:
             # Records whose own time is far from their arrival are in the table anyway.
-            elsewhere = landed.between(topic.name, partition, first, last)
+            elsewhere = landed.offsets_between(topic.name, partition, first, last)
             known |= elsewhere
             for a, b in gaps(elsewhere, first, last + 1):
-                lost += topic.judged(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
+                lost += topic.explain_gap(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
         holes += lost
         for start, low, high in zip(hours, bounds, bounds[1:], strict=False):
             row = rows[start]

@@ -15,11 +15,11 @@ from millrace.lifecycle.audit import (
     Arrival,
     Audit,
     LaggingShard,
-    Unaudited,
+    NotAudited,
     by_counters,
     by_records,
 )
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.problems import translate_aws_errors
 
 COUNTED = timedelta(days=15)
@@ -218,7 +218,7 @@ def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -
 
 def compare_counts(
     cloudwatch: Any,
-    landed: Landed,
+    landed: LandedRecords,
     hours: Sequence[datetime],
     *,
     query: str,
@@ -226,7 +226,7 @@ def compare_counts(
     table: str,
     unread: Sequence[LaggingShard] | None = None,
     whole: bool = True,
-) -> Audit | Unaudited:
+) -> Audit | NotAudited:
     """Compare CloudWatch's counts with a table.
 
     Counts do not show which records are missing. So from the hour on in which a shard has an unread record, missing
@@ -259,7 +259,7 @@ def compare_counts(
             f"CloudWatch has counted nothing that it took in, and {minutes.total():,} records of it landed; "
             "`--read` compares with the records themselves"
         )
-        return Unaudited(query, stream, why)
+        return NotAudited(query, stream, why)
     # All read records are in the table: a record of a minute ago may still be on its way there.
     border = newest if unread is None else min([each.since for each in unread], default=end)
     began = None if whole or landed.began_before(hours[0]) else min(minutes, default=end)
@@ -273,7 +273,7 @@ def compare_counts(
 
 def compare_records(
     kinesis: Any,
-    landed: Landed,
+    landed: LandedRecords,
     hours: Sequence[datetime],
     progress: Progress,
     *,

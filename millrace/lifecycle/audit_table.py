@@ -45,7 +45,7 @@ def aws_errors(table: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedRecords:
     """Records of one stream in a landing table.
 
     Parameters
@@ -74,7 +74,7 @@ class Landed:
         except NoSuchTableError:
             raise NotDeployedError(f"there is no table {name}: nothing was landed yet") from None
 
-    def offsets(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
+    def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
         """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""
         return self._offsets(_window(begin - _APART, end + _APART))
 
@@ -88,7 +88,7 @@ class Landed:
                     found.setdefault((parts[0], int(parts[1])), set()).add(int(parts[2]))
         return found
 
-    def between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
+    def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
         """Return the offsets of a partition in a range, whatever the records' own time."""
         place = where.And(
             where.GreaterThanOrEqual("_position", str(first).zfill(_DIGITS)),

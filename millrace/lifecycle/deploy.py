@@ -13,8 +13,8 @@ from millrace.lifecycle.deployed_diff import (
     deployed_document,
     deployed_template,
     document_of,
-    settings_of,
-    unstarted,
+    job_settings,
+    without_starts,
 )
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
@@ -50,7 +50,7 @@ def apply(
 ) -> tuple[str, ...]:
     """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`unstarted`) gets the
+    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.deployed_diff.without_starts`) gets the
     desired state stopped, so that only `millrace start` starts a run of it. Where a drain or CloudFormation fails or is
     interrupted, the drained jobs are started again. Jobs whose own stacks were deployed before another one failed start
     with the new version, as no later deployment finds a change there.
@@ -291,6 +291,6 @@ __all__ = [
     "deployed_document",
     "deployed_template",
     "document_of",
-    "settings_of",
-    "unstarted",
+    "job_settings",
+    "without_starts",
 ]

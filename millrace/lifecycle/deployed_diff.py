@@ -22,7 +22,7 @@ from millrace.lifecycle.deployment_changes import (
     stream_names,
 )
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.lifecycle.stack_exports import Order, importers, moved, order
+from millrace.lifecycle.stack_exports import Order, changed_exports, importers, order
 from millrace.lifecycle.state_machine import Aws
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
@@ -53,7 +53,7 @@ class Changes:
         return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
 
 
-def unstarted(found: Changes) -> Changes:
+def without_starts(found: Changes) -> Changes:
     """Return the same changes, but with new jobs deployed without a start."""
     jobs = (replace(job, after="stop") if job.after == "start" else job for job in found.jobs)
     return replace(found, jobs=tuple(jobs))
@@ -107,7 +107,7 @@ def changes(aws: Aws, assembly: Path) -> Changes:
     )
 
 
-def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+def job_settings(names: Names, assembly: Path, job: str) -> dict[str, Any]:
     """Return a job's settings, as an assembly would deploy them.
 
     Parameters
@@ -121,7 +121,7 @@ def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
 
 
 def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`settings_of`."""
+    """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`job_settings`."""
     template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
     return _new_document(template, assembly)[1]
 
@@ -158,7 +158,7 @@ def _around(
     names = {
         stack
         for producer, template in new.items()
-        for export in moved(old[producer], template)
+        for export in changed_exports(old[producer], template)
         for stack in importers(cloudformation, export)
     }
     return {stack: _standing(cloudformation, stack) for stack in sorted(names - new.keys())}

@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, written
+from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, sink_writes
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
 from millrace.lifecycle.deployed import split_url
@@ -73,7 +73,7 @@ class Erasures:
             if "VersionId" in done:
                 self._versions.append((bucket, key, done["VersionId"]))
 
-    def asked(self) -> dict[str, Any] | None:
+    def current_request(self) -> dict[str, Any] | None:
         """Return the request that is being applied; None without one."""
         for job in self.jobs:
             found = self._read(job, "request")
@@ -177,7 +177,7 @@ def not_reached(environment: Environment, names: Names, where: str) -> Iterator[
     context = SinkContext(names)
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
-            for end in written(each).values():
+            for end in sink_writes(each).values():
                 by_hand = end.sink.manual_erasure(where, context)
                 if by_hand is not None:
                     yield f"{job}/{query}: {end.sink.target[1]}: {by_hand}"

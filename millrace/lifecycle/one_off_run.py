@@ -36,7 +36,7 @@ _WELL = ("SUCCEEDED", "SUCCESS")
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedRun:
     """End of a run.
 
     Attributes
@@ -62,7 +62,7 @@ def run_once(
     *,
     progress: Callable[[str], None],
     poll_seconds: float = POLL_SECONDS,
-) -> Ended:
+) -> EndedRun:
     """Run a job once, instead of its continuous run.
 
     Parameters
@@ -106,7 +106,7 @@ def _start_again(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
         ) from error
 
 
-def outcome(
+def await_outcome(
     aws: Aws,
     job: str,
     since: datetime,
@@ -159,7 +159,7 @@ def _verb(aws: Aws, job: str, verb: Verb, progress: Callable[[str], None]) -> di
     return done.answer
 
 
-_Run = Callable[[Sequence[tuple[str, str]], Callable[[str], None], float], Ended]
+_Run = Callable[[Sequence[tuple[str, str]], Callable[[str], None], float], EndedRun]
 
 
 def _start_of(aws: Aws, job: str) -> _Run:
@@ -202,7 +202,7 @@ def _on_glue(
     arguments: Sequence[tuple[str, str]],
     progress: Callable[[str], None],
     poll_seconds: float,
-) -> Ended:
+) -> EndedRun:
     glue = aws.client("glue")
     with translate_aws_errors(f"starting job {name} once"):
         run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
@@ -211,7 +211,7 @@ def _on_glue(
         with translate_aws_errors(f"looking at run {run}"):
             seen = glue.get_job_run(JobName=name, RunId=run)["JobRun"]
         if seen["JobRunState"] in _GLUE_ENDED:
-            return Ended(run, seen["JobRunState"], str(seen.get("ErrorMessage", "")))
+            return EndedRun(run, seen["JobRunState"], str(seen.get("ErrorMessage", "")))
         time.sleep(poll_seconds)
 
 
@@ -222,7 +222,7 @@ def _on_emr(
     arguments: Sequence[tuple[str, str]],
     progress: Callable[[str], None],
     poll_seconds: float,
-) -> Ended:
+) -> EndedRun:
     emr = aws.client("emr-serverless")
     given = _as_boto({key: value for key, value in call.items() if key not in _EMR_STREAMING})
     given["jobDriver"]["sparkSubmit"]["entryPointArguments"] += [
@@ -240,7 +240,7 @@ def _on_emr(
         with translate_aws_errors(f"looking at run {run}"):
             seen = emr.get_job_run(applicationId=given["applicationId"], jobRunId=run)["jobRun"]
         if seen["state"] in _EMR_ENDED:
-            return Ended(run, seen["state"], str(seen.get("stateDetails", "")))
+            return EndedRun(run, seen["state"], str(seen.get("stateDetails", "")))
         time.sleep(poll_seconds)
 
 

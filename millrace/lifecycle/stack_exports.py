@@ -61,7 +61,7 @@ def order(
         Stacks that hold data: nobody is asked to destroy one.
     """
     standing = {stack: template for stack, template in deployed.items() if template is not None}
-    gone = {name for stack in new for name in moved(standing.get(stack), new[stack])}
+    gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
     ways = {"first": set[str](), "destroy": set[str](), "keep": set[str]()}
     for stack, template in standing.items():
         used = imports(template) & gone
@@ -89,7 +89,7 @@ def order(
     )
 
 
-def moved(old: Template | None, new: Template) -> frozenset[str]:
+def changed_exports(old: Template | None, new: Template) -> frozenset[str]:
     """Return the names of a stack's exports that an update removes or gives another value."""
     if old is None:
         return frozenset()

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.schedule import Planned, document
+from millrace.benchmark.schedule import PlannedRun, document
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import Line, line_of
 from millrace.sandbox import jars, local_driver
@@ -100,7 +100,7 @@ def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) 
     return sent
 
 
-def per_partition(runs: Sequence[Planned]) -> dict[int, int]:
+def per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
     """Return the records that each partition must hold so that all batches of all runs are full."""
     needed: dict[int, int] = {}
     for run in runs:
@@ -112,7 +112,7 @@ def per_partition(runs: Sequence[Planned]) -> dict[int, int]:
 
 def run_schedule(
     subject: MeasuredQuery,
-    runs: Sequence[Planned],
+    runs: Sequence[PlannedRun],
     bootstrap: str,
     *,
     cores: int,

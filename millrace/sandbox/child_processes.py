@@ -255,7 +255,7 @@ def wait_until(
 
 
 @contextmanager
-def ended(process: Process | None, *, keep: bool) -> Iterator[None]:
+def stopping(process: Process | None, *, keep: bool) -> Iterator[None]:
     """Stop a program at the end; one to keep is stopped only after a failure or Ctrl-C.
 
     Parameters

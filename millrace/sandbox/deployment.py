@@ -17,7 +17,7 @@ from millrace.lifecycle.deployed import LaunchDocument, launch_document
 from millrace.sandbox import flights, kafka, localstack
 from millrace.sandbox.child_processes import RUN, Process, SandboxError, only_one
 from millrace.sandbox.spark import SandboxSpark, forget_tables
-from millrace.sandbox.toolchain import installed, program_environment
+from millrace.sandbox.toolchain import find_program, program_environment
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
 
@@ -117,7 +117,7 @@ def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:
 
 
 def _cdk(command: list[str | Path], environment: dict[str, str], name: str, what: str) -> None:
-    command = [installed(str(command[0]), environment), *command[1:]]
+    command = [find_program(str(command[0]), environment), *command[1:]]
     log = RUN / f"{name}.log"
     log.unlink(missing_ok=True)
     with Process.start(

@@ -28,7 +28,7 @@ class EngineValue(BaseModel):
     confirmed: bool = True
 
 
-class Setting(BaseModel):
+class SparkSetting(BaseModel):
     """One Spark setting.
 
     Attributes
@@ -61,7 +61,7 @@ class SettingsTable(BaseModel):
 
     read: date
     source: str
-    settings: dict[str, Setting]
+    settings: dict[str, SparkSetting]
 
 
 @cache

@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedTable:
     """Content of a table after a trial.
 
     Attributes
@@ -55,7 +55,7 @@ class Landed:
 
 def run(
     name: str, environment: Environment, feeds: Mapping[str, traffic.Feed], *, seconds: float, say: Say
-) -> dict[str, Landed]:
+) -> dict[str, LandedTable]:
     """Deploy an environment, run its jobs, feed its streams, kill and restart the jobs, and account for every record.
 
     Parameters
@@ -196,13 +196,13 @@ class _Trial:
                 return
             time.sleep(_LOOK_SECONDS)
 
-    def landed(self, table: str, first_seconds: float | None) -> Landed:
+    def landed(self, table: str, first_seconds: float | None) -> LandedTable:
         full = self._sandbox.names.table(table)
         ledger = self.ledgers().get(table)
         account = None if ledger is None else lake_tables.account(self._catalog, ledger, full)
         rows = self._rows(table)
         example = _example(self._catalog.load_table(full)) if rows else {}
-        return Landed(rows, first_seconds, example, account)
+        return LandedTable(rows, first_seconds, example, account)
 
     def _rows(self, table: str) -> int:
         return lake_tables.row_count(self._catalog, self._sandbox.names.table(table))
@@ -216,7 +216,7 @@ class _Trial:
             if query.start != "earliest":
                 skipping.add(query.table)
         return {
-            table: Ledger.merged(self.producers[stream].ledger for stream in sorted(streams))
+            table: Ledger.merge(self.producers[stream].ledger for stream in sorted(streams))
             for table, streams in found.items()
             if table not in skipping
         }

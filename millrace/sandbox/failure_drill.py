@@ -22,7 +22,7 @@ from millrace.sandbox.child_processes import SandboxError, wait_until
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
-from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, paced
+from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, at_rate
 from millrace.sandbox.spark import Job, ship_event_logs
 from millrace.sandbox.stream_servers import server_of
 
@@ -154,8 +154,8 @@ class Drill:
         return self._outcome([first, second], recovery, live_from)
 
     def _recover(self, job: Job, killed: datetime) -> float:
-        self._wait(job, lambda *_: bool(job.committed()) or self._complete_backlog())
-        committed = job.committed()
+        self._wait(job, lambda *_: bool(job.commit_times()) or self._complete_backlog())
+        committed = job.commit_times()
         # Nothing was left to commit: only the restart can be measured.
         first = min(committed) if committed else datetime.now(UTC)
         return (first - killed).total_seconds()
@@ -165,7 +165,7 @@ class Drill:
 
     def _send_live(self, job: Job) -> None:
         def produce(stop: threading.Event) -> None:
-            events = paced(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
+            events = at_rate(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
             self._producer.send(events, sent=lambda _: None)
 
         with Background(produce, "live-tail") as sending:
@@ -193,7 +193,7 @@ class Drill:
             landed, derived = self._last_counts
             return f"{landed} of {self._feed.total} records landed, {derived} derived"
 
-        patience = _STALL_SECONDS if job.committed() else _START_SECONDS
+        patience = _STALL_SECONDS if job.commit_times() else _START_SECONDS
         wait_until(
             look, seconds=patience, what="at its end", progress=progress, runs=(job.process,), poll_seconds=0.5
         )  # fmt: skip

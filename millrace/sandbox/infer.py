@@ -111,7 +111,7 @@ def kind_of(value: Any) -> DataType:
     if isinstance(value, list):
         kind: DataType = NullType()
         for each in value:
-            kind, _ = merged(kind, kind_of(each))
+            kind, _ = common_type(kind, kind_of(each))
         return ArrayType(kind)
     return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
 
@@ -145,7 +145,7 @@ def kind_of_cell(text: str) -> DataType:
     return DoubleType() if _NUMBER.fullmatch(text) else _kind_of_text(text)
 
 
-def merged(one: DataType, other: DataType) -> tuple[DataType, str | None]:
+def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     """Return the type that takes the values of two types, and what is odd about it."""
     if one == other or isinstance(other, NullType):
         return one, None
@@ -154,7 +154,7 @@ def merged(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     if one in _NUMBERS and other in _NUMBERS:
         return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        kind, odd = merged(one.elementType, other.elementType)
+        kind, odd = common_type(one.elementType, other.elementType)
         return ArrayType(kind), odd
     if isinstance(one, StructType) and isinstance(other, StructType):
         return _merged_structs(one, other)
@@ -170,7 +170,7 @@ def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str |
     kinds = {f.name: f.dataType for f in one.fields}
     odd = None
     for f in other.fields:
-        kinds[f.name], found = merged(kinds.get(f.name, NullType()), f.dataType)
+        kinds[f.name], found = common_type(kinds.get(f.name, NullType()), f.dataType)
         odd = odd or (f"{f.name}: {found}" if found else None)
     return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
 
@@ -276,7 +276,7 @@ def _inferred(
         kind: DataType = NullType()
         report = FieldReport(name, kind, sum(value is None for value in values))
         for each in kinds[name]:
-            kind, odd = merged(kind, each)
+            kind, odd = common_type(kind, each)
             if odd and odd not in report.conflicts:
                 report.conflicts.append(odd)
         if isinstance(kind, NullType):

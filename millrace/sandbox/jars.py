@@ -83,7 +83,7 @@ def files(name: str, line: Line | None = None) -> list[Path]:
     """
     line = line or spark_line()
     where = folder(name, line)
-    jars = locked().get(where.name)
+    jars = read_lock().get(where.name)
     if jars is None:
         raise JarError(f"no jars of the set {name} are locked for Spark {line.name}")
     paths = [where / jar.file for jar in jars]
@@ -97,7 +97,7 @@ def files(name: str, line: Line | None = None) -> list[Path]:
     return paths
 
 
-def locked() -> dict[str, list[Jar]]:
+def read_lock() -> dict[str, list[Jar]]:
     """Read the lock: set name to its jars."""
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
@@ -116,7 +116,7 @@ def fetch(also: Collection[str] = ()) -> int:
         A jar could not be fetched, or its digest is not the lock's.
     """
     with ThreadPoolExecutor() as pool:  # a set is minutes of waiting for a registry, not of work
-        wanted = {name: jars for name, jars in locked().items() if name not in ON_REQUEST or name in also}
+        wanted = {name: jars for name, jars in read_lock().items() if name not in ON_REQUEST or name in also}
         return sum(pool.map(_fetch_set, *zip(*wanted.items(), strict=True)))
 
 
@@ -264,7 +264,9 @@ def main() -> int:
             relock()
         fetched = fetch(given.also)
         home = state_folder() / "jars"
-        in_place = sum((home / name / jar.file).exists() for name, jars in locked().items() for jar in jars)
+        in_place = sum(
+            (home / name / jar.file).exists() for name, jars in read_lock().items() for jar in jars
+        )
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:
         sys.stderr.write(f"{error}\n")

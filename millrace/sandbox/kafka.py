@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import jars
-from millrace.sandbox.child_processes import RUN, Process, ended, free_port, wait_until
+from millrace.sandbox.child_processes import RUN, Process, free_port, stopping, wait_until
 from millrace.sandbox.toolchain import java_home, program_environment
 from millrace.sizing.kafka import TIME_LIMITS
 
@@ -100,7 +100,7 @@ def running(
     except BaseException:
         process.stop()
         raise
-    with ended(process, keep=keep):
+    with stopping(process, keep=keep):
         yield Kafka(bootstrap, process)
 
 

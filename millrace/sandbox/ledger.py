@@ -72,7 +72,7 @@ class Ledger:
         pq.write_table(self.table(), path)
 
     @classmethod
-    def merged(cls, ledgers: Iterable[Ledger]) -> Ledger:
+    def merge(cls, ledgers: Iterable[Ledger]) -> Ledger:
         """Return the joined ledgers of different streams."""
         columns = ((each.ids, each.hashes, each.dirt, each.payloads) for each in ledgers)
         return cls(*map(list, map(chain.from_iterable, zip(*columns, strict=True))))
@@ -124,7 +124,7 @@ class Account:
         """True if a record is lost or duplicated, or a row is not in the ledger; payloads do not matter."""
         return bool(self.lost or self.duplicated or self.unknown)
 
-    def landing(self, table: str) -> Difference:
+    def landing_difference(self, table: str) -> Difference:
         """Return the difference of the landing table alone."""
         others = self.unknown + self.misjudged + self.altered
         return Difference(table, self.produced, self.lost, self.duplicated, others)

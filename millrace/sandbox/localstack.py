@@ -17,7 +17,7 @@ from urllib.parse import urlparse
 import boto3
 
 from millrace.sandbox import jars
-from millrace.sandbox.child_processes import RUN, Process, SandboxError, ended, free_port
+from millrace.sandbox.child_processes import RUN, Process, SandboxError, free_port, stopping
 from millrace.sandbox.toolchain import (
     bypass_proxies,
     java_home,
@@ -133,7 +133,7 @@ def running(
         yield LocalStack(endpoint=given.rstrip("/"), region=region, process=None)
         return
     stack = _start(region, settings or {}, script, name)
-    with ended(stack.process, keep=keep):
+    with stopping(stack.process, keep=keep):
         yield stack
 
 
@@ -204,7 +204,7 @@ def _provide_jsonata(root: Path) -> None:
     """Put the pinned JSONata and a Java at the places where LocalStack would install them for its first state machine."""
     library = root / "var" / "lib" / "localstack" / "lib"
     pinned = jars.files("step-functions")
-    version = next(jar.version for jar in jars.locked()["step-functions"] if jar.name == "jsonata")
+    version = next(jar.version for jar in jars.read_lock()["step-functions"] if jar.name == "jsonata")
     target = library / "jsonata" / version
     target.mkdir(parents=True)
     for jar in pinned:

@@ -36,7 +36,7 @@ class Producer(Protocol):
         """Send all events; call ``sent`` with the number of records acknowledged at a time."""
 
 
-def paced(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterator[Event]:
+def at_rate(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterator[Event]:
     """Yield events at a steady rate, until ``stop`` is set."""
     started = time.monotonic()
     for count, event in enumerate(events):

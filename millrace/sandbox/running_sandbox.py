@@ -109,7 +109,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[Line]:
 
 
 def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
-    """Return the columns of the existing tables, as :func:`millrace.lifecycle.catalog.columns` does."""
+    """Return the columns of the existing tables, as :func:`millrace.lifecycle.catalog_columns.columns` does."""
     found = {}
     for name in dict.fromkeys(tables):
         try:
@@ -192,7 +192,7 @@ def run_once(
 
 
 @contextmanager
-def running(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
+def jobs_running(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
     """Run deployed jobs during a block, as a sandbox that was left running runs none.
 
     Raises

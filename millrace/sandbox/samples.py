@@ -105,7 +105,7 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     return found[:count]
 
 
-def opened(payloads: list[bytes]) -> list[bytes]:
+def decompress_all(payloads: list[bytes]) -> list[bytes]:
     """Decompress payloads; one that cannot be decompressed stays as it is, and counts as unreadable later."""
 
     def one(payload: bytes) -> bytes:

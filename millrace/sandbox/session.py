@@ -18,7 +18,7 @@ from millrace.sandbox.toolchain import program_environment
 
 
 @contextmanager
-def opened(
+def open_session(
     jar_files: Iterable[Path],
     settings: Mapping[str, str] = MappingProxyType({}),
     *,

@@ -26,7 +26,7 @@ from millrace.sandbox.toolchain import (
 Say = Callable[[str], None]
 
 
-def deploying(say: Say) -> None:
+def install_for_deploy(say: Say) -> None:
     """Install Node if the machine has none, CDK's command line, and the jobs' jars if Spark is installed.
 
     Raises
@@ -48,14 +48,14 @@ def deploying(say: Say) -> None:
 
 
 def install_all(say: Say) -> None:
-    """Install what :func:`deploying` does, and LocalStack in an environment of its own.
+    """Install what :func:`install_for_deploy` does, and LocalStack in an environment of its own.
 
     Raises
     ------
     ToolchainError
-        As for :func:`deploying`.
+        As for :func:`install_for_deploy`.
     """
-    deploying(say)
+    install_for_deploy(say)
     folder, lock = state_folder() / "localstack", LOCKS / "localstack.txt"
     if _done(folder, lock):
         say("LocalStack: in place")

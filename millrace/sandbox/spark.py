@@ -282,7 +282,7 @@ class Job:
         """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
         return local_driver.events(self.process)
 
-    def committed(self) -> list[datetime]:
+    def commit_times(self) -> list[datetime]:
         """Return the commit times of the batches that landed or derived anything."""
         return [
             datetime.fromisoformat(event["committed_at"])

@@ -77,7 +77,7 @@ def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, st
     jobs
         Settings of launch documents.
     deployed
-        Columns by table (:func:`millrace.lifecycle.catalog.columns`). A missing table is created.
+        Columns by table (:func:`millrace.lifecycle.catalog_columns.columns`). A missing table is created.
 
     Raises
     ------
@@ -115,7 +115,7 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
         spark.sql(f"CREATE TABLE {Table.of(catalog, name)} ({ddl}) USING iceberg")
     altered: dict[str, list[str]] = {}
     report = Reporter("rehearsal", io.StringIO())
-    report.listen(lambda told: _note(altered, told))
+    report.add_listener(lambda told: _note(altered, told))
     refused: list[Refusal] = []
     # Landing tables of all jobs first: derive queries must see them after their changes.
     queries = [(job, query) for job in jobs for query in job.queries]
@@ -171,7 +171,7 @@ def main() -> None:
             "spark.local.dir": str(scratch / "tmp"),
             "spark.sql.warehouse.dir": str(scratch / "hive"),
         }
-        with session.opened(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
+        with session.open_session(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
             found = _try(spark, asked, scratch)
     sys.stdout.write(f"{json.dumps(found)}\n")
 

@@ -72,7 +72,7 @@ class StreamServer(ABC):
         """
 
     @abstractmethod
-    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
         """Return a stream of the deployed environment."""
 
 
@@ -118,7 +118,7 @@ class KinesisServer(StreamServer):
         )
         return _kinesis(f"stream {own} on {endpoint}", client, own)
 
-    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
         """Return a stream in the environment's region."""
         return _kinesis(f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own)
 
@@ -150,7 +150,7 @@ class KafkaServer(StreamServer):
             lambda count: samples.of_topic({"bootstrap.servers": bootstrap}, own, count),
         )
 
-    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
         """Return a topic on its cluster."""
         assert stream.cluster_name is not None, f"{own} lies on no cluster"
         settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)

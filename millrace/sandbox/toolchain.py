@@ -198,7 +198,7 @@ def node_module(name: str) -> Path:
     return path
 
 
-def installed(program: str, environment: Mapping[str, str]) -> str:
+def find_program(program: str, environment: Mapping[str, str]) -> str:
     """Return the path of a program before it is started.
 
     Parameters

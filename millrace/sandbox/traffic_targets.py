@@ -60,7 +60,7 @@ def on_aws(environment: Environment, name: str) -> Target:
 
 def _deployed(environment: Environment, name: str) -> Target:
     stream, aws = environment.streams[name], connect(Names(environment, environment.account or ""))
-    return server_of(stream, name).deployed(aws, stream, physical(aws.names, name))
+    return server_of(stream, name).deployed_target(aws, stream, physical(aws.names, name))
 
 
 def cost(environment: Environment, name: str, records: int, record_bytes: float) -> float:
@@ -93,7 +93,7 @@ def physical(names: Names, name: str) -> str:
     return names.stream(name)
 
 
-def sampled(
+def sample_records(
     environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
 ) -> list[bytes]:
     """Read existing records of a stream.

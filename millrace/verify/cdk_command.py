@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace.config import find_root
 from millrace.lifecycle.problems import AwsError, cdk_failure
-from millrace.sandbox.toolchain import installed, program_environment
+from millrace.sandbox.toolchain import find_program, program_environment
 
 
 def synthesise(file: Path, assembly: Path) -> None:
@@ -62,7 +62,7 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
         It failed.
     """
     done = subprocess.run(
-        [installed(program, environment), *arguments],
+        [find_program(program, environment), *arguments],
         cwd=find_root(),
         env={**environment, "CI": "1", "NO_COLOR": "1"},
         capture_output=True,

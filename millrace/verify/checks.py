@@ -65,7 +65,7 @@ def price_products(question: Question) -> Answer:
     """Ask the Price List API for every product."""
     now = question.prices_now
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
-    return Answer(not stayed, shortened_list(stayed) or f"{now.renewed} prices")
+    return Answer(not stayed, shortened_list(stayed) or f"{now.renewed_count} prices")
 
 
 def price_figures(question: Question) -> Answer:

@@ -14,7 +14,7 @@ from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.history_image import Open, open_url
 from millrace.lifecycle.state_machine import Aws
 from millrace.sizing.pricelist import Renewal, renew
-from millrace.sizing.prices_and_limits import Price, known
+from millrace.sizing.prices_and_limits import Price, required_prices
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
 """States of a run, of either engine, that exclude a run that could not start."""
@@ -80,7 +80,7 @@ class Question:
     @cached_property
     def prices_before(self) -> dict[str, Price]:
         """Prices of Millrace's tables."""
-        return known(self.region)
+        return required_prices(self.region)
 
     @cached_property
     def prices_now(self) -> Renewal:

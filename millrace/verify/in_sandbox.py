@@ -23,12 +23,12 @@ from millrace.sizing.model import Plan
 from millrace.verify import cdk_command
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.verification_cost import Run, quantities
-from millrace.verify.verification_target import Expected, TimeLimits, VerifyError
+from millrace.verify.verification_target import ExpectedSeconds, TimeLimits, VerifyError
 
 _GRACE_SECONDS = 60.0
 
 PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
-EXPECTED = Expected(deploy=40, start=15, recover=15, reshard=2, remove=15)
+EXPECTED = ExpectedSeconds(deploy=40, start=15, recover=15, reshard=2, remove=15)
 """Measured on two cores."""
 
 
@@ -128,7 +128,7 @@ class Sandbox:
         run.job.process.kill()
         run.ended = time.monotonic()
 
-    def ended(self, _names: Names, job: str) -> str | None:
+    def why_ended(self, _names: Names, job: str) -> str | None:
         """Return the log's end of a driver that ended by itself."""
         run = self._live(job)
         if run.ended is not None or run.job.process.alive:
@@ -168,7 +168,7 @@ def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
 
 
 @contextmanager
-def opened(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
+def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
     """Start the servers that a copy needs, and stop them at the end.
 
     Raises

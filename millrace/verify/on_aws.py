@@ -29,7 +29,7 @@ from millrace.sizing.model import Plan
 from millrace.verify import cdk_command
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import Expected, TimeLimits, VerifyError, wait_for
+from millrace.verify.verification_target import ExpectedSeconds, TimeLimits, VerifyError, wait_for
 
 POLL_SECONDS = 5.0
 
@@ -39,7 +39,7 @@ _APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
 PATIENCE = TimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
-EXPECTED = Expected(deploy=600, start=150, recover=240, reshard=60, remove=900)
+EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
 """Not measured; they are for an estimate only, and no result depends on them."""
 
 
@@ -166,7 +166,7 @@ class Account:
         if not done.ok:
             raise VerifyError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
 
-    def ended(self, _names: Names, _job: str) -> str | None:
+    def why_ended(self, _names: Names, _job: str) -> str | None:
         """Return None: an ended run is restarted, within a time limit."""
         return None
 

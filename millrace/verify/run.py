@@ -25,7 +25,7 @@ from millrace.verify.removal_scope import Scope
 from millrace.verify.scenario import Say, ScenarioRun, order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
 from millrace.verify.verification_outcome import Outcome, Step, TableComparison
-from millrace.verify.verification_target import Expected, Place, VerifyError
+from millrace.verify.verification_target import ExpectedSeconds, Place, VerifyError
 
 TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, SandboxError, VerifyError)
 """Errors that end a verification with a message; after each, its resources are removed and its cost is reported."""
@@ -37,8 +37,8 @@ def scope(copy: VerificationCopy) -> Scope:
     return Scope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
-def expected(
-    by: Expected, copy: VerificationCopy, plan: Plan, wanted: VerificationSettings
+def estimate(
+    by: ExpectedSeconds, copy: VerificationCopy, plan: Plan, wanted: VerificationSettings
 ) -> tuple[float, Usage]:
     """Return the expected time and usage of a verification.
 
@@ -193,7 +193,7 @@ class Verification:
         if lacking:
             trouble.append(lacking)
         with clock.step("compare"):
-            self._compared = story.compared()
+            self._compared = story.compare_tables()
         if self.observe is not None:
             with clock.step("ask what only an account can tell"):
                 self._claims = self.observe(self.copy)

@@ -335,7 +335,7 @@ class ScenarioRun:
             found[leg.derived] = (self._rows(leg.derived), len(ledger) - ledger.dirty)
         return found
 
-    def compared(self) -> tuple[TableComparison, ...]:
+    def compare_tables(self) -> tuple[TableComparison, ...]:
         """Compare every leg's tables with the sent records."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
         return check_against_ledgers(self._catalog, self._copy, ledgers)
@@ -376,6 +376,6 @@ class ScenarioRun:
         for traffic in self.traffic.values():
             traffic.check()
         for job in jobs:
-            why = self._place.ended(self._copy.names, job)
+            why = self._place.why_ended(self._copy.names, job)
             if why is not None:
                 raise VerifyError(f"job {job}: {why}")

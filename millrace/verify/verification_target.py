@@ -54,7 +54,7 @@ class TimeLimits:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedSeconds:
     """Expected seconds of parts, measured or guessed, for an estimate."""
 
     deploy: float
@@ -99,7 +99,7 @@ class Place(Protocol):
     def restart_killed_job(self, names: Names, job: str, /) -> None:
         """Restart a killed job, where nothing else does."""
 
-    def ended(self, names: Names, job: str, /) -> str | None:
+    def why_ended(self, names: Names, job: str, /) -> str | None:
         """Return why a job will not continue by itself; None while it runs or is about to."""
 
     def stop(self, names: Names, job: str, /) -> None:

@@ -50,7 +50,7 @@ def _is_current(column: Mapping[str, Any]) -> bool:
     return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
 
 
-def named(settings: Mapping[str, Any]) -> set[str]:
+def table_names(settings: Mapping[str, Any]) -> set[str]:
     """Return every table that a job's settings name: to read, to write, for dead letters and enrichment.
 
     Parameters
