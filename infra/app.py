@@ -34,7 +34,7 @@ def synthesise(app: App) -> int:
     root = find_root()
     try:
         environment = load(requested_environment(app), root=root)
-        names, numbers = Names(environment, account(environment)), plan(environment)
+        names, numbers = Names(environment, account_of(environment)), plan(environment)
         build(app, names=names, plan=numbers, root=root)
         if needs_private_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
@@ -71,7 +71,7 @@ def requested_environment(app: App) -> str:
     return str(name)
 
 
-def account(environment: Environment) -> str:
+def account_of(environment: Environment) -> str:
     """Return the account of an environment: its own, else that of the caller's credentials.
 
     Raises

@@ -14,16 +14,16 @@ from typing import Any
 from millrace.config.grants import Grant
 
 from . import read_permissions as read
-from . import run_permissions as run
-from .command_scope import Scope
+from . import run_command_permissions as run
+from .permission_scope import PermissionScope
 from .policies import split_into_policies
 
-_Part = Callable[[Scope], list[Grant]]
+_Part = Callable[[PermissionScope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.state_machines,)
-_ONCE: tuple[_Part, ...] = (*_ASK, run.runs, run.log_lines)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.start_runs, run.log_lines)
 _DEPLOY: tuple[_Part, ...] = (
-    *(run.bootstrap, run.stacks, *_ASK, run.application_updates, run.health, run.log_lines),
-    *(read.catalog, read.read_checkpoints, run.versions),
+    *(run.bootstrap, run.read_stacks, *_ASK, run.stop_applications, run.read_health, run.log_lines),
+    *(read.catalog, read.read_checkpoints, run.keep_versions),
 )
 _PARTS: dict[str, tuple[_Part, ...]] = {
     "deploy": _DEPLOY,
@@ -74,7 +74,7 @@ def _length(grant: Grant) -> int:
     return len(json.dumps(statement(grant), separators=(",", ":")))
 
 
-def grants(scope: Scope, command: str) -> list[Grant]:
+def grants(scope: PermissionScope, command: str) -> list[Grant]:
     """Return the grants that one command needs, in a fixed order.
 
     Raises
@@ -85,7 +85,7 @@ def grants(scope: Scope, command: str) -> list[Grant]:
     return [grant for part in _PARTS[command] for grant in part(scope)]
 
 
-def policies(scope: Scope, role: str) -> list[dict[str, Any]]:
+def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
     """Write the policies of ``deployer`` or ``operator``, none longer than IAM allows.
 
     Returns

@@ -9,7 +9,7 @@ from constructs import Construct
 from millrace.config.model import Environment
 
 
-def govern(app: Construct, environment: Environment) -> None:
+def apply_company_rules(app: Construct, environment: Environment) -> None:
     """Give every role its permissions boundary and its path; managed policies get the path.
 
     Parameters

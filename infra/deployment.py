@@ -13,13 +13,13 @@ from millrace.sizing.model import Plan
 from millrace.sizing.network import needs_private_image
 
 from . import engines
-from .company_rules import govern
+from .company_rules import apply_company_rules
 from .constructs.alarms import add_alarms, alarm_name
 from .constructs.lake_grants import add_lake_grants
 from .constructs.state_machine import JobStateMachine
 from .stacks.history import HistoryStack
 from .stacks.history_image import HistoryImageStack
-from .stacks.job_base import Foundation, JobStack
+from .stacks.job_base import JobStack, SharedStacks
 from .stacks.kafka import KafkaStack, owned_clusters, owned_topics
 from .stacks.lifecycle import LifecycleStack
 from .stacks.network import NetworkStack
@@ -67,7 +67,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
     observability = ObservabilityStack(
         app, names=names, plan=plan, alerts=lifecycle.alerts, logs_key=storage.logs_key
     )
-    foundation = Foundation(
+    foundation = SharedStacks(
         storage=storage,
         network=network,
         observability=observability,
@@ -88,7 +88,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
             history.add_stack_dependency(image, reason="tasks find an image")
     jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
-        kind: type[JobStack] = resolve_name(engines.of(job).stack)
+        kind: type[JobStack] = resolve_name(engines.engine_of(job).stack)
         stack = kind(app, names=names, plan=plan.jobs[name], foundation=foundation, root=root)
         for source in (streams, kafka):
             if source is not None:
@@ -113,5 +113,5 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
                 key=lifecycle.key,
             )
         jobs[name] = stack
-    govern(app, environment)
+    apply_company_rules(app, environment)
     return jobs

@@ -57,7 +57,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         A Spark setting that the engine cannot take.
     """
     job = environment.jobs[plan.name]
-    engine = engines.of(job)
+    engine = engines.engine_of(job)
     document = {
         "version": VERSION,
         "environment": environment.name,

@@ -73,7 +73,7 @@ def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
         *(
             Section(f"Stream {name}", tuple(_stream(names, name, stream.metrics, plan)))
             for name, stream in names.environment.streams.items()
-            if stream.metrics is not None and stream.other_role is None
+            if stream.metrics is not None and stream.cross_account_role is None
         ),
         *(
             Section(f"Kafka cluster {name}", tuple(_cluster(names, name)))

@@ -238,7 +238,7 @@ class JobPermissions:
         read = sources(environment, environment.jobs[self.plan.name]).values()
         if self.keys.streams is not None and any(stream.is_created for stream in read):
             found.append(allow("DecryptStreams", ["kms:Decrypt"], [self.keys.streams]))
-        given = [stream.given_key for stream in read if stream.given_key is not None]
+        given = [stream.owner_key for stream in read if stream.owner_key is not None]
         given += [table.key for table in self.existing_tables_read if table.key is not None]
         if given:
             found.append(allow("DecryptGiven", ["kms:Decrypt"], list(dict.fromkeys(given))))

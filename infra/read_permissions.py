@@ -6,14 +6,14 @@ from millrace.config.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Gr
 from millrace.config.model import ExternalCluster
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
-from .command_scope import Scope
 from .constructs.log_flattener import FLAT_PREFIX
+from .permission_scope import PermissionScope
 from .spark import database_location
 
 _AUDIT_GROUP = "millrace-audit"
 
 
-def read_checkpoints(scope: Scope) -> list[Grant]:
+def read_checkpoints(scope: PermissionScope) -> list[Grant]:
     """Read the checkpoints of all jobs."""
     bucket = scope.bucket("checkpoints")
     return [
@@ -25,7 +25,7 @@ def read_checkpoints(scope: Scope) -> list[Grant]:
     ]
 
 
-def write_checkpoints(scope: Scope) -> list[Grant]:
+def write_checkpoints(scope: PermissionScope) -> list[Grant]:
     """Change the checkpoints of all jobs, and the files that commands put beside them for a run."""
     bucket = scope.bucket("checkpoints")
     actions = ["s3:DeleteObject", "s3:PutObject"]
@@ -38,7 +38,7 @@ def write_checkpoints(scope: Scope) -> list[Grant]:
     ]
 
 
-def catalog(scope: Scope) -> list[Grant]:
+def catalog(scope: PermissionScope) -> list[Grant]:
     """Read the columns and locations of the jobs' tables."""
     databases, tables = [], []
     for name in scope.tables:
@@ -56,7 +56,7 @@ def catalog(scope: Scope) -> list[Grant]:
     ]
 
 
-def table_files(scope: Scope) -> list[Grant]:
+def table_files(scope: PermissionScope) -> list[Grant]:
     """Read the files of the environment's own tables."""
     own = [name.split(".")[1] for name in scope.tables if name.split(".")[0] == scope.names.database]
     if not own:
@@ -69,7 +69,7 @@ def table_files(scope: Scope) -> list[Grant]:
     ]
 
 
-def streams(scope: Scope) -> list[Grant]:
+def streams(scope: PermissionScope) -> list[Grant]:
     """Read the streams of this account that have metrics of their own, as Kinesis has; others are not audited."""
     found = {name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None}
     arns = {
@@ -88,7 +88,7 @@ def streams(scope: Scope) -> list[Grant]:
     ]
     if any(found[name].is_created for name in arns):
         grants += scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams")
-    given = [key for name in arns if (key := found[name].given_key) is not None]
+    given = [key for name in arns if (key := found[name].owner_key) is not None]
     if given:
         grants.append(
             allow(
@@ -101,7 +101,7 @@ def streams(scope: Scope) -> list[Grant]:
     return grants
 
 
-def kafka(scope: Scope) -> list[Grant]:
+def kafka(scope: PermissionScope) -> list[Grant]:
     """Read topics and their offsets, with the consumer group of the audit, which commits nothing."""
     names, known = scope.names, scope.names.environment.kafka
     topics = {
@@ -129,7 +129,7 @@ def kafka(scope: Scope) -> list[Grant]:
     ]
 
 
-def event_logs(scope: Scope) -> list[Grant]:
+def event_logs(scope: PermissionScope) -> list[Grant]:
     """Read the jobs' Spark event logs."""
     environment, bucket = scope.names.environment, scope.bucket("event-logs")
     prefixes = [f"{section.engine}/{job}" for job, section in environment.jobs.items()]
@@ -142,7 +142,7 @@ def event_logs(scope: Scope) -> list[Grant]:
     ]
 
 
-def cost_explorer_permissions(scope: Scope) -> list[Grant]:
+def cost_explorer_permissions(scope: PermissionScope) -> list[Grant]:
     """Ask Cost Explorer for what carries the environment's tags."""
     view = f"arn:{scope.names.partition}:billing::{scope.names.account}:billingview/primary"
     return [

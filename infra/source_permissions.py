@@ -8,7 +8,7 @@ from millrace.config.model import Job
 from millrace.config.names import Names
 from millrace.config.queries import SourceQuery
 from millrace.config.sources import KINDS
-from millrace.config.sources.base import JobReading
+from millrace.config.sources.base import ReadingJob
 
 from .launch_settings import kafka_clusters, sources
 from .sinks import written_clusters
@@ -37,7 +37,7 @@ def source_grants(names: Names, job: str) -> list[Grant]:
     """
     settings = names.environment.jobs[job]
     queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQuery)}
-    context, found = JobReading(names, job, queries), []
+    context, found = ReadingJob(names, job, queries), []
     for kind in KINDS.values():
         streams = sources(names.environment, settings).items()
         mine = {name: stream for name, stream in streams if isinstance(stream, kind)}

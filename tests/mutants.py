@@ -115,11 +115,11 @@ AREAS = {
         (
             *(
                 "infra/grants.py",
-                "infra/run_permissions.py",
+                "infra/run_command_permissions.py",
                 "infra/read_permissions.py",
                 "infra/source_permissions.py",
             ),
-            *("infra/command_permissions.py", "infra/command_scope.py", "infra/permissions.py"),
+            *("infra/command_permissions.py", "infra/permission_scope.py", "infra/permissions.py"),
         ),
         (
             *("template/test_security.py", "template/test_own_files.py", "template/test_iam_resources.py"),

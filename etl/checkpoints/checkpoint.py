@@ -55,7 +55,7 @@ class Checkpoint:
             self._made.append((run, int(hadoop_files.modified_at(spark, url).timestamp())))
         return self._made[0]
 
-    def start_of(self, spark: SparkSession, batch: int) -> Any:
+    def batch_start(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch begins.
 
         It is the end of the batch before, as Spark wrote it to the offset log: a
@@ -74,14 +74,14 @@ class Checkpoint:
         """
         if batch - 1 in self._last:
             return parse_offset(self._last[batch - 1], self.place)
-        return None if batch == 0 else self.end_of(spark, batch - 1)
+        return None if batch == 0 else self.batch_end(spark, batch - 1)
 
-    def end_of(self, spark: SparkSession, batch: int) -> Any:
+    def batch_end(self, spark: SparkSession, batch: int) -> Any:
         """Return the offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
         entry = self._entry(spark, batch)
         return None if entry is None else parse_offset(entry, self.place)
 
-    def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
+    def planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
         entry = self._entry(spark, batch)
         if entry is None:
@@ -105,7 +105,7 @@ class Checkpoint:
         """Return the URL of the file with the start position of an Iceberg source, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
-    def spans(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
+    def batch_ranges(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
         """Return start and end of a batch for each line of Spark's log, where all sources are Iceberg's.
 
         Parameters
@@ -133,16 +133,16 @@ class Checkpoint:
         begins = {n: json.loads(read_text(spark, self.initial_snapshot_file(n))) for n in set(sources)}
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
-    def planned(self, spark: SparkSession) -> int | None:
+    def planned_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that is planned but not committed, with which the next start begins; None for none."""
         newest = _newest(spark, f"{self.location}/offsets")
         return newest if newest != _newest(spark, f"{self.location}/commits") else None
 
-    def committed(self, spark: SparkSession) -> int | None:
+    def last_committed_batch(self, spark: SparkSession) -> int | None:
         """Return the batch that was committed last; None for none."""
         return _newest(spark, f"{self.location}/commits")
 
-    def end_at(self, spark: SparkSession, batch: int, ends: Mapping[int, Any]) -> None:
+    def change_batch_end(self, spark: SparkSession, batch: int, ends: Mapping[int, Any]) -> None:
         """Change the end of a batch that is planned but not committed.
 
         Parameters
@@ -158,9 +158,9 @@ class Checkpoint:
         hadoop_files.write_text(spark, url, "\n".join([*head, *lines]))
         self._last.pop(batch, None)
 
-    def begun(self, spark: SparkSession) -> bool:
+    def has_batches(self, spark: SparkSession) -> bool:
         """Check that a batch was planned from it; a start position then applies to new shards only."""
-        return any(name.isdecimal() for name in hadoop_files.names(spark, f"{self.location}/offsets"))
+        return any(name.isdecimal() for name in hadoop_files.list_names(spark, f"{self.location}/offsets"))
 
     def positions(self, spark: SparkSession) -> tuple[Any, ...] | None:
         """Return the offsets from which its sources continue after the last committed batch, in the log's order.
@@ -174,7 +174,7 @@ class Checkpoint:
         done = _newest(spark, f"{self.location}/commits")
         return None if done is None else tuple(_decoded(read_text(spark, f"{self.location}/offsets/{done}")))
 
-    def committed_at(self, spark: SparkSession, batch: int) -> datetime | None:
+    def commit_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time of a batch's commit; None if it is not committed, or Spark has deleted the old entry."""
         try:
             return hadoop_files.modified_at(spark, f"{self.location}/commits/{batch}")
@@ -198,7 +198,7 @@ def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | 
         Iceberg's snapshots: several for a self-join, none where unknown; None for a query that never started.
     """
     checkpoint = Checkpoint(reader)
-    if not checkpoint.begun(spark):
+    if not checkpoint.has_batches(spark):
         return None
     try:
         positions = checkpoint.positions(spark) or ()
@@ -216,7 +216,9 @@ def parse_offset(log: str, place: int = 0) -> Any:
 
 def _newest(spark: SparkSession, folder: str) -> int | None:
     """Return the number of a log's newest entry; None if it has none."""
-    return max((int(name) for name in hadoop_files.names(spark, folder) if name.isdecimal()), default=None)
+    return max(
+        (int(name) for name in hadoop_files.list_names(spark, folder) if name.isdecimal()), default=None
+    )
 
 
 def _decoded(log: str) -> list[Any]:

@@ -96,7 +96,7 @@ def start_with_all_files(
         The query cannot start at any known snapshot of a table, or the file of the start is lost while it is needed.
     """
     jvm: Any = spark._jvm
-    begun = checkpoint.begun(spark)
+    begun = checkpoint.has_batches(spark)
     from_all = []
     for number, table in {each.source: each.table for each in table_streams(rows)}.items():
         url = checkpoint.initial_snapshot_file(number)
@@ -216,7 +216,7 @@ def end_batch_at_first_snapshot(
     checkpoint
         Checkpoint of the query, which is not running.
     """
-    batch_id = checkpoint.planned(spark)
+    batch_id = checkpoint.planned_batch(spark)
     if batch_id is None:
         return
     try:
@@ -234,14 +234,14 @@ def end_batch_at_first_snapshot(
         if start["position"] < files:
             places[line] = {**start, "position": files}
     if places:
-        checkpoint.end_at(spark, batch_id, places)
+        checkpoint.change_batch_end(spark, batch_id, places)
 
 
 def _of_first(
     spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[TableStream], batch_id: int
 ) -> list[tuple[int, str, Any, Any]]:
     """Return the lines of Spark's log whose batch begins in the first snapshot: number, table, start and end."""
-    spans = checkpoint.spans(spark, batch_id, [each.source for each in readings])
+    spans = checkpoint.batch_ranges(spark, batch_id, [each.source for each in readings])
     lines = zip(readings, spans, strict=True)
     return [
         (line, each.table, start, end)

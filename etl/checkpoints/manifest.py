@@ -154,7 +154,7 @@ class Change:
         return f"{self.what} was {self.before} and is {self.after}: {self.why or self.follows}"
 
 
-def of(
+def manifest_of(
     job: JobSettings,
     query: QuerySettings,
     *,
@@ -338,7 +338,7 @@ def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]
     return tuple(
         Leg(
             leg[0].connector(job.engine, spark),
-            leg[0].origin(job),
+            leg[0].position_owner(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )
         for leg in group_sources(query.sources)

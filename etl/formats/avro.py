@@ -201,21 +201,22 @@ class AvroDecoder:
 
     def _verdict(self) -> Column:
         payload, end, datum = F.col("payload"), F.col("_parsed.end"), F.col("_parsed.datum")
-        verdict = F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE)).when(
-            F.length(payload) == 0, shared.reason("decode", shared.EMPTY)
+        verdict = F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE)).when(
+            F.length(payload) == 0, shared.dead_letter_verdict("decode", shared.EMPTY)
         )
         if self.framing != "none":
             text = f"no header of {self.framing} framing"
             if self.framing == "glue":
                 verdict = self._unopened(verdict)
-            verdict = verdict.when(self._id().isNull(), shared.reason("decode", text)).when(
+            verdict = verdict.when(self._id().isNull(), shared.dead_letter_verdict("decode", text)).when(
                 ~self._id().isin(list(self.writers)),
-                shared.reason("schema", F.concat(F.lit("unknown schema id: "), self._id())),
+                shared.dead_letter_verdict("schema", F.concat(F.lit("unknown schema id: "), self._id())),
             )
         long = f"a decimal of more than {DECIMAL_BYTES} bytes"
-        verdict = verdict.when(~F.col("_harmless"), shared.reason("decode", long))
-        verdict = verdict.when(end.isNull(), shared.reason("decode", _UNFIT)).when(
-            end != F.lit(bytearray(self.mark)), shared.reason("decode", "unexpected bytes after the datum")
+        verdict = verdict.when(~F.col("_harmless"), shared.dead_letter_verdict("decode", long))
+        verdict = verdict.when(end.isNull(), shared.dead_letter_verdict("decode", _UNFIT)).when(
+            end != F.lit(bytearray(self.mark)),
+            shared.dead_letter_verdict("decode", "unexpected bytes after the datum"),
         )
         fitting = shared.holds_for_all(
             self.schema,
@@ -224,21 +225,23 @@ class AvroDecoder:
         )
         if fitting is not None:
             verdict = verdict.when(
-                ~fitting, shared.reason("schema", "a decimal of more digits than the schema has")
+                ~fitting, shared.dead_letter_verdict("schema", "a decimal of more digits than the schema has")
             )
-        readable = shared.texts(self.schema, datum)
+        readable = shared.all_texts_are_utf8(self.schema, datum)
         if readable is not None:
-            verdict = verdict.when(~readable, shared.reason("decode", "a text in it is not UTF-8"))
+            verdict = verdict.when(
+                ~readable, shared.dead_letter_verdict("decode", "a text in it is not UTF-8")
+            )
         return verdict
 
     def _unopened(self, verdict: Column) -> Column:
         if not self._opens:
             refused = "compressed inside Glue's framing, and the query has no decompress_up_to"
-            return verdict.when(self._packed(), shared.reason("decode", refused))
+            return verdict.when(self._packed(), shared.dead_letter_verdict("decode", refused))
         other = self._packed() & (F.hex(F.substring("payload", 19, 1)) != "78")
         error = F.col("_opened.error")
-        return verdict.when(other, shared.reason(STAGE, "not zlib, as Glue's header says")).when(
-            error.isNotNull(), shared.reason(STAGE, error)
+        return verdict.when(other, shared.dead_letter_verdict(STAGE, "not zlib, as Glue's header says")).when(
+            error.isNotNull(), shared.dead_letter_verdict(STAGE, error)
         )
 
 

@@ -45,11 +45,11 @@ Observe = Callable[[DataFrame, str], DataFrame]
 class PrecheckingDecoder(Protocol):
     """Decoder that knows which rows are bad before it makes their columns."""
 
-    def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
-        """See :func:`decode_observed`."""
+    def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
+        """See :func:`decode_and_observe`."""
 
 
-def decode_observed(decoder: Decoder, rows: DataFrame, observe: Observe) -> DataFrame:
+def decode_and_observe(decoder: Decoder, rows: DataFrame, observe: Observe) -> DataFrame:
     """Decode rows and observe them as soon as it is known which are bad.
 
     Spark copies the rows that it observes. If their columns are made only afterwards, this happens in one step,
@@ -63,5 +63,5 @@ def decode_observed(decoder: Decoder, rows: DataFrame, observe: Observe) -> Data
         Called once, with all rows. Their other columns exist then; those of the schema may not exist yet.
     """
     if isinstance(decoder, PrecheckingDecoder):
-        return decoder.decode_observed(rows, observe)
+        return decoder.decode_and_observe(rows, observe)
     return observe(decoder.decode(rows), "_error")

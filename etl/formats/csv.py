@@ -81,7 +81,7 @@ class CsvDecoder:
         typed = self._read(rows)
         record = F.col("_record")
         fine = F.coalesce(self._whole(record) & shared.valid_text(payload), F.lit(False))
-        for _, absent in shared.required(self.schema, record.getField, record.isNotNull()):
+        for _, absent in shared.missing_fields(self.schema, record.getField, record.isNotNull()):
             fine = fine & ~absent
         finite = out_of_range_numbers.all_finite(self.schema, record)
         if finite is not None:
@@ -107,7 +107,9 @@ class CsvDecoder:
         corrupt = F.coalesce(texts[_CORRUPT], F.when(refused, F.lit(_CORRUPT)))
         record = {**values, _END: texts[_END], _CORRUPT: corrupt}
         made = F.struct(*(value.alias(name) for name, value in record.items()))
-        parsed = rows.withColumn("_texts", self._parse(out_of_range_numbers.as_texts(self.schema)))
+        parsed = rows.withColumn(
+            "_texts", self._parse(out_of_range_numbers.decimal_fields_as_text(self.schema))
+        )
         return parsed.withColumn("_record", F.when(texts.isNotNull(), made)).drop("_texts")
 
     def _parse(self, schema: StructType) -> Column:
@@ -150,35 +152,42 @@ class CsvDecoder:
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        required = shared.required(self.schema, record.getField, record.isNotNull())
+        required = shared.missing_fields(self.schema, record.getField, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the only way to name a value inside an expression.
         return F.transform(
             F.array(self._parse(texts)),
             lambda loose: (
-                F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE))
-                .when(F.length(payload) == 0, shared.reason("decode", shared.EMPTY))
-                .when(~shared.valid_text(payload), shared.reason("decode", shared.NOT_UTF8))
-                .when(self._marked(), shared.reason("decode", "a NUL or a byte order mark"))
+                F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE))
+                .when(F.length(payload) == 0, shared.dead_letter_verdict("decode", shared.EMPTY))
+                .when(~shared.valid_text(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
+                .when(self._marked(), shared.dead_letter_verdict("decode", "a NUL or a byte order mark"))
                 .when(
                     self._delimiters() > MOST_DELIMITERS,
-                    shared.reason("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
+                    shared.dead_letter_verdict("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
                 )
-                .when(~F.coalesce(self._whole(loose), F.lit(False)), shared.reason("decode", ragged))
+                .when(
+                    ~F.coalesce(self._whole(loose), F.lit(False)),
+                    shared.dead_letter_verdict("decode", ragged),
+                )
                 .when(
                     record[_CORRUPT].isNotNull(),
-                    shared.reason("schema", F.concat(F.lit("wrong type: "), self._refused(record, loose))),
+                    shared.dead_letter_verdict(
+                        "schema", F.concat(F.lit("wrong type: "), self._refused(record, loose))
+                    ),
                 )
                 .when(
                     self._infinite(record, loose) != "",
-                    shared.reason(
+                    shared.dead_letter_verdict(
                         "schema", F.concat(F.lit(out_of_range_numbers.RANGE), self._infinite(record, loose))
                     ),
                 )
                 .when(
                     missing != "",
-                    shared.reason("schema", F.concat(F.lit("no value for a required field: "), missing)),
+                    shared.dead_letter_verdict(
+                        "schema", F.concat(F.lit("no value for a required field: "), missing)
+                    ),
                 )
             ),
         ).getItem(0)

@@ -42,7 +42,7 @@ from ..record.tables import nullable
 from . import schemas
 from .base import Observe
 from .decoding import out_of_range_numbers
-from .decoding.rows import TOMBSTONE, reason, required, valid_text
+from .decoding.rows import TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
 
 NOT_ONE = "not exactly one JSON object"
 _UTC = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
@@ -121,10 +121,10 @@ class JsonDecoder:
             The other columns; the schema's columns (all null for a dead letter); ``_bytes``
             (the payload of a dead letter), ``_stage`` and ``_error`` (null for a good record).
         """
-        return self.decode_observed(rows, lambda judged, _: judged)
+        return self.decode_and_observe(rows, lambda judged, _: judged)
 
-    def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
-        """Decode rows and observe them once they are judged; see :func:`etl.formats.base.decode_observed`."""
+    def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
+        """Decode rows and observe them once they are judged; see :func:`etl.formats.base.decode_and_observe`."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
             steps = self._project(kept)
@@ -147,7 +147,7 @@ class JsonDecoder:
         values = {f.name: _quick_value(f, raw.getField(f.name)) for f in self.schema.fields}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
-        present = [~absent for _, absent in required(self.schema, values.__getitem__, F.lit(True))]
+        present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
         held = [f for f in self.schema if out_of_range_numbers.is_flat(f.dataType)]
         fits = [
             ok
@@ -163,9 +163,9 @@ class JsonDecoder:
             # This condition comes first: Spark does not share what only a later branch evaluates.
             F.when(
                 ~fine,
-                F.when(F.col("payload").isNull(), self._letter(reason("decode", TOMBSTONE))).otherwise(
-                    self._exact()
-                ),
+                F.when(
+                    F.col("payload").isNull(), self._letter(dead_letter_verdict("decode", TOMBSTONE))
+                ).otherwise(self._exact()),
             ).alias("exact"),
         ]
         exact = F.col("exact")
@@ -206,7 +206,7 @@ class JsonDecoder:
         suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
         if suspected is None:
             return _let(self._parses(), self._judge)
-        fields = nullable(out_of_range_numbers.with_decimals(self.schema))
+        fields = nullable(out_of_range_numbers.decimal_fields(self.schema))
         harmless = _parse(_with_end_after_all(out_of_range_numbers.without_large_exponents(_text())), fields)
         return _let(F.when(suspected, harmless), lambda found: _let(self._parses(found), self._judge))
 
@@ -232,12 +232,12 @@ class JsonDecoder:
     def _judge(self, parses: Column) -> Column:
         payload = F.col("payload")
         record = parses["strict"]
-        absences = required(self.schema, record.getField, record.isNotNull())
+        absences = missing_fields(self.schema, record.getField, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
-        verdict = F.when(F.length(payload) == 0, reason("decode", "empty record")).when(
-            ~valid_text(F.col("payload")), reason("decode", "not UTF-8")
+        verdict = F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record")).when(
+            ~valid_text(F.col("payload")), dead_letter_verdict("decode", "not UTF-8")
         )
-        fields = out_of_range_numbers.with_decimals(self.schema)
+        fields = out_of_range_numbers.decimal_fields(self.schema)
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all(*_whole(harmless))
@@ -245,7 +245,7 @@ class JsonDecoder:
         verdict = verdict.when(
             ~_all(*_whole(record)), self._diagnosis(record, self.schema, parses["loose"], "wrong type: ")
         )
-        missed = reason("schema", F.concat(F.lit("no value for a required field: "), missing))
+        missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
             out_of_range_numbers.out_of_range(self.schema, record),
@@ -265,9 +265,9 @@ class JsonDecoder:
         )
         # Not a `when`, which would contain the list of all fields twice.
         where = F.regexp_replace(refused, "^$", "inside a nested field")
-        return F.when(_all(*_whole(loose)), reason("schema", F.concat(F.lit(text), where))).otherwise(
-            reason("decode", NOT_ONE)
-        )
+        return F.when(
+            _all(*_whole(loose)), dead_letter_verdict("schema", F.concat(F.lit(text), where))
+        ).otherwise(dead_letter_verdict("decode", NOT_ONE))
 
 
 def _let(value: Column, then: Callable[[Column], Column]) -> Column:

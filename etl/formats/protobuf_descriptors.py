@@ -158,8 +158,8 @@ class _Type:
 
 
 def _types(data: bytes) -> Iterator[tuple[str, _Type]]:
-    for file in protobuf_wire.members(data).get(1, []):
-        parts = protobuf_wire.members(_bytes(file))
+    for file in protobuf_wire.values_by_field(data).get(1, []):
+        parts = protobuf_wire.values_by_field(_bytes(file))
         package = _text(parts, 2)
         syntax = _text(parts, 12)
         if syntax not in ("", "proto2", "proto3"):
@@ -172,11 +172,11 @@ def _inside(
 ) -> Iterator[tuple[str, _Type]]:
     prefix = f"{scope}." if scope else ""
     for each in parts.get(enums, []):
-        enum = protobuf_wire.members(_bytes(each))
+        enum = protobuf_wire.values_by_field(_bytes(each))
         yield prefix + _text(enum, 1), _Type(enum, proto3, enum=True)
     for each in parts.get(messages, []):
-        message = protobuf_wire.members(_bytes(each))
-        options = protobuf_wire.members(b"".join(map(_bytes, message.get(7, []))))
+        message = protobuf_wire.values_by_field(_bytes(each))
+        options = protobuf_wire.values_by_field(b"".join(map(_bytes, message.get(7, []))))
         name = prefix + _text(message, 1)
         yield name, _Type(message, proto3, entry=bool(_number(options, 7)))
         yield from _inside(message, 3, 4, name, proto3)
@@ -189,7 +189,7 @@ def _message(name: str, kinds: Mapping[str, _Type], above: tuple[str, ...], wher
             "message"
         )
     found = kinds[name]
-    fields = (protobuf_wire.members(_bytes(each)) for each in found.parts.get(2, []))
+    fields = (protobuf_wire.values_by_field(_bytes(each)) for each in found.parts.get(2, []))
     made = tuple(_field(parts, found.proto3, kinds, (*above, name), where) for parts in fields)
     return Message(name, made, found.entry)
 
@@ -219,7 +219,7 @@ def _field(
 
 def _numbers(enum: _Type) -> Iterator[tuple[int, str]]:
     for each in enum.parts.get(2, []):
-        parts = protobuf_wire.members(_bytes(each))
+        parts = protobuf_wire.values_by_field(_bytes(each))
         yield protobuf_wire.to_signed(_number(parts, 2), 32), _text(parts, 1)
 
 

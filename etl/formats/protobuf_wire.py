@@ -105,7 +105,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
         yield number, kind, value
 
 
-def members(data: bytes) -> dict[int, list[int | bytes]]:
+def values_by_field(data: bytes) -> dict[int, list[int | bytes]]:
     """Return all values of a message by field number."""
     found: dict[int, list[int | bytes]] = {}
     for number, _, value in fields(data):

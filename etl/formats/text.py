@@ -45,8 +45,8 @@ class TextDecoder:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         payload = F.col("payload")
         [field] = self.schema.fields
-        verdict = F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE)).when(
-            ~shared.valid_text(payload), shared.reason("decode", shared.NOT_UTF8)
+        verdict = F.when(payload.isNull(), shared.dead_letter_verdict("decode", shared.TOMBSTONE)).when(
+            ~shared.valid_text(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8)
         )
         record = F.struct(payload.cast("string").alias(field.name))
         held = rows.withColumns({"_record": record, "_verdict": verdict})

@@ -41,7 +41,7 @@ Opened = Callable[[JobSettings, str, int | None], Query]
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchmarkRun:
     """One run, with a new checkpoint and new tables.
 
     Attributes
@@ -82,7 +82,7 @@ class Schedule:
     queries: tuple[str, ...]
     topic_partitions: int
     result: str
-    runs: tuple[Run, ...]
+    runs: tuple[BenchmarkRun, ...]
 
 
 VERSION = 1
@@ -155,7 +155,7 @@ class Benchmark:
             "engine": self.job.engine.kind,
             "begun_at": batch_accounts.iso_text(begun),
             "ended_at": batch_accounts.iso_text(batch_accounts.now()),
-            **machine(self.spark),
+            **describe_machine(self.spark),
             "runs": measured,
         }
         hadoop_files.write_text(self.spark, schedule.result, json.dumps(outcome))
@@ -186,7 +186,10 @@ class Benchmark:
         return chain
 
     def _run(
-        self, chain: Sequence[LandSettings | DirectSettings | DeriveSettings], run: Run, partitions: int
+        self,
+        chain: Sequence[LandSettings | DirectSettings | DeriveSettings],
+        run: BenchmarkRun,
+        partitions: int,
     ) -> Iterator[dict[str, Any]]:
         job = dataclasses.replace(
             self.job,
@@ -202,7 +205,7 @@ class Benchmark:
             hadoop_files.delete(self.spark, job.checkpoints)
 
     def _fresh(
-        self, query: LandSettings | DirectSettings | DeriveSettings, run: Run, partitions: int
+        self, query: LandSettings | DirectSettings | DeriveSettings, run: BenchmarkRun, partitions: int
     ) -> LandSettings | DirectSettings | DeriveSettings:
         """Return the query with the topic's beginning as its start, its own tables and no wait between triggers."""
         if isinstance(query, DeriveSettings):
@@ -241,7 +244,7 @@ class Benchmark:
         for name in sorted(self._made):
             self.spark.sql(f"DROP TABLE IF EXISTS {Table.of(self.job.catalog, name)} PURGE")
 
-    def _measure(self, query: Query, run: Run) -> list[dict[str, Any]]:
+    def _measure(self, query: Query, run: BenchmarkRun) -> list[dict[str, Any]]:
         done = 0
 
         def handle(batch: DataFrame, batch_id: int) -> None:
@@ -275,7 +278,7 @@ class Benchmark:
             running.stop()
         if failure is not None:
             raise StartError(f"query {query.name}: {describe(failure)}")
-        work = tasks_of(self.spark, str(running.runId))
+        work = task_seconds(self.spark, str(running.runId))
         return [
             {
                 "batch": each["batchId"],
@@ -287,7 +290,7 @@ class Benchmark:
         ]
 
 
-def _from_start(route: Route, run: Run, partitions: int) -> Route:
+def _from_start(route: Route, run: BenchmarkRun, partitions: int) -> Route:
     """Return the route with a source that reads from the beginning of its topic, as far as the run needs."""
     source = route.source.from_start(run.limit, run.partitions, partitions)
     assert source is not None, f"{route.source.name} was taken for one that can be measured"
@@ -299,7 +302,7 @@ def _full(progress: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [each for each in progress if each["numInputRows"]]
 
 
-def tasks_of(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
+def task_seconds(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
     """Return the run time in seconds of each task of a query's batches.
 
     Parameters
@@ -335,7 +338,7 @@ def tasks_of(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
     return {batch: [by_stage[stage] for stage in sorted(by_stage)] for batch, by_stage in found.items()}
 
 
-def machine(spark: SparkSession) -> dict[str, Any]:
+def describe_machine(spark: SparkSession) -> dict[str, Any]:
     """Describe the machine of the measurements."""
     context = spark.sparkContext
     jvm: Any = spark._jvm

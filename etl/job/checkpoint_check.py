@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ..checkpoints import manifest
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.manifest import Change, Manifest, ManifestError
-from ..checkpoints.stateful_operators import stateful
+from ..checkpoints.stateful_operators import stateful_operators
 from ..formats.schemas import read_file
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..launch.start_position import start_time
@@ -28,7 +28,7 @@ from ..sources.identity_check import StreamIdentities
 from .lease import FOLDER
 
 
-class Manifests:
+class CheckpointManifests:
     """Manifests of a job's queries.
 
     Parameters
@@ -67,7 +67,7 @@ class Manifests:
             A checkpoint was written by another query, connector or layout of state, or has lost its id; or a
             topic or stream was made again. The message names each of them, the change and the remedy.
         """
-        there = set(hadoop_files.names(self._spark, self._folder))
+        there = set(hadoop_files.list_names(self._spark, self._folder))
         wrong: list[str] = []
         queries = []
         for query in self._job.queries:
@@ -98,7 +98,7 @@ class Manifests:
             query = dataclasses.replace(query, check=check, handle=handle)
         new = self._new[query.name]
         if new.state is not None:
-            new = self._new[query.name] = dataclasses.replace(new, operators=stateful(query.rows))
+            new = self._new[query.name] = dataclasses.replace(new, operators=stateful_operators(query.rows))
         old = self._old[query.name]
         if old is None:
             self._write(new)
@@ -118,15 +118,15 @@ class Manifests:
 
     def _check(self, query: QuerySettings, there: set[str]) -> QuerySettings:
         location = f"{self._job.checkpoints}/{query.name}"
-        self._new[query.name] = new = manifest.of(
+        self._new[query.name] = new = manifest.manifest_of(
             self._job,
             query,
             spark=self._spark.version,
             conf=lambda key: self._spark.conf.get(key, None),
             schema_text=lambda path: read_file(self._spark, path),
         )
-        begun = Checkpoint(location).begun(self._spark)
-        if begun and "metadata" not in hadoop_files.names(self._spark, location):
+        begun = Checkpoint(location).has_batches(self._spark)
+        if begun and "metadata" not in hadoop_files.list_names(self._spark, location):
             raise StartError(
                 f"query {query.name}: the checkpoint {location} lacks its file `metadata`: without it Spark would "
                 "give the query a new id, and sinks would take repeated batches for new ones; restore the file, or "
@@ -146,7 +146,9 @@ class Manifests:
 
     def _check_origins(self, query: QuerySettings, begun: bool) -> None:
         url = f"{self._folder}/{query.name}.sources.json"
-        found = identity_check.of(self._spark, self._job, query, self._binds, url, self._report, begun=begun)
+        found = identity_check.stream_identities(
+            self._spark, self._job, query, self._binds, url, self._report, begun=begun
+        )
         if found is not None:
             found.check_at_start()
             self._origins[query.name] = found

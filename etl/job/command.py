@@ -14,7 +14,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from ..launch import launch_document as launch
-from ..launch.launch_document import Arguments, BackfillRequest, ReplayRequest
+from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..launch.settings import JobSettings
 from ..metrics.outputs import Console, open_monitor
 from ..metrics.spark import SparkMetrics
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
                 query.name: follower
                 for query in job.queries
                 for source in query.sources
-                if (follower := source.commit_follower(spark, job, query.name, given.binds, report))
+                if (follower := source.commit_listener(spark, job, query.name, given.binds, report))
                 is not None
             }
             monitor = open_monitor(name, job, console, report, given.binds, region, others, followers)
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
                 report.report_failure(error)
                 spark.stop()
                 return 1
-            housekeeping = Maintenance(spark, maintenance_schedule.of(job, report), report)
+            housekeeping = Maintenance(spark, maintenance_schedule.maintenance_tasks(job, report), report)
             ending.callback(housekeeping.stop)
             housekeeping.start()
         except StartError as error:
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
         return status
 
 
-def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None:
+def _once(spark: SparkSession, job: JobSettings, given: ScriptArguments) -> int | None:
     """Run the requested command instead of the job; return None if there is none."""
     report = Reporter(job.job)
     if given.replay is not None:
@@ -136,12 +136,12 @@ def _backfill(
 ) -> int:
     if asked.origin is None:
         return commands.backfiller(spark, job, asked.query, report)(spark, asked)
-    return backfill_landing.of_query(spark, job, asked, binds, report)(spark, asked)
+    return backfill_landing.landing_backfiller(spark, job, asked, binds, report)(spark, asked)
 
 
 def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease | None:
     run_name = spark.sparkContext.applicationId
-    return lease.of(
+    return lease.lease_of(
         job.checkpoints,
         run_name,
         (os.getpid(), lease_fence.jvm_process(spark)),

@@ -41,7 +41,7 @@ _TIMEOUTS = (3.0, 4.0)
 Told = Callable[[Mapping[str, Any]], None]
 
 
-def of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Lease | None:
+def lease_of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Lease | None:
     """Return the lease of a checkpoint prefix; None for a local folder, which no deployed job and no sandbox uses.
 
     Parameters
@@ -197,7 +197,7 @@ class Lease:
             )
         except ClientError as error:
             # 409: concurrent writes. S3 asks for a retry, but the other writer may have been first.
-            if aws.code_of(error) in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
+            if aws.error_code(error) in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
                 return False
             raise
         self._etag, self._renewed = str(done["ETag"]), begun

@@ -27,7 +27,7 @@ from .lease import Lease
 POLL_SECONDS = 0.2
 
 END_SECONDS = 3.0
-"""Time for the queries to end after the loss: with the time of :func:`kill`, less than :data:`etl.job.lease.MARGIN_SECONDS`,
+"""Time for the queries to end after the loss: with the time of :func:`kill_jvm`, less than :data:`etl.job.lease.MARGIN_SECONDS`,
 after which another run may start."""
 
 TOLD_SECONDS = 0.5
@@ -39,7 +39,7 @@ HALT_SECONDS = 1.0
 STATUS = 1
 
 
-def check(lease: Lease | None) -> None:
+def check_lease(lease: Lease | None) -> None:
     """Raise if the lease is lost: after a long pause of the JVM, its successor may already run.
 
     Raises
@@ -78,14 +78,14 @@ class Fence:
         self._down = threading.Event()
         threading.Thread(target=self._watch, name="fence", daemon=True).start()
 
-    def take_down(self) -> None:
+    def stop_watching(self) -> None:
         """Stop watching: the queries have ended, and nothing writes any more."""
         self._down.set()
 
     def _watch(self) -> None:
         while not self._down.wait(POLL_SECONDS):
             try:
-                check(self._lease)
+                check_lease(self._lease)
             except LeaseLostError as error:
                 if not self._down.wait(self._seconds):
                     # The process must end even if it cannot report.
@@ -101,13 +101,13 @@ def jvm_process(spark: SparkSession) -> int:
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
-def killer(spark: SparkSession) -> Callable[[], None]:
+def process_killer(spark: SparkSession) -> Callable[[], None]:
     """Return a function that ends this process and the session's JVM at once, without shutdown hooks, which wait for batches."""
     jvm: Any = spark._jvm
-    return partial(kill, partial(jvm.java.lang.Runtime.getRuntime().halt, STATUS), jvm_process(spark))
+    return partial(kill_jvm, partial(jvm.java.lang.Runtime.getRuntime().halt, STATUS), jvm_process(spark))
 
 
-def kill(halt: Callable[[], Any], beside: int) -> None:
+def kill_jvm(halt: Callable[[], Any], beside: int) -> None:
     """End the JVM, and then this process.
 
     Parameters

@@ -75,7 +75,7 @@ class Maintenance:
                 )
 
 
-def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
+def maintenance_tasks(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
     """Return the chores of a job.
 
     Parameters

@@ -29,9 +29,9 @@ from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.query import Query
 from ..record.tables import Table
-from ..sinks.dead_letters import Letters
+from ..sinks.dead_letters import DeadLetters
 from ..sinks.iceberg import IcebergSink
-from .checkpoint_check import Manifests
+from .checkpoint_check import CheckpointManifests
 
 
 def build(
@@ -45,7 +45,7 @@ def build(
         Settings, tables, checkpoints or sources that do not fit.
     """
     spark_settings.prepare(spark, job)
-    kept = Manifests(spark, job, report, binds)
+    kept = CheckpointManifests(spark, job, report, binds)
     job = kept.check_all()
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
@@ -151,7 +151,7 @@ def _derive(
     sink = prepare_sink(spark, job, query.sink, schema, binds, report, query.key)
     letters = None
     if query.dead_letters is not None:
-        letters = Letters(Table.of(job.catalog, query.dead_letters), query.name)
+        letters = DeadLetters(Table.of(job.catalog, query.dead_letters), query.name)
         letters.prepare(spark)
     handler = Deriver(query, landing, compose, sink, letters, checkpoint, report)
     built = Query(

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..metrics import ages
 from ..metrics.monitor import Monitor, SparkFeed
-from ..record.batch_accounts import Reporter, in_background
+from ..record.batch_accounts import Reporter, call_in_background
 from ..record.errors import (
     LeaseLostError,
     LossError,
@@ -91,7 +91,7 @@ class _Running:
         if self.stopping.is_set():
             raise StopRequestedError(self.spec.name)
         try:
-            lease_fence.check(self.lease)
+            lease_fence.check_lease(self.lease)
             self.spec.handle(batch, batch_id)
         except BaseException as error:
             self.error, self.failed_batch = error, batch_id
@@ -174,7 +174,7 @@ class Supervisor:
         finally:
             ended = _have_ended(running)
             if watched is not None and ended:
-                watched.take_down()
+                watched.stop_watching()
             # Before a waiting shutdown of the JVM continues: afterwards the JVM, which the monitor queries and which
             # carries standard output, is gone.
             if self.monitor is not None:
@@ -198,7 +198,7 @@ class Supervisor:
             for where in [{"query": one.spec.name, **one.where} for one in running] or [{}]:
                 self.report.report_failure(error, **where)
 
-        return Fence(self.lease, tell, self.kill or lease_fence.killer(self.spark), self.end_seconds)
+        return Fence(self.lease, tell, self.kill or lease_fence.process_killer(self.spark), self.end_seconds)
 
     def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
         trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
@@ -250,7 +250,7 @@ class Supervisor:
     def _end_if_lost(self, running: list[_Running]) -> None:
         """End all queries if the lease is lost, even in the middle of a batch."""
         try:
-            lease_fence.check(self.lease)
+            lease_fence.check_lease(self.lease)
         except LeaseLostError as error:
             # All at once: a query that does not end must not let another's batch continue.
             ends = [threading.Thread(target=_end, args=(one,), daemon=True) for one in running]
@@ -266,7 +266,7 @@ class Supervisor:
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
                 one.checked_at = time.monotonic()
-                one.look = in_background(one.spec.check)
+                one.look = call_in_background(one.spec.check)
             return
         if not one.look.done():
             return

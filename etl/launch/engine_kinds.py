@@ -17,7 +17,7 @@ ENGINES = {
 """Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine`."""
 
 
-def of(kind: str) -> Engine:
+def engine_of(kind: str) -> Engine:
     """Return the engine of a kind.
 
     Raises

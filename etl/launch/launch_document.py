@@ -72,7 +72,7 @@ class BackfillRequest:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ScriptArguments:
     """Arguments of the entry script.
 
     Attributes
@@ -102,7 +102,7 @@ class Arguments:
     unknown: tuple[str, ...]
 
 
-def parse_arguments(arguments: Sequence[str]) -> Arguments:
+def parse_arguments(arguments: Sequence[str]) -> ScriptArguments:
     """Parse the arguments; invalid ones end the process with status 2, as in argparse."""
     parser = argparse.ArgumentParser(prog="main.py", allow_abbrev=False)
     parser.add_argument("--launch-document", required=True, metavar="URL")
@@ -125,7 +125,7 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     replay = None if known.replay is None else ReplayRequest(known.replay, ids, known.corrected)
     binds = MappingProxyType(dict(known.bind))
     backfill = _backfill(parser, known)
-    return Arguments(
+    return ScriptArguments(
         known.launch_document, known.engine, binds, replay, backfill, known.benchmark, tuple(unknown)
     )
 
@@ -169,7 +169,7 @@ def _bind(text: str) -> tuple[str, str]:
     return name, value
 
 
-def read_document(text: str, arguments: Arguments) -> JobSettings:
+def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
     """Read a launch document's settings, with the arguments applied.
 
     Parameters
@@ -198,7 +198,7 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
     except SettingsError as error:
         raise StartError(f"{where}: {error}") from error
     if arguments.engine:
-        job = dataclasses.replace(job, engine=engine_kinds.of(arguments.engine))
+        job = dataclasses.replace(job, engine=engine_kinds.engine_of(arguments.engine))
     if arguments.unknown and not job.engine.ADDS_ARGUMENTS:
         raise StartError(f"unknown arguments: {' '.join(arguments.unknown)}")
     for name in arguments.binds:

@@ -61,7 +61,7 @@ class RouteSettings:
 
 
 @dataclass(frozen=True)
-class Routed:
+class SourceQuerySettings:
     """Query that reads topics or streams."""
 
     name: str
@@ -76,7 +76,7 @@ class Routed:
 
 
 @dataclass(frozen=True)
-class LandSettings(Routed):
+class LandSettings(SourceQuerySettings):
     """Query that writes every record to a landing table (``database.table``)."""
 
     kind: Literal["land", "route"]
@@ -194,7 +194,7 @@ class DirectRouteSettings(RouteSettings):
 
 
 @dataclass(frozen=True)
-class DirectSettings(Routed):
+class DirectSettings(SourceQuerySettings):
     """Query without a landing table, from sources whose batches replay, read once, each through a transform into a sink.
 
     Attributes

@@ -82,7 +82,7 @@ class Source(ABC):
         return None
 
     @abstractmethod
-    def origin(self, job: JobSettings) -> str:
+    def position_owner(self, job: JobSettings) -> str:
         """Return the stream, topic or connection to which a checkpoint's positions belong, for manifests."""
 
     def connector(self, engine: Engine, spark: str) -> str:
@@ -133,7 +133,7 @@ class Source(ABC):
         """Add the handlers that sources of this kind need around each batch."""
         return query
 
-    def commit_follower(
+    def commit_listener(
         self,
         spark: SparkSession,
         job: JobSettings,

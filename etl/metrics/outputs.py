@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ..record.batch_accounts import Reporter, Stream
+from ..record.batch_accounts import LineOutput, Reporter
 from ..record.errors import StartError
 from . import cloudwatch
 from .background_writer import BackgroundWriter
@@ -26,7 +26,7 @@ class Console:
         Final target of the lines.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: LineOutput) -> None:
         self._stream = stream
         self.pipe: BackgroundWriter[str] = BackgroundWriter("stdout", self._write)
 

@@ -101,7 +101,7 @@ class TriggerMeter:
         retried
             Tasks that failed since the trigger before.
         """
-        begun = seconds(progress["timestamp"])
+        begun = epoch_seconds(progress["timestamp"])
         parts: Mapping[str, float] = progress["durationMs"]
         length = parts.get("triggerExecution", 0) / 1000
         values: dict[str, float] = {"Triggers": 1}
@@ -128,7 +128,7 @@ class TriggerMeter:
         arrivals = ArrivalTimes.of(progress.get("observedMetrics") or {}) if rows else None
         values |= self._behind(progress, values, arrivals, begun)
         values |= self._limited(progress, values, rows)
-        committed = seconds(accounts["committed_at"]) if accounts else begun + length
+        committed = epoch_seconds(accounts["committed_at"]) if accounts else begun + length
         ages = _ages(arrivals, accounts, committed)
         return MetricSample(committed, self.query, values, int(progress["batchId"]), ages)
 
@@ -173,7 +173,7 @@ class TriggerMeter:
         return {"LimitedBatches": int(limited), "LimitedInARow": self._in_a_row}
 
 
-def seconds(moment: str) -> float:
+def epoch_seconds(moment: str) -> float:
     """Read a time in ISO 8601 as seconds since 1970."""
     return datetime.fromisoformat(moment).timestamp()
 
@@ -260,7 +260,7 @@ def _state(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
 def _event_seconds(moment: str) -> float:
     """Read an event's time; for a year that Python does not support, return the last time that it supports."""
     year = moment.removeprefix("+").partition("-")[0]
-    return _LAST if len(year) > 4 else seconds(moment)
+    return _LAST if len(year) > 4 else epoch_seconds(moment)
 
 
 _LAST = datetime.max.replace(tzinfo=UTC).timestamp()

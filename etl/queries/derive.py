@@ -24,10 +24,10 @@ from ..record.batch_accounts import Accounts, Reporter, row_count
 from ..record.commits import History, OtherWriters
 from ..record.envelope import CARRIED, timestamp_literal
 from ..record.errors import StartError, describe
-from ..record.lookup_bounds import EVERYTHING, Bound, LookUpStep
+from ..record.lookup_bounds import EVERYTHING, LookUpBound, LookUpStep
 from ..record.tables import Table
-from ..sinks.base import DELETED, Sink, batch_place, takes_every_row
-from ..sinks.dead_letters import Letters
+from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
+from ..sinks.dead_letters import DeadLetters
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sinks.delivery.result_keys import ORDER, newest
 from .enrich import ReferenceTable
@@ -249,7 +249,7 @@ class Deriver:
     landing: Table
     compose: EnrichThenTransform
     sink: Sink
-    letters: Letters | None
+    letters: DeadLetters | None
     checkpoint: Checkpoint
     report: Reporter
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
@@ -270,7 +270,7 @@ class Deriver:
         def offered() -> DataFrame:
             return self.compose(read.observe(batch))
 
-        refuse = takes_every_row if self.letters is None else self.letters.of(place)
+        refuse = refuse_nothing if self.letters is None else self.letters.of(place)
         done = self.sink.write(offered(), place, refuse, offered)
         balance = Accounts(read.values(done).get("read"), done.offered, done.written, refused=done.refused)
         self.report.emit(
@@ -292,15 +292,17 @@ class Deriver:
         if others is None:
             yield LookUpStep(None, alone=True)
             return
-        since = earliest_landing_time(self.landing.metadata(spark), self.checkpoint.start_of(spark, batch_id))
+        since = earliest_landing_time(
+            self.landing.metadata(spark), self.checkpoint.batch_start(spark, batch_id)
+        )
         state = self.settings.state
         joined = state is not None and state.join is not None
         # The second stream of a join has its own position.
         if since is not None and not joined and since - SLACKS[-1] > others:
             # No look-up; a record that was landed before the bound fails the write.
-            yield LookUpStep(Bound(F.lit(False), "_landed_at", others), alone=True)
+            yield LookUpStep(LookUpBound(F.lit(False), "_landed_at", others), alone=True)
         if since is not None:
             # A joined row has the landing time of its first record, which may have waited in the state for the second.
             for slack in SLACKS[1:] if joined else SLACKS:
-                yield LookUpStep(Bound.since("_landed_at", since - slack), alone=False)
+                yield LookUpStep(LookUpBound.since("_landed_at", since - slack), alone=False)
         yield LookUpStep(EVERYTHING, alone=False)

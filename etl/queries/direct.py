@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.base import Decoder, decode_observed
+from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import redact
 from ..formats.decoding.data_rules import rule_counts
 from ..formats.decoding.routes import COLUMN, rows_of_route
@@ -29,7 +29,7 @@ from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, Reporter, row_count
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import AccountsError
-from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_place, takes_every_row
+from ..sinks.base import STAGE, Again, BatchPlace, Sink, WriteCounts, batch_place, refuse_nothing
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sources.base import ReplayedLeg
 from ..sources.offsets import OffsetRange
@@ -78,7 +78,7 @@ class DirectRoute:
 
     @cached_property
     def _overlap(self) -> Overlap:
-        return offset_overlap.of_derived(self.source)
+        return offset_overlap.overlap_with_derived_table(self.source)
 
     def rows(self, good: DataFrame) -> DataFrame:
         """Return the route's rows for the sink, from good records of all routes."""
@@ -137,7 +137,9 @@ class DirectBatchWriter:
 
     @cached_property
     def _kept(self) -> Overlap:
-        return offset_overlap.of_landed(source.name for leg in self.replayed for source in leg.sources)
+        return offset_overlap.overlap_with_landing_table(
+            source.name for leg in self.replayed for source in leg.sources
+        )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -169,7 +171,7 @@ class DirectBatchWriter:
         read = CountedRows(lane.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
 
         def offered() -> DataFrame:
-            decoded = decode_observed(
+            decoded = decode_and_observe(
                 self.decoder,
                 with_hash_and_landing_time(letters.batch),
                 lambda rows, error: read.observe(rows, F.expr(f"count({error}) AS bad"), *self.rules),
@@ -213,7 +215,7 @@ class _Letters:
     place: BatchPlace
 
     def append(self, letters: Again) -> None:
-        self.sink.write(letters(), self.place, takes_every_row, letters)
+        self.sink.write(letters(), self.place, refuse_nothing, letters)
 
     def refuse(self, letters: DataFrame) -> None:
         self.append(lambda: in_landing_shape(self.batch, letters, self.decoder))

@@ -19,19 +19,19 @@ from pyspark.sql.types import (
 )
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.base import Decoder, decode_observed
+from ..formats.base import Decoder, decode_and_observe
 from ..formats.decoding import data_rules
 from ..launch.settings import LandSettings
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
 from ..record.commits import AddedRows, CommitFence, Commits, History
 from ..record.errors import LossError
-from ..record.lookup_bounds import Bound, LookUpStep, write_with_first_valid_bound
+from ..record.lookup_bounds import LookUpBound, LookUpStep, write_with_first_valid_bound
 from ..record.projection import Projection
 from ..record.tables import nullable
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.source_union import SourceUnion, offsets_of
-from .offset_overlap import Overlap, of_landed
+from .offset_overlap import Overlap, overlap_with_landing_table
 
 MOST_READS = 3
 """Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
@@ -94,7 +94,9 @@ class Lander:
 
     def __post_init__(self) -> None:
         self._commits = Commits(self.sink.table)
-        self._overlap = of_landed(source.name for leg in self.guard.replayed for source in leg.sources)
+        self._overlap = overlap_with_landing_table(
+            source.name for leg in self.guard.replayed for source in leg.sources
+        )
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Land a batch and report its accounts.
@@ -131,7 +133,7 @@ class Lander:
                 held = self._held(spark, history, batch_id)
                 fence = self._commits.fence(history, which, alone=held.alone)
 
-                def write(bound: Bound | None) -> Landing:
+                def write(bound: LookUpBound | None) -> Landing:
                     return self._write(batch, bound, positions, history.again, fence, distinct)
 
                 return write_with_first_valid_bound(self._bounds(held.bound, begun), write)
@@ -166,7 +168,7 @@ class Lander:
         offsets = offsets_of(spark, self.guard.replayed, batch_id)
         return self._overlap.of(spark, self.sink.table, history, offsets)
 
-    def _bounds(self, replayed: Bound | None, begun: datetime) -> Iterator[Bound | None]:
+    def _bounds(self, replayed: LookUpBound | None, begun: datetime) -> Iterator[LookUpBound | None]:
         if not self.guard.streams:
             yield replayed
             return
@@ -175,7 +177,7 @@ class Lander:
     def _write(
         self,
         batch: DataFrame,
-        bound: Bound | None,
+        bound: LookUpBound | None,
         positions: Mapping[str, str],
         again: Sequence[AddedRows],
         fence: CommitFence,
@@ -216,7 +218,7 @@ class Lander:
         equal exactly if no shard with records was read twice.
         """
         kept = envelope.with_hash_and_landing_time(batch).withColumn(_CONTENT, F.col("payload"))
-        decoded = decode_observed(self.decoder, kept, lambda rows, _: read.observe(rows))
+        decoded = decode_and_observe(self.decoder, kept, lambda rows, _: read.observe(rows))
         # Not the session's number of shuffle partitions: 200 by default, and each would be a file.
         tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
         spread = decoded.repartition(tasks, "_id")

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..record.commits import History
-from ..record.lookup_bounds import Bound, LookUp, LookUpStep
+from ..record.lookup_bounds import LookUp, LookUpBound, LookUpStep
 from ..record.tables import Table
 from ..sinks.iceberg import may_match_files
 from ..sources.offsets import MOST_PARTITIONS, OffsetRange, Range, any_of, offset_bound
@@ -42,7 +42,7 @@ class Overlap:
     """
 
     ends_of: EndsOf
-    bound_of: Callable[[Mapping[str, Range] | None], Bound]
+    bound_of: Callable[[Mapping[str, Range] | None], LookUpBound]
     _ends: Ends = field(default_factory=dict, init=False, repr=False)
     _covered: set[str] = field(default_factory=set, init=False, repr=False)
     """Partitions with known ends; one without an end has no records in the table."""
@@ -110,7 +110,7 @@ class Overlap:
         return True
 
 
-def of_landed(names: Iterable[str]) -> Overlap:
+def overlap_with_landing_table(names: Iterable[str]) -> Overlap:
     """Return the overlap with a table in the shape of a landing table, which has positions.
 
     Parameters
@@ -119,10 +119,10 @@ def of_landed(names: Iterable[str]) -> Overlap:
         Logical names of the landed streams.
     """
     mine = sorted(names)
-    return Overlap(partial(landed_ends, mine), partial(_landed_bound, mine))
+    return Overlap(partial(landed_end_offsets, mine), partial(_landed_bound, mine))
 
 
-def of_derived(source: str) -> Overlap:
+def overlap_with_derived_table(source: str) -> Overlap:
     """Return the overlap with a table that has the identities of one stream's records, but no positions.
 
     Parameters
@@ -130,10 +130,10 @@ def of_derived(source: str) -> Overlap:
     source
         Logical name of the stream.
     """
-    return Overlap(partial(derived_ends, source), lambda _: Bound(F.col("_source") == source))
+    return Overlap(partial(derived_ends, source), lambda _: LookUpBound(F.col("_source") == source))
 
 
-def landed_ends(names: Sequence[str], rows: DataFrame, partitions: Collection[str]) -> Ends:
+def landed_end_offsets(names: Sequence[str], rows: DataFrame, partitions: Collection[str]) -> Ends:
     """Return the ends of partitions in a landing table.
 
     Parameters
@@ -181,12 +181,12 @@ def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> E
     return ends
 
 
-def _landed_bound(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Bound:
+def _landed_bound(names: Sequence[str], ranges: Mapping[str, Range] | None) -> LookUpBound:
     """Return the bound for records of some ranges in a landing table."""
     if ranges is None:
-        return Bound(F.col("_source").isin([*names]))
+        return LookUpBound(F.col("_source").isin([*names]))
     by_source: dict[str, dict[str, Range]] = {}
     for partition, range_ in ranges.items():
         source, _, shard = partition.partition("/")
         by_source.setdefault(source, {})[shard] = range_
-    return Bound(any_of([offset_bound(source, mine) for source, mine in by_source.items()]))
+    return LookUpBound(any_of([offset_bound(source, mine) for source, mine in by_source.items()]))

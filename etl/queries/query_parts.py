@@ -21,7 +21,7 @@ from . import derive
 from .derive import EnrichThenTransform
 from .direct import DirectRoute
 from .enrich import ReferenceTable
-from .stateful import Stateful
+from .stateful import StatefulPart
 
 LANDING_SECONDS = 600.0
 """Longest wait of a job's start for a table that another job lands: one deployment starts both."""
@@ -191,7 +191,7 @@ def open_derived_stream(
     if query.state.key:
         # Results have no arrival time: the ages are those of the input records.
         rows = ages.observe_arrivals(rows)
-    build = Stateful(query.state, compose.transform, compose.name)
+    build = StatefulPart(query.state, compose.transform, compose.name)
     with derive.naming_failed_transform(compose.name, rows):
         return build(rows, joined)
 

@@ -25,7 +25,7 @@ from ..launch.settings import StateSettings, WatermarkSettings
 from ..metrics.progress import EARLY
 from ..record.envelope import CARRIED, COLUMNS
 from ..record.errors import StartError
-from ..sinks.delivery.result_keys import identity
+from ..sinks.delivery.result_keys import result_identity
 
 JOINED_ID = "_joined_id"
 """Identity of the second stream's record, in the input of a joining transform, which may keep it."""
@@ -35,7 +35,7 @@ _HIDDEN = {*COLUMNS, *CARRIED, "_hash"} - {"_id"}
 
 
 @dataclass(frozen=True)
-class Stateful:
+class StatefulPart:
     """Stateful part of a query, as one function from good records to rows or results.
 
     Parameters
@@ -101,7 +101,7 @@ class Stateful:
                 f"transform {self.name}: columns {', '.join(ours)} must not begin with _, which is reserved in "
                 "results with state.key; rename them"
             )
-        return out.select(identity(out.schema, self.settings.key).alias("_id"), "*")
+        return out.select(result_identity(out.schema, self.settings.key).alias("_id"), "*")
 
 
 def _watermarked(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:

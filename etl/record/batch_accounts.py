@@ -23,7 +23,7 @@ OBSERVATION_SECONDS = 120.0
 Answer = TypeVar("Answer")
 
 
-def in_background(call: Callable[[], Answer]) -> Future[Answer]:
+def call_in_background(call: Callable[[], Answer]) -> Future[Answer]:
     """Call a function in its own daemon thread, so that one that hangs blocks nothing.
 
     The threads of a ``ThreadPoolExecutor`` are no daemons: Python waits for them at its end.
@@ -79,7 +79,7 @@ def values_of(*observed: ObservedFigures, timeout: float = OBSERVATION_SECONDS) 
         removed the observed part of a plan, or if the listener bus dropped the event.
     """
     # All in one thread: each Python thread opens a connection to the JVM, and a thread there.
-    answer = in_background(lambda: [one._observation.get for one in observed])
+    answer = call_in_background(lambda: [one._observation.get for one in observed])
     try:
         return answer.result(timeout)
     except TimeoutError:
@@ -202,7 +202,7 @@ Listener = Callable[[Mapping[str, Any]], None]
 """Gets each event with all its fields."""
 
 
-class Stream(Protocol):
+class LineOutput(Protocol):
     """Output of lines."""
 
     def write(self, text: str, /) -> object:
@@ -225,7 +225,7 @@ class Reporter:
     """
 
     job: str
-    stream: Stream = field(default_factory=lambda: sys.stdout)
+    stream: LineOutput = field(default_factory=lambda: sys.stdout)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
 

@@ -102,7 +102,7 @@ def delete(spark: SparkSession, url: str) -> None:
         files.delete(path, True)
 
 
-def names(spark: SparkSession, url: str) -> list[str]:
+def list_names(spark: SparkSession, url: str) -> list[str]:
     """List the names in a folder, sorted; empty if the folder does not exist.
 
     Raises

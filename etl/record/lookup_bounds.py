@@ -26,7 +26,7 @@ class OutsideBoundError(Exception):
 
 
 @dataclass(frozen=True)
-class Bound:
+class LookUpBound:
     """Bound of the table's rows that can hold a record of the batch: the others are not read.
 
     Attributes
@@ -46,11 +46,11 @@ class Bound:
     outside: Column | None = None
 
     @classmethod
-    def since(cls, column: str, minimum: datetime) -> Bound:
+    def since(cls, column: str, minimum: datetime) -> LookUpBound:
         """Return a bound of rows from a time on, checked inside the write."""
         return cls(F.col(column) >= F.lit(minimum), column, minimum)
 
-    def guard(self, batch: DataFrame) -> DataFrame:
+    def fail_outside(self, batch: DataFrame) -> DataFrame:
         """Make a record outside the bound fail its task, before anything is committed."""
         if self.column is None:
             return batch
@@ -63,7 +63,7 @@ class Bound:
         return batch.withColumn(self.column, F.when(outside, failing).otherwise(value))
 
 
-EVERYTHING = Bound()
+EVERYTHING = LookUpBound()
 """No bound: the complete table is read."""
 
 
@@ -78,7 +78,7 @@ class LookUpStep(NamedTuple):
         True if the table can hold no row of a later batch either; the commit records it.
     """
 
-    bound: Bound | None
+    bound: LookUpBound | None
     alone: bool
 
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..formats.base import Decoder
-from ..formats.decoding.routes import of_query as decoder_of
+from ..formats.decoding.routes import decoder_of_route as decoder_of
 from ..launch import spark_settings
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
@@ -23,11 +23,11 @@ from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.envelope import with_hash_and_landing_time
 from ..record.errors import StartError
-from ..record.lookup_bounds import Bound
+from ..record.lookup_bounds import LookUpBound
 from ..record.tables import Table
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts
-from ..sources.kafka.range_reader import is_overflow
+from ..sources.kafka.range_reader import is_time_overflow
 from ..sources.kafka.record_times import OverflownTimesDecoder
 from .backfill_files import of_files
 
@@ -104,17 +104,17 @@ class LandingBackfiller:
         try:
             return self._append(part.records, self.decoder, part.bound)
         except Exception as error:
-            if part.around is None or not is_overflow(error) or (records := part.around()) is None:
+            if part.around is None or not is_time_overflow(error) or (records := part.around()) is None:
                 raise
             return self._append(records, OverflownTimesDecoder(self.decoder), part.bound)
 
-    def _append(self, records: DataFrame, decoder: Decoder, bound: Bound) -> AppendResult:
+    def _append(self, records: DataFrame, decoder: Decoder, bound: LookUpBound) -> AppendResult:
         return self.sink.append(
             decoder.decode(with_hash_and_landing_time(records)), bound, F.count("_error").alias("bad")
         )
 
 
-def of_query(
+def landing_backfiller(
     spark: SparkSession,
     job: JobSettings,
     request: BackfillRequest,

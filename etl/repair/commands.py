@@ -27,7 +27,7 @@ from ..sinks.base import LETTER
 from ..sinks.iceberg import IcebergSink
 from .backfill_derived import Backfiller
 from .replay_dead_letters import Replayer
-from .replay_refused_rows import RefusedReplayer
+from .replay_refused_rows import RefusedRowReplayer
 
 
 def replayer(
@@ -36,7 +36,7 @@ def replayer(
     name: str,
     report: Reporter,
     binds: Mapping[str, str] | None = None,
-) -> Replayer | RefusedReplayer:
+) -> Replayer | RefusedRowReplayer:
     """Make the replay of a query's dead letters; it touches neither source nor checkpoint.
 
     Parameters
@@ -113,7 +113,7 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
 
 def _refused(
     spark: SparkSession, job: JobSettings, query: DeriveSettings, binds: Mapping[str, str], report: Reporter
-) -> RefusedReplayer:
+) -> RefusedRowReplayer:
     """Make the replay of rows that a derive query's sink refused."""
     assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
     if query.key:
@@ -135,4 +135,4 @@ def _refused(
     compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
     sink = prepare_sink(spark, job, query.sink, schema, binds, report)
     again = landing if query.state is None else None
-    return RefusedReplayer(query.name, letters, again, compose, query.route, schema, sink, report)
+    return RefusedRowReplayer(query.name, letters, again, compose, query.route, schema, sink, report)

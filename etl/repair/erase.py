@@ -28,7 +28,7 @@ from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .erase_condition import Condition, first_line
 from .erase_history import expire_before_mark, has_read_past, mark_erasure, newest_mark, snapshots
-from .erase_targets import Target, targets
+from .erase_targets import Target, erasure_targets
 
 FOLDER = "_millrace/erase"
 """Folder below the job's checkpoints: the request, and an answer for each id."""
@@ -115,7 +115,7 @@ class Erasure:
             answer = _new(request)
         if answer["state"] != "done":
             condition = Condition(spark, request.where)
-            found, left_out, problems = targets(spark, self.job, condition)
+            found, left_out, problems = erasure_targets(spark, self.job, condition)
             answer["left_out"] = left_out
             if problems:
                 answer |= {"state": "refused", "problems": problems}
@@ -244,13 +244,13 @@ class _Step:
             if reason is not None:
                 return reason
             self._remove()
-            planned = {url: Checkpoint(url).planned(self.spark) for url in self.target.writers}
+            planned = {url: Checkpoint(url).planned_batch(self.spark) for url in self.target.writers}
             # A batch that had read the old records may still commit them; the next batch has none of them.
             self.state["in_flight"] = {url: n for url, n in planned.items() if n is not None}
             self.state["step"] = "again"
         elif self.state["step"] == "again":
             for url, number in self.state["in_flight"].items():
-                done = Checkpoint(url).committed(self.spark)
+                done = Checkpoint(url).last_committed_batch(self.spark)
                 if done is None or done < number:
                     return f"{url} has yet to commit batch {number}"
             self._remove()

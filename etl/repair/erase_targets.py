@@ -31,7 +31,7 @@ Kind = Literal["landing", "rows", "refused"]
 
 
 @dataclass(frozen=True)
-class Matches:
+class MatchingRows:
     """Matching rows of a table.
 
     Attributes
@@ -88,7 +88,7 @@ class Target:
     by_columns: bool = True
     words: bool = True
 
-    def matches(self, spark: SparkSession, condition: Condition) -> Matches:
+    def matches(self, spark: SparkSession, condition: Condition) -> MatchingRows:
         """Count the rows to erase now.
 
         Returns
@@ -110,7 +110,7 @@ class Target:
             # A condition with another table must stand alone: only then Spark makes a join of it.
             before = before if "EXISTS" in sql else f"{before} OR {sql}"
         total = spark.table(str(self.table)).count()
-        return Matches(rows, letters, len(files), total)
+        return MatchingRows(rows, letters, len(files), total)
 
     def erase(self, spark: SparkSession, condition: Condition, erasure: str) -> None:
         """Erase the matching rows, each condition in its own transaction.
@@ -158,7 +158,7 @@ class Target:
 
     def _made_of_erased(self, spark: SparkSession, condition: Condition) -> str | None:
         """Return the condition for rows with the identity of erased or matching records, whatever columns the transform kept."""
-        if not identity(spark.table(str(self.table)).schema):
+        if not has_record_identity(spark.table(str(self.table)).schema):
             return None
         frames = []
         for landing in dict.fromkeys(landing for landing, _ in self.sources):
@@ -191,7 +191,7 @@ def _without_conflicts(spark: SparkSession, table: Table) -> None:
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({pairs})")
 
 
-def targets(
+def erasure_targets(
     spark: SparkSession, job: JobSettings, condition: Condition
 ) -> tuple[tuple[Target, ...], list[str], list[str]]:
     """Return the tables that a job writes and to which the condition applies, landing tables first.
@@ -225,7 +225,7 @@ def targets(
             for landing, checkpoint in target.sources
             if not condition.missing_columns(spark.table(str(landing)).schema)
         )
-        if lacking and not (sources and identity(schema)):
+        if lacking and not (sources and has_record_identity(schema)):
             left_out.append(
                 f"{target.table} has no column {', '.join(lacking)}, and no identity of its records"
             )
@@ -242,7 +242,7 @@ def targets(
     return tuple(found), left_out, problems
 
 
-def identity(schema: StructType) -> bool:
+def has_record_identity(schema: StructType) -> bool:
     """Check that a table's rows have the identity of their record."""
     return {"_id", "_source", "_arrived_at"} <= set(schema.fieldNames())
 

@@ -41,7 +41,7 @@ _ERROR = "_why"
 
 
 @dataclass(frozen=True)
-class RefusedReplayer(LetterReplay):
+class RefusedRowReplayer(LetterReplay):
     """Replay of refused rows to their sink; only one replay of a query may run at a time.
 
     A corrected payload is a row in the form of the letter: JSON with the sink's columns; identity and times are taken

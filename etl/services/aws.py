@@ -70,7 +70,7 @@ def client(
     )
 
 
-def code_of(error: Any) -> str:
+def error_code(error: Any) -> str:
     """Return the error code of a botocore ``ClientError``."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
@@ -84,7 +84,7 @@ def start_backoff() -> Backoff:
     return Backoff("at the start", patience=START_SECONDS)
 
 
-class BusyError(Exception):
+class RetryableError(Exception):
     """A request that may succeed if it is repeated: the service is busy or unreachable."""
 
 
@@ -100,7 +100,7 @@ def call_once(call: Callable[[], Answer], *, once: bool = False) -> Answer:
 
     Raises
     ------
-    BusyError
+    RetryableError
         It may succeed later; with ``once`` it was certainly not carried out.
     UnknownOutcomeError
         With ``once``: it is unknown whether it was carried out.
@@ -114,14 +114,14 @@ def call_once(call: Callable[[], Answer], *, once: bool = False) -> Answer:
         return call()
     except ClientError as error:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        if code_of(error) not in BUSY and status < 500:
+        if error_code(error) not in BUSY and status < 500:
             raise
-        raise (UnknownOutcomeError if once and status >= 500 else BusyError)(str(error)) from error
+        raise (UnknownOutcomeError if once and status >= 500 else RetryableError)(str(error)) from error
     except Unreachable as error:
         # The connection failed.
-        raise BusyError(str(error)) from error
+        raise RetryableError(str(error)) from error
     except HTTPClientError as error:
-        raise (UnknownOutcomeError if once else BusyError)(str(error)) from error
+        raise (UnknownOutcomeError if once else RetryableError)(str(error)) from error
 
 
 def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: bool = False) -> Answer:
@@ -144,7 +144,7 @@ def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: b
     while True:
         try:
             return call_once(call, once=once)
-        except BusyError as error:
+        except RetryableError as error:
             backoff.wait(str(error))
 
 

@@ -40,14 +40,14 @@ class Backoff:
     _since: float | None = field(default=None, repr=False)
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
 
-    def progress(self) -> None:
+    def reset_after_write(self) -> None:
         """Reset the waits after a write."""
         self._tries, self._since = 0, None
 
     def wait_for_rest(self, asked: int, left: int, reason: str) -> None:
         """Wait if a request left some of its entries undone; any entry that it wrote is progress."""
         if left < asked:
-            self.progress()
+            self.reset_after_write()
         if left:
             self.wait(f"{left} of {asked} {reason}")
 

@@ -54,7 +54,7 @@ def _all(keys: Sequence[str]) -> str:
 
 
 def _reason(error: Exception, region: str) -> str:
-    code = aws.code_of(error) if hasattr(error, "response") else ""
+    code = aws.error_code(error) if hasattr(error, "response") else ""
     if code == "ResourceNotFoundException":
         return (
             f"there is none in {region}, or it has no value yet: `aws secretsmanager create-secret` makes it"

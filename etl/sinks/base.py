@@ -137,7 +137,7 @@ def batch_place(
         As in :class:`BatchPlace`.
     """
     run, created = checkpoint.id_and_creation_time(spark)
-    offsets = (checkpoint.start_of(spark, batch), checkpoint.end_of(spark, batch))
+    offsets = (checkpoint.batch_start(spark, batch), checkpoint.batch_end(spark, batch))
     start, end = ("" if each is None else json.dumps(each, sort_keys=True) for each in offsets)
     return BatchPlace(run, batch, start, end, checkpoint.location, created, lookup=lookup)
 
@@ -266,7 +266,7 @@ def _within(kind: DataType, value: Column) -> Column | None:
     return None
 
 
-def letters_of(rows: DataFrame, error: Column) -> DataFrame:
+def dead_letters_of(rows: DataFrame, error: Column) -> DataFrame:
     """Return refused rows in the shape of :data:`LETTER`.
 
     Parameters
@@ -284,7 +284,7 @@ def letters_of(rows: DataFrame, error: Column) -> DataFrame:
     ).select(*LETTER.fieldNames())
 
 
-def takes_every_row(letters: DataFrame) -> None:
+def refuse_nothing(letters: DataFrame) -> None:
     """Stand in for ``refuse`` if a sink refuses no row.
 
     Raises

@@ -11,14 +11,14 @@ from pyspark.sql import functions as F
 
 from ..record.commits import History, OtherWriters
 from ..record.envelope import timestamp_literal
-from ..record.lookup_bounds import EVERYTHING, Bound, LookUpStep
+from ..record.lookup_bounds import EVERYTHING, LookUpBound, LookUpStep
 from ..record.tables import Table
-from .base import LETTER, BatchPlace, Refuse, takes_every_row
+from .base import LETTER, BatchPlace, Refuse, refuse_nothing
 from .iceberg import IcebergSink
 
 
 @dataclass
-class Letters:
+class DeadLetters:
     """Dead letters of a derive query: the rows that its sink refused.
 
     Parameters
@@ -69,7 +69,7 @@ class Letters:
                 "_arrived_at": F.coalesce(F.col("_arrived_at"), F.current_timestamp()),
             }
         )
-        self._sink.write(kept, place, takes_every_row)
+        self._sink.write(kept, place, refuse_nothing)
 
     def _looks(self, spark: SparkSession, table: Table, history: History) -> Iterator[LookUpStep]:
         until = self._others.latest_commit(history)
@@ -79,5 +79,5 @@ class Letters:
         # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
         landed = F.col("_landed_at")
         outside = landed.isNull() | (landed < timestamp_literal(until))
-        yield LookUpStep(Bound(F.lit(False), "_landed_at", outside=outside), alone=True)
+        yield LookUpStep(LookUpBound(F.lit(False), "_landed_at", outside=outside), alone=True)
         yield LookUpStep(EVERYTHING, alone=False)

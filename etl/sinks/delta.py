@@ -14,7 +14,7 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import JVM_ERRORS, StartError, describe
-from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
+from ..record.lookup_bounds import EVERYTHING, LookUpBound, OutsideBoundError
 from ..record.tables import nullable
 from .base import Again, BatchPlace, Refuse, WriteCounts
 from .iceberg import separating_own_errors
@@ -127,14 +127,14 @@ class DeltaSink:
         if last is None:
             return self._append(rows, EVERYTHING)
         try:
-            return self._append(rows, Bound.since("_arrived_at", last + timedelta(microseconds=1)))
+            return self._append(rows, LookUpBound.since("_arrived_at", last + timedelta(microseconds=1)))
         except OutsideBoundError:
             known = self._table(rows.sparkSession).where(F.col("_arrived_at") <= F.lit(last))
             return self._append(again() if again is not None else rows, EVERYTHING, known.select(*IDENTITY))
 
-    def _append(self, rows: DataFrame, bound: Bound, known: DataFrame | None = None) -> WriteCounts:
+    def _append(self, rows: DataFrame, bound: LookUpBound, known: DataFrame | None = None) -> WriteCounts:
         offered, written = (ObservedFigures(F.count(F.lit(1)).alias("rows")) for _ in range(2))
-        new = offered.observe(bound.guard(rows))
+        new = offered.observe(bound.fail_outside(rows))
         if known is not None:
             new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
         shared = new.repartition(self.settings.files_per_batch)

@@ -69,7 +69,7 @@ class ItemWriter(RequestWriter):
                 waiting = self._put(waiting)
             self.written += len(taken)
         except ClientError as error:
-            if aws.code_of(error) not in _OF_AN_ITEM:
+            if aws.error_code(error) not in _OF_AN_ITEM:
                 raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
             # One item can fail a request of many; single requests show which one. Items that the table
             # already has are put again, unchanged.
@@ -94,11 +94,11 @@ class ItemWriter(RequestWriter):
                 lambda: self.client.put_item(TableName=self.table, Item=item), self.backoff
             )
         except ClientError as error:
-            if aws.code_of(error) not in _OF_AN_ITEM:
+            if aws.error_code(error) not in _OF_AN_ITEM:
                 raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
             yield record, str(error)
         else:
-            self.backoff.progress()
+            self.backoff.reset_after_write()
             self.written += 1
 
 
@@ -125,7 +125,7 @@ class ResultWriter(ItemWriter):
             answers = self._pool.map(self._put_result, waiting)
             left, why = [], ""
             for entry, answer in zip(waiting, answers, strict=True):
-                if isinstance(answer, aws.BusyError):
+                if isinstance(answer, aws.RetryableError):
                     left.append(entry)
                     why = str(answer)
                 elif isinstance(answer, Exception):
@@ -152,12 +152,12 @@ class ResultWriter(ItemWriter):
             ask = partial(self.client.put_item, TableName=self.table, Item=item, **asked)
         try:
             aws.call_once(ask)
-        except aws.BusyError as busy:
+        except aws.RetryableError as busy:
             return busy
         except ClientError as error:
-            if aws.code_of(error) == "ConditionalCheckFailedException":
+            if aws.error_code(error) == "ConditionalCheckFailedException":
                 return False
-            if aws.code_of(error) not in _OF_AN_ITEM:
+            if aws.error_code(error) not in _OF_AN_ITEM:
                 raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
             return error
         return True

@@ -22,7 +22,7 @@ from ..record.errors import JVM_ERRORS, ConflictError, LossError, causes, whole_
 from ..record.lookup_bounds import (
     EVERYTHING,
     OUTSIDE,
-    Bound,
+    LookUpBound,
     LookUpStep,
     OutsideBoundError,
     write_with_first_valid_bound,
@@ -175,7 +175,7 @@ class IcebergSink:
     def append(
         self,
         batch: DataFrame,
-        bound: Bound | None,
+        bound: LookUpBound | None,
         *figures: Column,
         of_offered: Sequence[Column] = (),
         held: Column | None = None,
@@ -243,14 +243,14 @@ class IcebergSink:
                 batch, looked.observe(known) if looked else known, figures, of_offered, distinct, tasks
             )
         with separating_own_errors(str(self.table)):
-            self._commit(new if bound is None else bound.guard(new), properties, fence)
+            self._commit(new if bound is None else bound.fail_outside(new), properties, fence)
         found = values_of(*(one for one in (*observed, looked, *beside) if one is not None))
         values = {name: value for figures_of_one in found for name, value in figures_of_one.items()}
         written = values.pop("written")
         return AppendResult(values.pop("offered", written), written, values, values.pop("held", None))
 
     def _known(
-        self, spark: SparkSession, bound: Bound | None, added: Sequence[AddedRows], *, ask: bool
+        self, spark: SparkSession, bound: LookUpBound | None, added: Sequence[AddedRows], *, ask: bool
     ) -> DataFrame | None:
         """Return the identities to look up; None if ``ask`` is set and no file can hold one.
 

@@ -16,7 +16,7 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
-from .base import Again, BatchPlace, Refuse, WriteCounts, letters_of, unstorable_time, version_of
+from .base import Again, BatchPlace, Refuse, WriteCounts, dead_letters_of, unstorable_time, version_of
 from .delivery.postgres_session import Session, connect, is_tls_refusal, sql_state, tls
 from .delivery.postgres_tables import TableShape
 from .delivery.python_tasks import RowsCountedInPlan, through_rdd
@@ -177,7 +177,7 @@ class JdbcSink:
         with self._session(rows.sparkSession, login) as session:
             written, spoilt = shape.merge(session, attempt, least=offered - refused, version=version)
         if refused:
-            refuse(letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
+            refuse(dead_letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
         if spoilt:
             refuse(self._spoilt(rows, shape, login))
         return WriteCounts(offered, written, refused + spoilt, ran=fit)
@@ -216,7 +216,7 @@ class JdbcSink:
         )
         told = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
         both = rows.join(F.broadcast(told), list(shape.identity))
-        return letters_of(both.select(*rows.columns, "_refused"), F.col("_refused"))
+        return dead_letters_of(both.select(*rows.columns, "_refused"), F.col("_refused"))
 
 
 def _unfit(rows: DataFrame) -> Any:

@@ -25,8 +25,8 @@ from .base import (
     BatchPlace,
     Refuse,
     WriteCounts,
+    dead_letters_of,
     is_delete,
-    letters_of,
     text_of,
     unstorable_time,
 )
@@ -134,7 +134,7 @@ class KafkaSink:
             with admin(spark, self._entry.options(), _START_SECONDS) as (client, answer):
                 return {str(name) for name in answer(client.listTopics().names())}
         except NoAnswerError as error:
-            said = login.refusal(error.__cause__, self.connection) or str(error)
+            said = login.login_advice(error.__cause__, self.connection) or str(error)
             raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
 
     def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
@@ -172,7 +172,7 @@ class KafkaSink:
     def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
         size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())
         why = F.coalesce(unstorable_time(rows), self._reason(size))
-        return letters_of(rows, why).where(F.col("_error").isNotNull())
+        return dead_letters_of(rows, why).where(F.col("_error").isNotNull())
 
     @contextmanager
     def _entered(self) -> Iterator[None]:

@@ -16,9 +16,9 @@ from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
-from ..record.lookup_bounds import EVERYTHING, Bound, OutsideBoundError
+from ..record.lookup_bounds import EVERYTHING, LookUpBound, OutsideBoundError
 from .base import Again, BatchPlace, Refuse, WriteCounts
-from .delivery.folder_manifest import FOLDER, Manifest, Manifests, files_in, name_of
+from .delivery.folder_manifest import FOLDER, FolderManifests, Manifest, files_in, name_of
 from .iceberg import separating_own_errors
 
 _SHAPE = "_schema.txt"
@@ -59,8 +59,8 @@ class ParquetSink:
     _horizons: dict[str, datetime | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def _manifests(self) -> Manifests:
-        return Manifests(self.settings.path)
+    def _manifests(self) -> FolderManifests:
+        return FolderManifests(self.settings.path)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Store the columns of a new folder, or compare them with those of an existing one.
@@ -73,7 +73,7 @@ class ParquetSink:
         path = self.settings.path
         shape = {f.name: f.dataType.simpleString() for f in schema.fields}
         try:
-            found = hadoop_files.names(spark, path)
+            found = hadoop_files.list_names(spark, path)
             if FOLDER not in found:
                 if any(not name.startswith(("_", ".")) for name in found):
                     raise StartError(
@@ -119,7 +119,7 @@ class ParquetSink:
             # checked during the write.
             try:
                 return self._write(
-                    rows, whose, Bound.since("_arrived_at", horizon + timedelta(microseconds=1))
+                    rows, whose, LookUpBound.since("_arrived_at", horizon + timedelta(microseconds=1))
                 )
             except OutsideBoundError:
                 rows = again() if again is not None else rows
@@ -150,14 +150,14 @@ class ParquetSink:
         return spark.read.parquet(*files).select(*IDENTITY) if files else None
 
     def _write(
-        self, rows: DataFrame, place: BatchPlace, bound: Bound, known: DataFrame | None = None
+        self, rows: DataFrame, place: BatchPlace, bound: LookUpBound, known: DataFrame | None = None
     ) -> WriteCounts:
         spark = rows.sparkSession
         name = name_of(place.run, place.batch)
         # Named like a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
-        new = offered.observe(bound.guard(rows))
+        new = offered.observe(bound.fail_outside(rows))
         if known is not None:
             new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
         # By a shuffle: with ``coalesce`` fewer files would mean fewer tasks for the transform, too.
@@ -193,7 +193,7 @@ def _text(shape: dict[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in shape.items())
 
 
-def _files(spark: SparkSession, manifests: Manifests, urls: list[str], within: Column) -> list[str]:
+def _files(spark: SparkSession, manifests: FolderManifests, urls: list[str], within: Column) -> list[str]:
     """Return the files that manifests name, for manifests that meet a condition."""
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
     found = manifests.aggregate(spark, urls, named)["named"]
@@ -212,6 +212,6 @@ def committed_files(spark: SparkSession, path: str) -> list[str]:
     SinkError
         A manifest is damaged, so the files of its batch are unknown.
     """
-    manifests = Manifests(path)
+    manifests = FolderManifests(path)
     urls = manifests.written_by_others(spark, "")
     return sorted(_files(spark, manifests, urls, F.lit(True))) if urls else []

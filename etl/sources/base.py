@@ -17,7 +17,7 @@ from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source
 from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
-from ..record.lookup_bounds import Bound
+from ..record.lookup_bounds import LookUpBound
 from ..record.tables import Table
 from .arrival_ranges import Range
 from .identity_check import Identity as Identity
@@ -56,7 +56,7 @@ class SourceContext:
     partitions: int | None
 
 
-def not_landed(positions: Mapping[str, str], tables: Sequence[Table]) -> LossError:
+def missing_records_error(positions: Mapping[str, str], tables: Sequence[Table]) -> LossError:
     """Return the error of a batch that begins after records of which some are in none of the tables.
 
     Parameters
@@ -109,7 +109,7 @@ class ReplayedLeg:
 
     def offsets(self, spark: SparkSession, batch_id: int) -> tuple[Any, Any]:
         """Return start and end of a batch, from Spark's log; None where unknown."""
-        return self.checkpoint.start_of(spark, batch_id), self.checkpoint.end_of(spark, batch_id)
+        return self.checkpoint.batch_start(spark, batch_id), self.checkpoint.batch_end(spark, batch_id)
 
 
 class LegGuard(ABC):
@@ -212,7 +212,7 @@ class BackfillPart:
 
     name: str
     records: DataFrame
-    bound: Bound
+    bound: LookUpBound
     around: Callable[[], DataFrame | None] | None = None
 
 

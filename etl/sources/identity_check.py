@@ -95,7 +95,7 @@ class Identity:
     streams: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
     while_running: bool = True
 
-    def complete(self, found: Ids) -> Ids:
+    def unique_ids(self, found: Ids) -> Ids:
         """Return the ids by names that are unique among the legs."""
         return {f"{what} of {self.of}": known for what, known in found.items()}
 
@@ -226,14 +226,14 @@ class StreamIdentities:
 
     def _whole(self, found: list[Ids]) -> Ids:
         legs = zip(self.legs, found, strict=True)
-        return {what: known for leg, ids_of_leg in legs for what, known in leg.complete(ids_of_leg).items()}
+        return {what: known for leg, ids_of_leg in legs for what, known in leg.unique_ids(ids_of_leg).items()}
 
     def _streams(self, found: list[Ids]) -> Iterator[tuple[str, KnownStream]]:
         for leg, ids_of_leg in zip(self.legs, found, strict=True):
             yield from leg.by_stream(ids_of_leg)
 
 
-def of(
+def stream_identities(
     spark: SparkSession,
     job: JobSettings,
     query: QuerySettings,

@@ -17,10 +17,10 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from ..record.lookup_bounds import Bound
+from ..record.lookup_bounds import LookUpBound
 from . import arrival_ranges
 from .arrival_ranges import Range
-from .base import LegGuard, ReplayedLeg, not_landed
+from .base import LegGuard, ReplayedLeg, missing_records_error
 from .offsets import OffsetRange, any_of
 
 
@@ -87,7 +87,7 @@ class SourceUnion:
         """True if one of the connectors writes positions that cannot be read."""
         return any(guard.has_unreadable_positions for guard in self.streams)
 
-    def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
+    def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[LookUpBound]:
         """Yield bounds of the rows that can hold a record of the batch, from the tightest bound to one without times.
 
         Times apply to rows of guarded streams only, and a record that is older than its stream's bound fails the write.
@@ -104,15 +104,15 @@ class SourceUnion:
             # A stream with fewer levels keeps its last.
             ranges = [now or before for now, before in zip(level, ranges, strict=True)]
             yield self._within(ranges, beside)
-        yield Bound(_or([F.col("_source") == guard.source.name for guard in self.streams], beside))
+        yield LookUpBound(_or([F.col("_source") == guard.source.name for guard in self.streams], beside))
 
-    def _within(self, ranges: Sequence[tuple[Range, ...]], beside: Column | None) -> Bound:
+    def _within(self, ranges: Sequence[tuple[Range, ...]], beside: Column | None) -> LookUpBound:
         if not self.replayed and len(ranges) == 1 and len(ranges[0]) == 1:
-            return Bound.since("_arrived_at", ranges[0][0][0])
+            return LookUpBound.since("_arrived_at", ranges[0][0][0])
         mine = [F.col("_source") == guard.source.name for guard in self.streams]
         inside = [m & arrival_ranges.arrived_within(each) for m, each in zip(mine, ranges, strict=True)]
         outside = [m & arrival_ranges.arrived_outside(each) for m, each in zip(mine, ranges, strict=True)]
-        return Bound(_or(inside, beside), "_arrived_at", outside=any_of(outside))
+        return LookUpBound(_or(inside, beside), "_arrived_at", outside=any_of(outside))
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
         """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
@@ -132,7 +132,7 @@ class SourceUnion:
             The batch began after a record that is not in the table.
         """
         if positions and (held or 0) < len(positions):
-            raise not_landed(positions, [guard.table for guard in self.streams])
+            raise missing_records_error(positions, [guard.table for guard in self.streams])
 
     def figures(self) -> tuple[Column, ...]:
         """Return the arrival figures of each stream, over all records of a batch, including those that have landed already."""

@@ -9,7 +9,7 @@ from constructs import Construct
 
 from millrace.config.model import Environment
 from millrace.config.regions import domain
-from millrace.sizing.network import key_classes
+from millrace.sizing.network import created_keys
 
 from ..data_removal import removal_policy
 
@@ -69,7 +69,7 @@ def key_for(
         scope,
         construct_id,
         environment=environment,
-        holds=key_classes(environment)[data_class],
+        holds=created_keys(environment)[data_class],
         disposable=disposable,
     )
 

@@ -9,7 +9,7 @@ from millrace.config.engines import Job
 from .base import Engine
 
 
-def of(job: Job | type[Job]) -> Engine:
+def engine_of(job: Job | type[Job]) -> Engine:
     """Return the engine of a job."""
     engine: Engine = resolve_name(job.deployed)()
     return engine

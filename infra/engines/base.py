@@ -10,7 +10,7 @@ from millrace.config.grants import Grant
 from millrace.sizing.model import JobPlan
 
 if TYPE_CHECKING:
-    from ..command_scope import Scope
+    from ..permission_scope import PermissionScope
 
 
 class Engine:
@@ -45,10 +45,10 @@ class Engine:
         """Return the engine's other keys of a launch document."""
         return {}
 
-    def changes(self, scope: Scope) -> list[Grant]:
+    def change_grants(self, scope: PermissionScope) -> list[Grant]:
         """Return the grants for the changes that a deployment first makes to the engine's resources."""
         return []
 
-    def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
+    def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grants of a command that starts a run of one of these jobs itself."""
         return []

@@ -14,7 +14,7 @@ from millrace.sizing.model import JobPlan
 from .base import Engine
 
 if TYPE_CHECKING:
-    from ..command_scope import Scope
+    from ..permission_scope import PermissionScope
 
 _MIB = 1024 * 1024
 _RUNS = "The id of a run is known when it has begun"
@@ -83,7 +83,7 @@ class Emr(Engine):
         assert isinstance(job, EmrJob), "a job of this engine"
         return {"retries_per_hour": job.retries_per_hour}
 
-    def changes(self, scope: Scope) -> list[Grant]:
+    def change_grants(self, scope: PermissionScope) -> list[Grant]:
         """Return the grant to stop an application, which accepts changes only when it is stopped."""
         return [
             allow(
@@ -95,7 +95,7 @@ class Emr(Engine):
             )
         ]
 
-    def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
+    def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grants to start and read runs, and to pass the jobs' roles."""
         application = scope.arn("emr-serverless", "/applications/*")
         return [

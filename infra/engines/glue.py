@@ -13,7 +13,7 @@ from ..errors import InfrastructureError
 from .base import Engine
 
 if TYPE_CHECKING:
-    from ..command_scope import Scope
+    from ..permission_scope import PermissionScope
 
 
 class Glue(Engine):
@@ -38,7 +38,7 @@ class Glue(Engine):
                     "settings as one line divided by blanks; write the value without"
                 )
 
-    def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
+    def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grants to start and read runs."""
         named = [scope.arn("glue", f"job/{scope.names.job(name)}") for name in jobs]
         return [allow("RunGlueJobs", ["glue:GetJobRun", "glue:StartJobRun"], named)]

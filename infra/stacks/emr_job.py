@@ -16,7 +16,7 @@ from millrace.sizing.model import JobPlan
 
 from ..constructs.state_machine_engines import emr_engine
 from ..engines.emr import gigabytes
-from .job_base import Foundation, JobStack, Runs
+from .job_base import JobStack, Runs, SharedStacks
 from .observability import ObservabilityStack
 
 
@@ -28,7 +28,7 @@ class EmrJobStack(JobStack):
     """
 
     def __init__(
-        self, scope: Construct, *, names: Names, plan: JobPlan, foundation: Foundation, root: Path
+        self, scope: Construct, *, names: Names, plan: JobPlan, foundation: SharedStacks, root: Path
     ) -> None:
         super().__init__(scope, names=names, plan=plan, foundation=foundation, root=root)
         settings = names.environment.jobs[plan.name]

@@ -25,7 +25,7 @@ from ..constructs.state_machine_engines import glue_engine
 from ..engines.glue import data_lake_formats, glue_conf
 from ..launch_document import event_log_prefix
 from ..permissions import Grant, glue_network_grants
-from .job_base import Foundation, JobStack, Runs
+from .job_base import JobStack, Runs, SharedStacks
 
 
 class GlueJobStack(JobStack):
@@ -35,7 +35,7 @@ class GlueJobStack(JobStack):
     """
 
     def __init__(
-        self, scope: Construct, *, names: Names, plan: JobPlan, foundation: Foundation, root: Path
+        self, scope: Construct, *, names: Names, plan: JobPlan, foundation: SharedStacks, root: Path
     ) -> None:
         super().__init__(scope, names=names, plan=plan, foundation=foundation, root=root)
         settings = names.environment.jobs[plan.name]

@@ -29,7 +29,7 @@ from .storage import StorageStack
 
 
 @dataclass(frozen=True)
-class Foundation:
+class SharedStacks:
     """The shared stacks that jobs use."""
 
     storage: StorageStack
@@ -78,7 +78,7 @@ class JobStack(EnvironmentStack):
     role: iam.IRole
 
     def __init__(
-        self, scope: Construct, *, names: Names, plan: JobPlan, foundation: Foundation, root: Path
+        self, scope: Construct, *, names: Names, plan: JobPlan, foundation: SharedStacks, root: Path
     ) -> None:
         super().__init__(
             scope,

@@ -279,11 +279,11 @@ class NetworkStack(EnvironmentStack):
 
     def _endpoints(self, plan: NetworkPlan, group: ec2.SecurityGroup) -> None:
         # A role of another account, assumed to read its stream, is a principal of that account.
-        accounts = sorted({self.account, *reading_accounts(self.names.environment)})
+        accounts = sorted({self.account, *stream_owner_accounts(self.names.environment)})
         lent = {
             service
             for stream in self.names.environment.streams.values()
-            if stream.other_role is not None
+            if stream.cross_account_role is not None
             for service in stream.services
         }
         for service in plan.services:
@@ -314,12 +314,12 @@ def _statement(
     )
 
 
-def reading_accounts(environment: Environment) -> set[str]:
+def stream_owner_accounts(environment: Environment) -> set[str]:
     """Return the accounts whose roles jobs assume to read streams."""
     return {
-        arn_parts(stream.other_role)[1]
+        arn_parts(stream.cross_account_role)[1]
         for stream in environment.streams.values()
-        if stream.other_role is not None
+        if stream.cross_account_role is not None
     }
 
 

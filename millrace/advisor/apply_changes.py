@@ -187,7 +187,7 @@ def _value(tree: Tree, path: Key) -> object:
     node: Tree | None = tree
     for step in path:
         node = node.child(step) if node is not None else None
-    return None if node is None else node.plain()
+    return None if node is None else node.to_json()
 
 
 def _same(now: object, old: object) -> bool:

@@ -81,7 +81,7 @@ class AdvisedJob:
     arguments: Mapping[str, str] = field(default_factory=dict)
     engine: str = ""
 
-    def changes(
+    def changes_for(
         self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
         """Return the changes that set a setting, the best way first; empty without any.
@@ -200,10 +200,10 @@ class EnvironmentJob(AdvisedJob):
     plan: Plan | None = None
     job: str = ""
 
-    def changes(
+    def changes_for(
         self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
-        """Return what :meth:`AdvisedJob.changes` does, with the key of the environment file, where there is one."""
+        """Return what :meth:`AdvisedJob.changes_for` does, with the key of the environment file, where there is one."""
         assert self.environment is not None
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
@@ -217,7 +217,7 @@ class EnvironmentJob(AdvisedJob):
             return (Change("environment", file, f"{root}.cores", job.cores, new),)
         said = job.queries.get(query.name) if query is not None else None
         if said is None:
-            return super().changes(query, history, setting, old, new)
+            return super().changes_for(query, history, setting, old, new)
         base = f"{root}.queries.{query.name if query else ''}"
         if setting == "trigger":
             return (Change("environment", file, f"{base}.trigger", _text(said.trigger), f"{_plain(new)}s"),)
@@ -244,7 +244,7 @@ class EnvironmentJob(AdvisedJob):
             return ()  # the core sets them itself: the rows of a derive query's batch, and no empty batch of Kinesis
         if setting == "partitions":  # several streams, or a table
             return self.code(f"query {query.name if query else ''} of {self.where}", "repartition", new)
-        return super().changes(query, history, setting, old, new)
+        return super().changes_for(query, history, setting, old, new)
 
     def latency_seconds(self, query: Query) -> float | None:
         """Return what :meth:`AdvisedJob.latency_seconds` does, from the plan."""

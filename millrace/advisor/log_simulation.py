@@ -120,7 +120,7 @@ class QueryTwin:
         cores
             c.
         drawn
-            Batches, from :meth:`redrawn_batches`; by default all.
+            Batches, from :meth:`resampled_batches`; by default all.
         fixed
             Share of a task's time that is κ, where κ and b cannot be separated: both ends are possible.
         """
@@ -143,7 +143,7 @@ class QueryTwin:
             behind = _line(_sums(records, rest, np.maximum(rest, INSTANT)))
         return Costs(overhead, spread, wave * passes, per_record * passes, behind)
 
-    def redrawn_batches(self, number: int) -> Iterator[list[int]]:
+    def resampled_batches(self, number: int) -> Iterator[list[int]]:
         """Yield resampled batches, in blocks, as neighbours are alike."""
         count = len(self._samples)
         block = max(1, round(count ** (1 / 3)))

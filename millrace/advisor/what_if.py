@@ -190,7 +190,7 @@ class ApplicationTwin:
                 raise _wrong(
                     f"merge={merged}", f"at most {slots}, the cores that {name} has: one for each job"
                 )
-        drawn = {name: list(query.redrawn_batches(draws)) for name, query in self.queries.items()}
+        drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
         best = self._play(changes, each, None, 0)
         others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
         outcomes = {

@@ -11,7 +11,7 @@ from millrace.config.queries import LandQuery, StreamQuery
 
 
 @dataclass(frozen=True)
-class Share:
+class PartitionList:
     """One query's part of a topic.
 
     Attributes
@@ -31,9 +31,9 @@ class Share:
         return ".".join(map(str, self.path))
 
 
-def partition_lists(environment: Environment) -> dict[tuple[str, str], list[Share]]:
+def partition_lists(environment: Environment) -> dict[tuple[str, str], list[PartitionList]]:
     """Return the queries that read a list of partitions, by stream and landing table."""
-    found: dict[tuple[str, str], list[Share]] = {}
+    found: dict[tuple[str, str], list[PartitionList]] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
             if (
@@ -41,7 +41,7 @@ def partition_lists(environment: Environment) -> dict[tuple[str, str], list[Shar
                 and query.kafka is not None
                 and query.kafka.partitions is not None
             ):
-                share = Share(("jobs", job_name, "queries", name), query.kafka.partitions)
+                share = PartitionList(("jobs", job_name, "queries", name), query.kafka.partitions)
                 found.setdefault((query.source, query.table), []).append(share)
     return found
 
@@ -84,7 +84,7 @@ def check_lists(environment: Environment) -> Iterator[Finding]:
         )
         if parts is None:
             continue
-        readers: dict[int, Share] = {}
+        readers: dict[int, PartitionList] = {}
         wrong = False
         for share in group:
             own = [p for p in share.partitions if p < parts]

@@ -24,7 +24,7 @@ from millrace.config.sources.base import StreamUse
 
 
 @dataclass(frozen=True)
-class Draft:
+class ReadableParts:
     """The readable parts of an environment.
 
     Attributes
@@ -44,7 +44,7 @@ class Draft:
     root: FilePath
 
 
-def findings(draft: Draft) -> Iterator[Finding]:
+def run_checks(draft: ReadableParts) -> Iterator[Finding]:
     """Run every check.
 
     Yields

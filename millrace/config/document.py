@@ -43,7 +43,7 @@ class Tree:
     value: Any
     text: str | None = field(default=None, compare=False)
 
-    def plain(self) -> Any:
+    def to_json(self) -> Any:
         """Return the value without places, as JSON holds it."""
         if isinstance(self.value, dict):
             return {key: child.plain() for key, child in self.value.items()}

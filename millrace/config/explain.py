@@ -77,7 +77,7 @@ _KINDS = {
 }
 
 
-def findings(
+def explain_errors(
     error: ValidationError, model: type[BaseModel], written: Callable[[Path], str | None]
 ) -> list[Finding]:
     """Translate every error of one validation.

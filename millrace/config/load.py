@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from millrace.config import checks, explain, secrets
 from millrace.config.base import Slug, TableName
 from millrace.config.document import DocumentError, Tree, is_file, merge, read
-from millrace.config.locations import Places
+from millrace.config.locations import Locations
 from millrace.config.model import Environment, Job, KafkaCluster, Stream
 from millrace.config.platform import ExistingTable, Governance, HistoryServer, Network, Observability, Storage
 from millrace.config.problems import (
@@ -112,9 +112,9 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     file = _file(str(name_or_path), root)
     problems: list[Problem] = []
     tree = _read(file, root, problems, ())
-    places = Places(tree, root)
-    plain = {key: value for key, value in tree.plain().items() if key != EXTENDS}
-    found = list(secrets.findings(tree))
+    places = Locations(tree, root)
+    plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
+    found = list(secrets.find_secrets(tree))
     if "name" in plain:
         found.append(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")
@@ -123,7 +123,7 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     environment, wrong = _validate(plain, tree)
     found += wrong
     found += _shared(file, plain, root)
-    found += _new(checks.findings(_draft(environment, plain, tree, root)), found)
+    found += _new(checks.run_checks(_draft(environment, plain, tree, root)), found)
     problems += [places.problem(finding) for finding in one_per_path(found)]
     if problems or environment is None:
         raise ConfigurationError(problems)
@@ -142,14 +142,14 @@ def _file(name: str, root: FilePath) -> FilePath:
     if not is_file(file):
         known = environments(root)
         allowed = f"one of {', '.join(known)}" if known else "a file in environments/"
-        shown = Places(None, root).name(file)
+        shown = Locations(None, root).name(file)
         hint = explain.nearest(name, known)
         raise ConfigurationError([Problem(shown, 0, "", f"no environment {name!r}", allowed, hint)])
     return file
 
 
 def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[FilePath, ...]) -> Tree:
-    name = Places(None, root).name(file)
+    name = Locations(None, root).name(file)
     try:
         document = read(file)
     except DocumentError as error:
@@ -174,7 +174,7 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
         known = sorted(each.stem for each in file.parent.glob("*.yaml") if each != file)
         hint = explain.nearest(str(extends.value), known)
         allowed = "the name of another file beside this one that does not extend it in turn"
-        problems.append(Problem(name, extends.line, EXTENDS, explain.show(extends.plain()), allowed, hint))
+        problems.append(Problem(name, extends.line, EXTENDS, explain.show(extends.to_json()), allowed, hint))
         return tree
     return merge(_read(parent, root, problems, (*above, file)), tree)
 
@@ -189,7 +189,7 @@ def _shared(file: FilePath, plain: dict[str, Any], root: FilePath) -> Iterator[F
         if other == file:
             continue
         try:
-            theirs = _read(other, root, [], ()).plain()
+            theirs = _read(other, root, [], ()).to_json()
         except ConfigurationError:
             continue  # reported when that environment is loaded
         # Neither file has been checked: an account may be anything.
@@ -216,7 +216,7 @@ def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, li
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        found = explain.findings(error, Environment, tree.scalar_text)
+        found = explain.explain_errors(error, Environment, tree.scalar_text)
         return None, [
             replace(each, hint="the name of the file") if each.path == ("name",) else each for each in found
         ]
@@ -224,7 +224,7 @@ def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, li
 
 def _draft(
     environment: Environment | None, plain: dict[str, Any], tree: Tree, root: FilePath
-) -> checks.Draft:
+) -> checks.ReadableParts:
     if environment is None:
         sections = {
             key: None if key == "history" and key not in plain else _valid_part(kind, plain.get(key, {}))
@@ -240,7 +240,7 @@ def _draft(
         key: frozenset(node.value if (node := tree.child(key)) and isinstance(node.value, dict) else ())
         for key in ("streams", "kafka")
     }
-    return checks.Draft(environment, declared["streams"], declared["kafka"], root)
+    return checks.ReadableParts(environment, declared["streams"], declared["kafka"], root)
 
 
 def _valid_part(kind: Any, data: Any) -> Any:

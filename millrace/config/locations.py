@@ -12,7 +12,7 @@ from millrace.config.secrets import censor
 
 
 @dataclass(frozen=True)
-class Places:
+class Locations:
     """The merged tree of an environment and the project's root.
 
     Attributes

@@ -16,7 +16,7 @@ from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.engines.glue import GlueJob
 from millrace.config.kafka_clusters import ExternalCluster, KafkaCluster, MskCluster
-from millrace.config.locations import Places
+from millrace.config.locations import Locations
 from millrace.config.platform import (
     ExistingTable,
     Governance,
@@ -108,7 +108,7 @@ class Environment(Model):
     jobs: dict[Slug, Job] = Field(
         min_length=1, description="Applications, by name: each runs its queries on one engine."
     )
-    _places: Places = PrivateAttr(default=Places())
+    _places: Locations = PrivateAttr(default=Locations())
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -116,6 +116,6 @@ class Environment(Model):
         return tuple(sink for job in self.jobs.values() for sink in job.sinks)
 
     @property
-    def places(self) -> Places:
+    def places(self) -> Locations:
         """File and line of each value; empty for an environment that a program built."""
         return self._places

@@ -157,7 +157,7 @@ class SourceQuery(Model):
         return None
 
     @property
-    def fans_out(self) -> bool:
+    def uses_fan_out(self) -> bool:
         """True if it reads through its own fan-out consumer."""
         return False
 
@@ -206,7 +206,7 @@ class LandQuery(StreamQuery, Landing):
     )
 
     @property
-    def fans_out(self) -> bool:
+    def uses_fan_out(self) -> bool:
         """True if the file says so."""
         return self.fan_out
 

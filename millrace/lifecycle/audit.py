@@ -53,7 +53,7 @@ class MissingRange:
 
 
 @dataclass(frozen=True)
-class Hour:
+class HourlyCounts:
     """Counts of one hour: records that arrived, landed or are missing.
 
     Attributes
@@ -80,9 +80,9 @@ class Hour:
     waiting: int = 0
     left_out: int = 0
 
-    def __add__(self, other: Hour) -> Hour:
+    def __add__(self, other: HourlyCounts) -> HourlyCounts:
         """Add the same hour of another part of the source."""
-        return Hour(
+        return HourlyCounts(
             self.start,
             self.came + other.came,
             self.landed + other.landed,
@@ -143,7 +143,7 @@ class Audit:
     stream: str
     table: str
     method: Literal["offsets", "counters", "records"]
-    hours: tuple[Hour, ...]
+    hours: tuple[HourlyCounts, ...]
     holes: tuple[MissingRange, ...] = ()
     behind: tuple[LaggingShard, ...] = ()
 
@@ -176,7 +176,7 @@ def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
     return tuple(found)
 
 
-def gaps(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
+def missing_offsets(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
     """Return the ranges of offsets that are missing.
 
     Parameters
@@ -201,13 +201,13 @@ def gaps(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
     return found
 
 
-def by_counters(
+def audit_by_counters(
     hours: Sequence[datetime],
     came: Mapping[datetime, int],
     landed: Mapping[datetime, int],
     *,
     began: datetime | None = None,
-) -> tuple[Hour, ...]:
+) -> tuple[HourlyCounts, ...]:
     """Compare counts by the minute, whose clocks may differ by one.
 
     A lost record stays missing in the sums; a record that two clocks put into different minutes is back in
@@ -248,7 +248,7 @@ def by_counters(
     least = list(accumulate(reversed(behind), min))[::-1]
     lost = {at: max(0, n - base) for at, n in zip(ends, least, strict=True)}
     return tuple(
-        Hour(start, _sum(came, start), _sum(landed, start), missing=lost[start + HOUR] - lost[start])
+        HourlyCounts(start, _sum(came, start), _sum(landed, start), missing=lost[start + HOUR] - lost[start])
         for start in hours
     )
 
@@ -258,21 +258,21 @@ def _sum(counts: Mapping[datetime, int], start: datetime) -> int:
 
 
 @dataclass(frozen=True)
-class Arrival:
+class ShardRecord:
     """A record of a shard: sequence number, and arrival in UTC."""
 
     sequence: str
     at: datetime
 
 
-def by_records(
+def audit_by_records(
     hours: Sequence[datetime],
-    shards: Mapping[str, Sequence[Arrival]],
+    shards: Mapping[str, Sequence[ShardRecord]],
     landed: frozenset[str],
     *,
     read: Mapping[str, float] | None = None,
     began: datetime | None = None,
-) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
+) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
     """Compare shards, record by record, with a table.
 
     Shards are read in order. So a record is waiting if it comes after all records of its shard that landed or were read;
@@ -308,7 +308,7 @@ def by_records(
             default=-1,
         )
         own = began and min((a.at for a in arrivals if a.sequence in landed), default=began)
-        run: list[Arrival] = []
+        run: list[ShardRecord] = []
         for number, arrival in enumerate(arrivals):
             hour = arrival.at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
             came[hour] += 1
@@ -322,11 +322,13 @@ def by_records(
                 missing[hour] += 1
                 run.append(arrival)
         holes += _hole(shard, run)
-    found = tuple(Hour(start, came[start], there[start], missing[start], waiting[start]) for start in hours)
+    found = tuple(
+        HourlyCounts(start, came[start], there[start], missing[start], waiting[start]) for start in hours
+    )
     return found, tuple(holes)
 
 
-def _hole(shard: str, run: Sequence[Arrival]) -> list[MissingRange]:
+def _hole(shard: str, run: Sequence[ShardRecord]) -> list[MissingRange]:
     if not run:
         return []
     return [MissingRange(shard, run[0].sequence, run[-1].sequence, len(run), "lost", run[0].at, run[-1].at)]

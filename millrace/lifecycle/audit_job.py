@@ -24,7 +24,7 @@ from millrace.config.queries import (
     SourceQuery,
 )
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
-from millrace.lifecycle.audit import Audit, Hour, MissingRange, NotAudited, hours_of
+from millrace.lifecycle.audit import Audit, HourlyCounts, MissingRange, NotAudited, hours_of
 from millrace.lifecycle.audit_direct import RecordTable, SinkRecords, claimed_ranges
 from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.deployed import NotDeployedError
@@ -238,7 +238,7 @@ class _Window:
         topic: str | None,
         held: LandedRecords | RecordTable,
         end: AuditedRoute | None = None,
-    ) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
+    ) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
         """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
         stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
@@ -246,7 +246,7 @@ class _Window:
         read = self._positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
         holes: list[MissingRange] = []
-        sums = {start: Hour(start, 0, 0, 0) for start in self.hours}
+        sums = {start: HourlyCounts(start, 0, 0, 0) for start in self.hours}
         for each in topics:
             next_ = {int(partition): offset for partition, offset in read.get(each, {}).items()}
             found, lacking = audit_kafka.compare(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from millrace.lifecycle.audit import HOUR, Hour, MissingRange, gaps
+from millrace.lifecycle.audit import HOUR, HourlyCounts, MissingRange, missing_offsets
 from millrace.lifecycle.audit_direct import Place, Range, RecordTable, unclaimed_ranges
 from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.kafka_access import Settings
@@ -139,9 +139,11 @@ class Topic:
                 break
             there.append((offset, datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=UTC)))
         times = dict(there)
-        lacking = [_part(hole, a, b, "nothing") for a, b in gaps(times, first, last + 1)]
+        lacking = [_part(hole, a, b, "nothing") for a, b in missing_offsets(times, first, last + 1)]
         # The ranges between those exist in the topic.
-        rows = gaps((o for n in lacking for o in range(int(n.first), int(n.last) + 1)), first, last + 1)
+        rows = missing_offsets(
+            (o for n in lacking for o in range(int(n.first), int(n.last) + 1)), first, last + 1
+        )
         lost = [replace(_part(hole, a, b, "lost"), since=times[a], until=times[b]) for a, b in rows]
         return sorted([*lacking, *lost], key=lambda part: int(part.first))
 
@@ -165,7 +167,7 @@ def compare(
     read: Mapping[int, int],
     whole: bool,
     claims: Mapping[Place, Sequence[Range]] | None = None,
-) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
+) -> tuple[tuple[HourlyCounts, ...], tuple[MissingRange, ...]]:
     """Compare a topic's offsets with those in a table, or in the two tables of a direct query.
 
     Parameters
@@ -204,19 +206,19 @@ def compare(
         if not whole:
             begin = max(begin, oldest)
         lost: list[MissingRange] = []
-        suspect = gaps(known, begin, end)
+        suspect = missing_offsets(known, begin, end)
         if claims is not None:
             known |= landed.offsets_between(topic.name, partition, begin, end - 1)
             suspect = [
                 part
                 for first, last in unclaimed_ranges(claims.get((topic.name, partition), ()))
-                for part in gaps(known, max(first, begin), min(last + 1, end))
+                for part in missing_offsets(known, max(first, begin), min(last + 1, end))
             ]
         for first, last in suspect:
             # Records whose own time is far from their arrival are in the table anyway.
             elsewhere = landed.offsets_between(topic.name, partition, first, last)
             known |= elsewhere
-            for a, b in gaps(elsewhere, first, last + 1):
+            for a, b in missing_offsets(elsewhere, first, last + 1):
                 lost += topic.explain_gap(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
         holes += lost
         for start, low, high in zip(hours, bounds, bounds[1:], strict=False):
@@ -229,7 +231,7 @@ def compare(
                 told = sum(_overlap(hole, low, high) for hole in lost)
                 inside = max(0, min(high, end) - max(low, begin))
                 row[4] += inside - sum(1 for o in known if max(low, begin) <= o < min(high, end)) - told
-    return tuple(Hour(start, *rows[start]) for start in hours), tuple(holes)
+    return tuple(HourlyCounts(start, *rows[start]) for start in hours), tuple(holes)
 
 
 def _overlap(hole: MissingRange, low: int, high: int) -> int:

@@ -12,12 +12,12 @@ from typing import Any
 from millrace.lifecycle.audit import (
     HOUR,
     MINUTE,
-    Arrival,
     Audit,
     LaggingShard,
     NotAudited,
-    by_counters,
-    by_records,
+    ShardRecord,
+    audit_by_counters,
+    audit_by_records,
 )
 from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.problems import translate_aws_errors
@@ -125,7 +125,7 @@ def arrivals(
     begin: datetime,
     until: datetime,
     progress: Progress,
-) -> dict[str, list[Arrival]]:
+) -> dict[str, list[ShardRecord]]:
     """Return the records of every shard since a time, to its end or past another time.
 
     Parameters
@@ -137,7 +137,7 @@ def arrivals(
     progress
         Called with the number of records that were read so far.
     """
-    found: dict[str, list[Arrival]] = {}
+    found: dict[str, list[ShardRecord]] = {}
     count = 0
     with translate_aws_errors("reading the stream"):
         for shard in shards:
@@ -147,11 +147,11 @@ def arrivals(
                 ShardIteratorType="AT_TIMESTAMP",
                 Timestamp=begin,
             )["ShardIterator"]
-            records: list[Arrival] = []
+            records: list[ShardRecord] = []
             while iterator:
                 answer = kinesis.get_records(ShardIterator=iterator, Limit=10_000)
                 records += [
-                    Arrival(r["SequenceNumber"], r["ApproximateArrivalTimestamp"].astimezone(UTC))
+                    ShardRecord(r["SequenceNumber"], r["ApproximateArrivalTimestamp"].astimezone(UTC))
                     for r in answer["Records"]
                 ]
                 count += len(answer["Records"])
@@ -265,7 +265,7 @@ def compare_counts(
     began = None if whole or landed.began_before(hours[0]) else min(minutes, default=end)
     found = tuple(
         hour if hour.start + HOUR <= border else replace(hour, missing=0, waiting=hour.missing)
-        for hour in by_counters(hours, came, minutes, began=began)
+        for hour in audit_by_counters(hours, came, minutes, began=began)
     )
     late = tuple(each for each in unread or () if each.since < newest - _LATE)
     return Audit(query, stream, table, "counters", found, behind=late)
@@ -302,5 +302,5 @@ def compare_records(
     began = None
     if not whole and not landed.began_before(hours[0]):
         began = min((a.at for each in shards.values() for a in each if a.sequence in there), default=end)
-    found, holes = by_records(hours, shards, there, read=read_to(positions, listed), began=began)
+    found, holes = audit_by_records(hours, shards, there, read=read_to(positions, listed), began=began)
     return Audit(query, stream, table, "records", found, holes)

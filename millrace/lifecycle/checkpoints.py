@@ -97,10 +97,10 @@ class Checkpoints:
 
         Invalid bytes become U+FFFD, so that its readers refuse it.
         """
-        found = self._bytes(self._beside(query, "manifest")) if self.begun(query) else None
+        found = self._bytes(self._beside(query, "manifest")) if self.has_batches(query) else None
         return None if found is None else found.decode(errors="replace")
 
-    def begun(self, query: str) -> bool:
+    def has_batches(self, query: str) -> bool:
         """Check that a batch of a query was ever planned."""
         return self._last(query, _LAST) is not None
 
@@ -215,11 +215,11 @@ class Checkpoints:
         CheckpointError
             There is nothing to copy, it cannot be read, or the name is in use.
         """
-        if not self.begun(query):
+        if not self.has_batches(query):
             raise CheckpointError(
                 f"{self.job}/{query} has no checkpoint in {self.names.checkpoints(self.job)}"
             )
-        if to.begun(name):
+        if to.has_batches(name):
             raise CheckpointError(
                 f"{to.job}/{name} already has a checkpoint; archive it with `millrace checkpoint reset`, or choose "
                 "another name"

@@ -9,7 +9,7 @@ from typing import Any
 from millrace.lifecycle.deployed import NotDeployedError, outputs
 from millrace.lifecycle.deployed_diff import (
     Changes,
-    changes,
+    compare_with_deployed,
     deployed_document,
     deployed_template,
     document_of,
@@ -287,7 +287,7 @@ __all__ = [
     "UnhealthyDeploymentError",
     "UnknownHealthError",
     "apply",
-    "changes",
+    "compare_with_deployed",
     "deployed_document",
     "deployed_template",
     "document_of",

@@ -22,7 +22,7 @@ from millrace.lifecycle.deployment_changes import (
     stream_names,
 )
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.lifecycle.stack_exports import Order, changed_exports, importers, order
+from millrace.lifecycle.stack_exports import StackOrder, changed_exports, importers, stack_order
 from millrace.lifecycle.state_machine import Aws
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
@@ -47,7 +47,7 @@ class Changes:
     stacks: tuple[StackChange, ...]
     jobs: tuple[JobChange, ...]
     numbers: Mapping[str, tuple[str, ...]]
-    order: Order = field(default_factory=Order)
+    order: StackOrder = field(default_factory=StackOrder)
 
     def __bool__(self) -> bool:
         return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
@@ -59,7 +59,7 @@ def without_starts(found: Changes) -> Changes:
     return replace(found, jobs=tuple(jobs))
 
 
-def changes(aws: Aws, assembly: Path) -> Changes:
+def compare_with_deployed(aws: Aws, assembly: Path) -> Changes:
     """Compare a cloud assembly with the deployment.
 
     Parameters
@@ -103,7 +103,7 @@ def changes(aws: Aws, assembly: Path) -> Changes:
         stacks=tuple(stack_change(stack, old[stack], template) for stack, template in new.items()),
         jobs=tuple(jobs),
         numbers=numbers,
-        order=order(old | around, new, [names.stack(part) for part in _LASTING]),
+        order=stack_order(old | around, new, [names.stack(part) for part in _LASTING]),
     )
 
 

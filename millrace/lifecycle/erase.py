@@ -81,7 +81,7 @@ class Erasures:
                 return found
         return None
 
-    def answers(self, erasure: str) -> Answers:
+    def read_answers(self, erasure: str) -> Answers:
         """Return the jobs' answers, without those that have not answered."""
         found = {job: self._read(job, erasure) for job in self.jobs}
         return {job: answer for job, answer in found.items() if answer is not None}
@@ -112,7 +112,7 @@ class Erasures:
         begun, before = time.monotonic(), ""
         patience = PATIENCE_SECONDS if patience_seconds is None else patience_seconds
         while True:
-            found = self.answers(erasure)
+            found = self.read_answers(erasure)
             open_ = [job for job in self.jobs if found.get(job, {}).get("state") not in states]
             if not open_:
                 return found
@@ -129,7 +129,7 @@ class Erasures:
                 before = now
             time.sleep(poll_seconds)
 
-    def withdraw(self, erasure: str) -> None:
+    def delete_requests(self, erasure: str) -> None:
         """Delete the requests and answers of an erasure that is over, was only a preview, or is not wanted."""
         for job in self.jobs:
             for name in ("request", erasure):
@@ -160,7 +160,7 @@ class Erasures:
         return bucket, f"{prefix}/{FOLDER}/{name}.json"
 
 
-def not_reached(environment: Environment, names: Names, where: str) -> Iterator[str]:
+def beyond_reach(environment: Environment, names: Names, where: str) -> Iterator[str]:
     """Yield what an erasure does not reach, a sentence each, with what a person can do there.
 
     Parameters

@@ -45,7 +45,7 @@ class Health:
     oldest_seconds: float | None
 
 
-def look(aws: Aws, job: str, since: float) -> Health:
+def read_health(aws: Aws, job: str, since: float) -> Health:
     """Read a job's metrics and failures since a time.
 
     Parameters
@@ -107,7 +107,7 @@ def wait_until_healthy(
     said = ""
     while True:
         try:
-            found = look(aws, job, since)
+            found = read_health(aws, job, since)
         except TransientError as error:
             if time.monotonic() > deadline:
                 raise

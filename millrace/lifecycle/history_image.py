@@ -92,7 +92,7 @@ class Registry:
         return request
 
 
-def public(repository: str, fetch: Open = open_url) -> Registry:
+def public_gallery(repository: str, fetch: Open = open_url) -> Registry:
     """Return the public gallery, which gives everybody a token.
 
     Raises
@@ -106,7 +106,7 @@ def public(repository: str, fetch: Open = open_url) -> Registry:
     return Registry("public.ecr.aws", f"Bearer {token}", fetch)
 
 
-def private(ecr: Any, host: str, fetch: Open = open_url) -> Registry:
+def account_registry(ecr: Any, host: str, fetch: Open = open_url) -> Registry:
     """Return the account's registry, with the caller's credentials.
 
     Raises
@@ -119,7 +119,7 @@ def private(ecr: Any, host: str, fetch: Open = open_url) -> Registry:
     return Registry(host, f"Basic {token}", fetch)
 
 
-def pull(registry: Registry, repository: str, tag: str, say: Callable[[str], None]) -> int:
+def pull_image(registry: Registry, repository: str, tag: str, say: Callable[[str], None]) -> int:
     """Request an image of linux/amd64 and all of its blobs.
 
     Returns

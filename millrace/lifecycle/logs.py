@@ -36,7 +36,7 @@ _RAISED = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Warning)?
 
 
 @dataclass(frozen=True)
-class Line:
+class LogLine:
     """One line.
 
     Attributes
@@ -67,7 +67,7 @@ class Failure:
     query
         None where no query is named.
     place
-        Of its first line, see :class:`Line`.
+        Of its first line, see :class:`LogLine`.
     """
 
     kind: Kind
@@ -93,7 +93,7 @@ def groups(aws: Aws, job: str) -> list[str]:
     return [group for group in found if own.fullmatch(group)]
 
 
-def newest(aws: Aws, job: str, since: datetime, most: int) -> list[Line]:
+def newest(aws: Aws, job: str, since: datetime, most: int) -> list[LogLine]:
     """Return a job's last lines, the oldest of them first.
 
     Parameters
@@ -155,12 +155,12 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
 
 def _search(
     aws: Aws, job: str, since: datetime, most: int, patterns: Sequence[str] | None
-) -> list[tuple[Line, tuple[str, str]]]:
+) -> list[tuple[LogLine, tuple[str, str]]]:
     """Return lines with the group and stream of each, from the shortest window that holds enough of them."""
     logs = aws.client("logs")
     now = datetime.now(UTC)
     own = groups(aws, job)
-    found: dict[str, tuple[Line, tuple[str, str]]] = {}
+    found: dict[str, tuple[LogLine, tuple[str, str]]] = {}
     for begin in (*(max(since, now - window) for window in _WINDOWS), since):
         for group in own:
             for pattern in patterns or ("",):
@@ -173,13 +173,16 @@ def _search(
                     for event in (event for page in pages for event in page["events"]):
                         stream = str(event["logStreamName"])
                         place, text = str(event["eventId"]), str(event["message"]).rstrip()
-                        found[place] = Line(_moment(event), f"{group} {stream}", text, place), (group, stream)
+                        found[place] = (
+                            LogLine(_moment(event), f"{group} {stream}", text, place),
+                            (group, stream),
+                        )
         if len(found) >= most or begin == since:
             break
     return sorted(found.values(), key=lambda each: each[0].at or since)
 
 
-def _block(aws: Aws, group: str, stream: str, first: Line) -> list[Line]:
+def _block(aws: Aws, group: str, stream: str, first: LogLine) -> list[LogLine]:
     """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
     with translate_aws_errors("reading the lines after an error"):
@@ -190,7 +193,7 @@ def _block(aws: Aws, group: str, stream: str, first: Line) -> list[Line]:
             startFromHead=True,
             limit=_BLOCK_EVENTS,
         )["events"]
-    lines = [Line(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
+    lines = [LogLine(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
     at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
     return [first] if at is None else lines[at:]
 
@@ -199,7 +202,7 @@ def _moment(event: dict[str, Any]) -> datetime:
     return datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
 
 
-def find_failures(lines: Iterable[Line]) -> list[Failure]:
+def find_failures(lines: Iterable[LogLine]) -> list[Failure]:
     """Find failures in the lines of one stream, in their order.
 
     An event may hold several lines, and a trace several events; both are split into lines.
@@ -208,7 +211,7 @@ def find_failures(lines: Iterable[Line]) -> list[Failure]:
     return list(_told(apart))
 
 
-def _told(lines: Sequence[Line]) -> Iterator[Failure]:
+def _told(lines: Sequence[LogLine]) -> Iterator[Failure]:
     at = 0
     while at < len(lines):
         line = lines[at]
@@ -228,7 +231,7 @@ def _told(lines: Sequence[Line]) -> Iterator[Failure]:
         at = end
 
 
-def _begins(line: Line) -> bool:
+def _begins(line: LogLine) -> bool:
     """Check that a failure starts in an event."""
     return bool(find_failures([line]))
 
@@ -254,7 +257,7 @@ def _kind(text: str) -> Kind | None:
     return None
 
 
-def _end(lines: Sequence[Line], at: int, kind: Kind) -> int:
+def _end(lines: Sequence[LogLine], at: int, kind: Kind) -> int:
     """Return the end of a failure's text: Python names the exception after its frames, a logger before them."""
     raised = kind != "traceback" and not _LOGGED.match(lines[at - 1].text)
     while at < len(lines):

@@ -21,7 +21,7 @@ REGION = "us-east-1"
 
 
 @dataclass(frozen=True)
-class Line:
+class UsageCost:
     """Dollars of one usage type.
 
     Attributes
@@ -53,7 +53,7 @@ class Bill:
 
     since: date
     until: date
-    lines: tuple[Line, ...]
+    lines: tuple[UsageCost, ...]
     estimated: bool
 
     @property
@@ -102,8 +102,8 @@ def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
         if name:
             lines[f"streams.{name}", usage] = lines.get((f"streams.{name}", usage), 0.0) + usd
             rest[usage] = rest.get(usage, 0.0) - usd
-    found = [Line(subject, usage, usd) for (subject, usage), usd in lines.items()]
-    found += [Line("shared", usage, usd) for usage, usd in rest.items() if abs(usd) >= _CENT / 100]
+    found = [UsageCost(subject, usage, usd) for (subject, usage), usd in lines.items()]
+    found += [UsageCost("shared", usage, usd) for usage, usd in rest.items() if abs(usd) >= _CENT / 100]
     return Bill(since, until, tuple(sorted(found, key=lambda line: (line.subject, -line.usd))), estimated)
 
 

@@ -33,7 +33,7 @@ CREATED_ONLY = {
 
 
 @dataclass(frozen=True)
-class Order:
+class StackOrder:
     """Order of stacks that CloudFormation accepts.
 
     Attributes
@@ -48,9 +48,9 @@ class Order:
     refused: tuple[str, ...] = ()
 
 
-def order(
+def stack_order(
     deployed: Mapping[str, Template | None], new: Mapping[str, Template], lasting: Iterable[str]
-) -> Order:
+) -> StackOrder:
     """Find an order in which CloudFormation accepts a deployment.
 
     Parameters
@@ -72,7 +72,7 @@ def order(
             ways["first"].add(stack)
         else:
             ways["keep" if stack in lasting else "destroy"].add(stack)
-    return Order(
+    return StackOrder(
         first=tuple(sorted(ways["first"])),
         refused=(
             *(

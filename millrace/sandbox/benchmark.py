@@ -18,7 +18,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.schedule import PlannedRun, document
 from millrace.config.engines import SPARK
-from millrace.config.engines.versions import Line, line_of
+from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.sandbox import jars, local_driver
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
@@ -146,7 +146,7 @@ def run_schedule(
     count = max(run.partitions for run in runs)
     (home / "schedule.json").write_text(json.dumps(document(runs, subject.queries, count, result.as_uri())))
     (home / "launch.json").write_text(json.dumps(_here(subject, home, bootstrap)))
-    line = line_of(SPARK[subject.document["engine_version"]])
+    line = spark_line_of(SPARK[subject.document["engine_version"]])
     settings = _spark_settings(subject.document, home, cores, driver_memory, line)
     _references(subject, home)
     arguments = ["--launch-document", (home / "launch.json").as_uri(), "--engine", "sandbox"]
@@ -209,7 +209,7 @@ def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
 
 
 def _spark_settings(
-    launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: Line
+    launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: SparkLine
 ) -> dict[str, str]:
     kept = SandboxSpark.portable_settings(launch)
     name = launch["settings"]["catalog"]

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from millrace.config import load
-from millrace.config.engines.versions import VERSIONS, Line
+from millrace.config.engines.versions import VERSIONS, SparkLine
 from millrace.sandbox import flights, query_states
 from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
@@ -111,7 +111,7 @@ def _plain_reporter(console: Console, job: str) -> Any:
     return report
 
 
-def environment_for_line(environment: str, line: Line) -> Path:
+def environment_for_line(environment: str, line: SparkLine) -> Path:
     """Write an environment that extends another one and whose jobs run on a Spark line.
 
     Returns

@@ -168,5 +168,5 @@ def _load_reference_tables(sandbox: Sandbox) -> None:
     queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]
     named = {each.table for query in queries for each in getattr(query, "enrich", ())}
     for name in named.intersection(flights.REFERENCE_TABLES):
-        rows = flights.reference(name)
+        rows = flights.reference_table(name)
         catalog.create_table(sandbox.names.table(name), schema=rows.schema).append(rows)

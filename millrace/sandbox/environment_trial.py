@@ -19,7 +19,7 @@ from millrace.config.queries import Landing, SourceQuery
 from millrace.sandbox import lake_tables, traffic, traffic_targets
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.ledger import Account, Ledger
+from millrace.sandbox.ledger import Ledger, LedgerComparison
 from millrace.sandbox.producer import Background, Producer
 from millrace.sandbox.spark import Job
 
@@ -50,7 +50,7 @@ class LandedTable:
     rows: int
     first_seconds: float | None
     example: Mapping[str, Any]
-    account: Account | None
+    account: LedgerComparison | None
 
 
 def run(
@@ -199,7 +199,7 @@ class _Trial:
     def landed(self, table: str, first_seconds: float | None) -> LandedTable:
         full = self._sandbox.names.table(table)
         ledger = self.ledgers().get(table)
-        account = None if ledger is None else lake_tables.account(self._catalog, ledger, full)
+        account = None if ledger is None else lake_tables.compare_with_ledger(self._catalog, ledger, full)
         rows = self._rows(table)
         example = _example(self._catalog.load_table(full)) if rows else {}
         return LandedTable(rows, first_seconds, example, account)

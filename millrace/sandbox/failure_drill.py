@@ -21,7 +21,7 @@ from millrace.sandbox import lake_tables
 from millrace.sandbox.child_processes import SandboxError, wait_until
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Account, Ledger, compare
+from millrace.sandbox.ledger import Ledger, LedgerComparison, compare
 from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, at_rate
 from millrace.sandbox.spark import Job, ship_event_logs
 from millrace.sandbox.stream_servers import server_of
@@ -80,7 +80,7 @@ class Outcome:
 
     job: str
     ledger: Ledger
-    account: Account
+    account: LedgerComparison
     recovery_seconds: float
     land_seconds: float
     accounted: int

@@ -68,7 +68,7 @@ def read_departures(*, days: int | None = None, month: int | None = None) -> pa.
     return table
 
 
-def reference(name: str) -> pa.Table:
+def reference_table(name: str) -> pa.Table:
     """Read a table for the enrichment of flights: one of ``REFERENCE_TABLES``."""
     options = csv.ConvertOptions(
         null_values=["NA", ""],

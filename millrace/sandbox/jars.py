@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificat
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509 import load_pem_x509_certificates
 
-from millrace.config.engines.versions import LINES, Line, jar_set
+from millrace.config.engines.versions import LINES, SparkLine, jar_set
 from millrace.sandbox.toolchain import LOCKS, in_clone, java_home, spark_home, spark_line, state_folder
 
 LOCK = LOCKS / "jars.lock.json"
@@ -60,7 +60,7 @@ class Jar:
         return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
 
-def folder(name: str, line: Line | None = None) -> Path:
+def folder(name: str, line: SparkLine | None = None) -> Path:
     """Return the folder of a set's fetched jars.
 
     Parameters
@@ -73,7 +73,7 @@ def folder(name: str, line: Line | None = None) -> Path:
     return state_folder() / "jars" / jar_set(name, line or spark_line())
 
 
-def files(name: str, line: Line | None = None) -> list[Path]:
+def files(name: str, line: SparkLine | None = None) -> list[Path]:
     """List the jars of a set; its parameters are those of :func:`folder`.
 
     Raises

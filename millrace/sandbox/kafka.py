@@ -126,7 +126,7 @@ class Cluster:
         name = f"broker-{number}"
         self.processes[number] = _run(self.home, number, name, self.home / f"{name}.log")
 
-    def end(self, number: int, *, kill: bool) -> None:
+    def stop_broker(self, number: int, *, kill: bool) -> None:
         """Stop a broker, as a crash or as an upgrade does."""
         process = self.processes.pop(number)
         if kill:
@@ -164,7 +164,7 @@ def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Clu
         yield made
     finally:
         for number in list(made.processes):
-            made.end(number, kill=True)
+            made.stop_broker(number, kill=True)
 
 
 def _format(

@@ -10,13 +10,13 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 
-from millrace.sandbox.ledger import Account, Ledger, compare
+from millrace.sandbox.ledger import Ledger, LedgerComparison, compare
 
 _TYPES = {"_id": pa.string(), "_hash": pa.int64(), "_error": pa.string(), "_bytes": pa.binary()}
 """Columns of a landing table that show what became of a record."""
 
 
-def find(catalog: Catalog, name: str) -> Table | None:
+def load_table(catalog: Catalog, name: str) -> Table | None:
     """Load a table; return None where it does not exist yet."""
     try:
         return catalog.load_table(name)
@@ -32,7 +32,7 @@ def row_count(catalog: Catalog, name: str) -> int:
     name
         ``DATABASE.TABLE``.
     """
-    table = find(catalog, name)
+    table = load_table(catalog, name)
     snapshot = table.current_snapshot() if table else None
     if snapshot is None or snapshot.summary is None:
         return 0
@@ -41,14 +41,16 @@ def row_count(catalog: Catalog, name: str) -> int:
 
 def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
     """Read columns of a table; return no rows where it does not exist yet."""
-    table = find(catalog, name)
+    table = load_table(catalog, name)
     if table is None:
         return []
     found = table.scan(selected_fields=columns).to_arrow()
     return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
 
 
-def account(catalog: Catalog, ledger: Ledger, landed: str, derived: str | None = None) -> Account:
+def compare_with_ledger(
+    catalog: Catalog, ledger: Ledger, landed: str, derived: str | None = None
+) -> LedgerComparison:
     """Compare a landing table, and a table with a row for each of its good records, with a ledger.
 
     Parameters
@@ -68,7 +70,7 @@ def account(catalog: Catalog, ledger: Ledger, landed: str, derived: str | None =
 
 
 def _columns(catalog: Catalog, name: str, columns: tuple[str, ...]) -> pa.Table:
-    table = find(catalog, name)
+    table = load_table(catalog, name)
     if table is None:
         return pa.schema([(column, _TYPES[column]) for column in columns]).empty_table()
     return table.scan(selected_fields=columns).to_arrow()

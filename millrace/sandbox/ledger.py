@@ -85,7 +85,7 @@ class Ledger:
 
 
 @dataclass(frozen=True)
-class Account:
+class LedgerComparison:
     """Comparison of a ledger's records with one landing table and the table derived from it.
 
     Attributes
@@ -171,7 +171,7 @@ class Difference:
         return cls("all", *map(sum, columns))
 
 
-def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> Account:
+def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> LedgerComparison:
     """Compare a landing table and its derived table with the ledger.
 
     Parameters
@@ -190,7 +190,7 @@ def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> A
     dead_bytes = dict(zip(dead["_id"].to_pylist(), dead["_bytes"].to_pylist(), strict=True))
     derived = Counter(derived_ids.to_pylist())
     known = set(ledger.ids)
-    return Account(
+    return LedgerComparison(
         produced=len(ledger),
         landed=landed.num_rows,
         dead_letters=dead.num_rows,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from millrace.config.engines.versions import Line
+from millrace.config.engines.versions import SparkLine
 from millrace.sandbox.child_processes import Process
 from millrace.sandbox.toolchain import spark_environment, spark_home, spark_line
 
@@ -38,7 +38,7 @@ def start(
     environment: Mapping[str, str],
     log: str = "driver.log",
     archive: Path | None = None,
-    line: Line | None = None,
+    line: SparkLine | None = None,
 ) -> Process:
     """Start a driver.
 

@@ -18,7 +18,7 @@ from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.audit_job import Place
 from millrace.lifecycle.deployed import launch_document
-from millrace.lifecycle.logs import Line
+from millrace.lifecycle.logs import LogLine
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.localstack import ACCOUNT, LocalStack, answers
@@ -78,7 +78,7 @@ def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
     )
 
 
-def log_lines(job: str, since: datetime | None = None) -> list[Line]:
+def log_lines(job: str, since: datetime | None = None) -> list[LogLine]:
     """Return the log lines of a job's runs, each run's lines in order; the runs are ordered by their last write.
 
     A line has the time of the run's last one, since most have none.
@@ -103,7 +103,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[Line]:
                 begin += len(file.readline())  # whose start is cut off
             for each in file:
                 text = each.decode(errors="replace").rstrip("\r\n")
-                found.append(Line(at, str(path), text, str(begin)))
+                found.append(LogLine(at, str(path), text, str(begin)))
                 begin += len(each)
     return found
 

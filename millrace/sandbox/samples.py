@@ -117,7 +117,7 @@ def decompress_all(payloads: list[bytes]) -> list[bytes]:
     return [one(payload) for payload in payloads]
 
 
-def of_lines(path: Path, count: int) -> list[bytes]:
+def read_lines(path: Path, count: int) -> list[bytes]:
     """Read the first lines of a file that are not empty, a record each."""
     found: list[bytes] = []
     with path.open("rb") as file:

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from millrace.config import find_root
-from millrace.config.engines.versions import Line, line_of
+from millrace.config.engines.versions import SparkLine, spark_line_of
 
 ROOT = Path(__file__).resolve().parents[2]
 """Folder with the package ``millrace``: the repository in a clone, else the installation. It never leads to a user's files."""
@@ -140,7 +140,7 @@ def npm() -> list[str]:
     return [str(node_bin() / "node"), str(library)] if library.exists() else ["npm"]
 
 
-def spark_home(line: Line | None = None) -> Path:
+def spark_home(line: SparkLine | None = None) -> Path:
     """Return the Spark of a line's pinned PySpark wheel; by default this interpreter's.
 
     Raises
@@ -161,12 +161,12 @@ def spark_home(line: Line | None = None) -> Path:
     return found
 
 
-def spark_line() -> Line:
+def spark_line() -> SparkLine:
     """Return the line of the Spark that this interpreter has."""
-    return line_of(version("pyspark"))
+    return spark_line_of(version("pyspark"))
 
 
-def spark_environment(line: Line) -> dict[str, str]:
+def spark_environment(line: SparkLine) -> dict[str, str]:
     """Return environment variables with which ``spark-submit`` uses a line and its Python.
 
     Raises
@@ -179,7 +179,7 @@ def spark_environment(line: Line) -> dict[str, str]:
     return {"SPARK_HOME": str(home), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
 
 
-def _environment(line: Line) -> Path:
+def _environment(line: SparkLine) -> Path:
     """Return the environment in which `make spark` installs a line; the default line is in ``.venv``."""
     return ROOT / ".venv" if line.default else state_folder() / f"spark-{line.name}"
 

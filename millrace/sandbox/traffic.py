@@ -55,7 +55,7 @@ class FileRecords:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TrafficShape:
     """Shape of traffic.
 
     Attributes
@@ -154,7 +154,7 @@ class Feed:
 
     source: Records
     payloads: Payloads
-    shape: Shape
+    shape: TrafficShape
     choose: random.Random
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     late: int = 0
@@ -230,7 +230,7 @@ def default_key_field(payloads: Payloads) -> str | None:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentTraffic:
     """Result of sending.
 
     Attributes
@@ -260,7 +260,7 @@ def send(
     seconds: float | None,
     stop: Stop,
     sent: Callable[[int], None],
-) -> Sent:
+) -> SentTraffic:
     """Send at the feed's rate until enough records were sent, the time is over, or ``stop`` is set.
 
     Parameters
@@ -294,6 +294,6 @@ def send(
 
     producer.send(paced(), sent=sent)
     ledger = producer.ledger
-    return Sent(
+    return SentTraffic(
         len(ledger), ledger.dirty, feed.late, feed.duplicated, size, round(time.monotonic() - started, 3)
     )

@@ -10,10 +10,10 @@ from millrace.config.model import Environment
 from millrace.config.queries import LandQuery
 from millrace.sizing.cost import HOURS
 from millrace.sizing.demand import QueryDemand
-from millrace.sizing.model import Choice, JobPlan
-from millrace.sizing.plurals import count
+from millrace.sizing.model import JobPlan, WorkerChoice
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.query import Source
+from millrace.sizing.text_format import count
 
 _FIREHOSE_SECONDS = 60.0
 """Firehose's buffering into Iceberg tables that needs no tuning (Firehose developer guide: 0 to 900 s)."""
@@ -66,7 +66,7 @@ def _workers(plan: JobPlan) -> Iterator[str]:
         yield f"on the other engine: {_against(same, first)}"
 
 
-def _against(choice: Choice, first: Choice) -> str:
+def _against(choice: WorkerChoice, first: WorkerChoice) -> str:
     difference = choice.usd - first.usd
     words = f"${abs(difference):,.2f} {'more' if difference >= 0 else 'less'} a month"
     doubt = f", if its cores keep the rate ({choice.unproven})" if choice.unproven else ""

@@ -240,7 +240,7 @@ def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str,
             settings = environment.jobs[job].queries[name]
             if isinstance(settings, LandQuery | RouteQuery):
                 latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
-                reader = StreamReader(job, name, latency, trigger, settings.fans_out)
+                reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)
                 for stream in settings.streams:
                     found.setdefault(stream, []).append(reader)
     return found

@@ -175,7 +175,7 @@ class Speed:
     other_line: str = ""
 
 
-class MeasuredError(ValueError):
+class UnusableResultError(ValueError):
     """A result that cannot be used; its text says what is allowed."""
 
 
@@ -184,17 +184,19 @@ def read(file: Path) -> BenchmarkResult:
 
     Raises
     ------
-    MeasuredError
+    UnusableResultError
         The file does not exist, cannot be read, or has another format.
     """
     try:
         return BenchmarkResult.model_validate_json(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise MeasuredError("a result file that can be read, as a benchmark wrote it") from error
+        raise UnusableResultError("a result file that can be read, as a benchmark wrote it") from error
     except ValidationError as error:
         first: Any = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise MeasuredError(f"a benchmark's result of version {VERSION}; {place}: {first['msg']}") from error
+        raise UnusableResultError(
+            f"a benchmark's result of version {VERSION}; {place}: {first['msg']}"
+        ) from error
 
 
 def speed(environment: Environment, job: str, query: str) -> Speed:
@@ -202,7 +204,7 @@ def speed(environment: Environment, job: str, query: str) -> Speed:
 
     Raises
     ------
-    MeasuredError
+    UnusableResultError
         The result file cannot be used.
     """
     settings = environment.jobs[job]
@@ -274,7 +276,7 @@ def _default(environment: Environment, query: Query) -> Speed:
     )
 
 
-def rate_path(environment: Environment, job: str, query: str) -> tuple[str, ...]:
+def rate_key(environment: Environment, job: str, query: str) -> tuple[str, ...]:
     """Return the path at which the file gives, or would give, the rate of a query."""
     own = environment.jobs[job].queries[query].rate is not None
     return ("jobs", job, *(("queries", query) if own else ()), "rate")
@@ -286,8 +288,8 @@ def problems(environment: Environment, job: str) -> list[Finding]:
     for query, asked in environment.jobs[job].queries.items():
         try:
             speed(environment, job, query)
-        except MeasuredError as error:
-            path = rate_path(environment, job, query)
+        except UnusableResultError as error:
+            path = rate_key(environment, job, query)
             rate = asked.rate or environment.jobs[job].rate
             assert rate is not None
             found[path] = Finding((*path, "result"), str(rate.result), str(error))

@@ -30,7 +30,7 @@ class InfeasibleError(ValueError):
 
 
 @dataclass(frozen=True)
-class Work:
+class QueryWork:
     """Work of one query.
 
     Attributes
@@ -81,7 +81,7 @@ _SHORTEST_WORK = 1e-6
 """Seconds: a batch with less time than this for its records has none; floats are not more precise."""
 
 
-def cores_needed(work: Work) -> float:
+def cores_needed(work: QueryWork) -> float:
     """Return the cores, as a real number, above which every record is on time.
 
     Back to back this is λb / (1 − 2a/S), which is λb·M/(M − a) for the longest
@@ -171,7 +171,7 @@ class CoreSpread:
     read_at_once: float = math.inf
     waves: int = 1
 
-    def seconds(self, work: Work, records: float) -> float:
+    def seconds(self, work: QueryWork, records: float) -> float:
         """Return D(n), the seconds of a batch: a + n·b/c, or the time in which its partitions deliver it, n·h/p.
 
         If one wave reads all partitions, none is read during the fixed cost, so a is added to n·h/p, too. A shard does not
@@ -183,19 +183,19 @@ class CoreSpread:
         handed = self._unread(work) + records * work.hand_over / self.read_at_once
         return max(work.overhead + records * work.per_record / self.effective, handed)
 
-    def steady_batch_seconds(self, work: Work, rate: float) -> float:
+    def steady_batch_seconds(self, work: QueryWork, rate: float) -> float:
         """Return the seconds at which consecutive batches settle under a rate below capacity: a/(1 − ρ)."""
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
         return max(by_cores, self._unread(work) / (1 - rate * work.hand_over / self.read_at_once))
 
-    def largest_batch(self, work: Work, seconds: float) -> float:
+    def largest_batch(self, work: QueryWork, seconds: float) -> float:
         """Return the most records that batches of this duration can process."""
         by_cores = (seconds - work.overhead) * self.effective / work.per_record
         if not work.hand_over:
             return by_cores
         return min(by_cores, (seconds - self._unread(work)) * self.read_at_once / work.hand_over)
 
-    def _unread(self, work: Work) -> float:
+    def _unread(self, work: QueryWork) -> float:
         """Return the seconds of a batch in which no partition is read."""
         return work.overhead if self.waves == 1 and work.alone else 0.0
 
@@ -276,7 +276,7 @@ class BatchRange:
     most: float
 
 
-def batch_range(work: Work, spread_: CoreSpread, held: float = math.inf) -> BatchRange:
+def batch_range(work: QueryWork, spread_: CoreSpread, held: float = math.inf) -> BatchRange:
     """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions deliver.
 
     Parameters

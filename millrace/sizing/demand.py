@@ -13,12 +13,12 @@ from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, Rout
 from millrace.config.units import format_duration
 from millrace.sizing.benchmark_figures import Speed, cores_with_contention, speed
 from millrace.sizing.benchmark_figures import problems as result_problems
-from millrace.sizing.capacity import InfeasibleError, Work, cores_needed
+from millrace.sizing.capacity import InfeasibleError, QueryWork, cores_needed
 from millrace.sizing.prices_and_limits import a_second, limits
 
 
 @dataclass(frozen=True)
-class Share:
+class LatencyShare:
     """A query's share of a job's SLA: ``part`` times the SLA, minus ``taken`` seconds.
 
     Attributes
@@ -87,11 +87,11 @@ class QueryDemand:
     query: str
     streams: Mapping[str, float]
     lands: bool
-    work: Work
+    work: QueryWork
     needed: float
     assumed: bool
     share: str
-    sla_of: Share
+    sla_of: LatencyShare
     latency: float
     fan_out: bool
     average: float
@@ -218,7 +218,7 @@ class _Known:
         self.readers_of: dict[str, int] = {}
         for job in environment.jobs.values():
             for query in job.queries.values():
-                if isinstance(query, SourceQuery) and not query.fans_out:
+                if isinstance(query, SourceQuery) and not query.uses_fan_out:
                     for name in query.streams:
                         self.readers_of[name] = self.readers_of.get(name, 0) + 1
 
@@ -240,7 +240,7 @@ def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) ->
     total = 0.0
     for name, peak in peaks.items():
         stream = known.environment.streams[name]
-        readers = 1 if query.fans_out else known.readers_of[name]
+        readers = 1 if query.uses_fan_out else known.readers_of[name]
         out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
         total += sum(peak * stream.traffic.record_size * readers / each for each in out)
     return total / sum(peaks.values())
@@ -268,7 +268,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     peaks = dict.fromkeys(names, 0.0)
     for name, each in zip(names, traffics, strict=True):
         peaks[name] += each.records_per_second * each.peak_factor * part
-    work = Work(
+    work = QueryWork(
         rate=sum(peaks.values()),
         per_record=fast.per_record,
         overhead=fast.overhead,
@@ -276,7 +276,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         trigger=query.trigger.total_seconds() if query.trigger is not None else None,
         hand_over=_hand_over(known, query, peaks) if isinstance(query, SourceQuery) else 0.0,
         alone=isinstance(query, SourceQuery)
-        and (query.fans_out or max(known.readers_of[name] for name in names) == 1),
+        and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
     )
     again = _again(environment.jobs[job_name])
     return QueryDemand(
@@ -292,7 +292,7 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         share=share.words,
         sla_of=share,
         latency=share.seconds if isinstance(query, SourceQuery) else known.sla(job_name),
-        fan_out=isinstance(query, SourceQuery) and query.fans_out,
+        fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
         again=again,
@@ -315,7 +315,7 @@ def _part(known: _Known, query: Query) -> tuple[float, int | None]:
     return 1 / len(known.shared_out[query.source, query.table]), len(listed)
 
 
-def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
+def _reading_share(known: _Known, job: str, query: SourceQuery) -> LatencyShare:
     """Return half of the tightest SLA that waits for this table, or all of the job's own.
 
     A record that is landed and then derived waits for two triggers, and the ages add up.
@@ -330,13 +330,13 @@ def _reading_share(known: _Known, job: str, query: SourceQuery) -> Share:
     if half < own:
         whose = "" if reader == job else f" of job {reader}"
         of = f"half of the {2 * half:g} s SLA{whose}"
-        return Share(half, f"{half:g} s ({of}, deriving takes the rest)", reader, part=0.5, of=of)
+        return LatencyShare(half, f"{half:g} s ({of}, deriving takes the rest)", reader, part=0.5, of=of)
     if goal == "throughput":
-        return Share(own, f"{own:g} s (two batches of which little is fixed cost)", job)
-    return Share(own, f"{own:g} s (the whole SLA)", job)
+        return LatencyShare(own, f"{own:g} s (two batches of which little is fixed cost)", job)
+    return LatencyShare(own, f"{own:g} s (the whole SLA)", job)
 
 
-def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> Share:
+def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> LatencyShare:
     # A query of two tables waits for the later one.
     landed = max(
         (_reading_share(known, *known.landings[table]) for table, _ in query.reads),
@@ -346,8 +346,8 @@ def _deriving_share(known: _Known, job: str, query: DeriveQuery) -> Share:
     rest = own - landed.seconds
     words = f"{rest:g} s (what landing leaves of the {own:g} s SLA)"
     if landed.job == job and landed.part < 1:
-        return Share(rest, words, job, part=1 - landed.part)
-    return Share(rest, words, job, taken=landed.seconds)
+        return LatencyShare(rest, words, job, part=1 - landed.part)
+    return LatencyShare(rest, words, job, taken=landed.seconds)
 
 
 def _infeasible(

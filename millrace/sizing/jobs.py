@@ -14,12 +14,12 @@ from millrace.sizing.capacity import CoreSpread, choose_cores, spread_over_cores
 from millrace.sizing.cost import job_cost
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.memory import Memory, of_job, records_held
-from millrace.sizing.model import Choice, Figure, JobPlan, QueryPlan, ScalingPlan
-from millrace.sizing.plurals import count
+from millrace.sizing.model import Figure, JobPlan, QueryPlan, ScalingPlan, WorkerChoice
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
+from millrace.sizing.text_format import count
 from millrace.sizing.usage import usage_cost
-from millrace.sizing.worker_choices import cheaper_version, choices, worker_hour
+from millrace.sizing.worker_choices import cheaper_version, choices, worker_usd_hour
 
 
 def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
@@ -129,7 +129,7 @@ def plan_job(
             assumed=True,
         ),
         scaling=scaling,
-        worker_usd_hour=worker_hour(sized.bills, prices),
+        worker_usd_hour=worker_usd_hour(sized.bills, prices),
         choices=ways,
         cheaper_version=cheaper_version(sized, ways[0], prices),
     )
@@ -197,7 +197,7 @@ def _memory(
     return of_job(environment, job, list(demands), batches)
 
 
-def _too_small(name: str, job: Job, choice: Choice, memory: Memory) -> list[Finding]:
+def _too_small(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> list[Finding]:
     if choice.refused is None:
         return []
     path: tuple[str, ...] = ("jobs", name, "worker")

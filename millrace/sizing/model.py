@@ -111,7 +111,7 @@ class ScalingPlan:
 
 
 @dataclass(frozen=True)
-class Choice:
+class WorkerChoice:
     """One way to run a job: an engine, its workers, their number and cost.
 
     Attributes
@@ -155,14 +155,14 @@ class Choice:
         return self.executors + 1
 
     @property
-    def place(self) -> str:
+    def engine_name(self) -> str:
         """The engine, with the architecture if it has several."""
         kind = KINDS[self.engine]
         engine = self.release or kind.title
         return f"{engine} {self.architecture}" if kind.by_architecture else engine
 
     def __str__(self) -> str:
-        return f"{self.place}, {self.workers} of {self.worker}"
+        return f"{self.engine_name}, {self.workers} of {self.worker}"
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,9 @@ class JobPlan:
     """Memory that one executor needs, in GiB."""
     scaling: ScalingPlan
     worker_usd_hour: float
-    choices: tuple[Choice, ...]
+    choices: tuple[WorkerChoice, ...]
     """The plan's choice first, then all others that are possible, cheapest first, then those that are not."""
-    cheaper_version: Choice | None = None
+    cheaper_version: WorkerChoice | None = None
     """The same workers on a later version of the engine, if that costs less."""
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
@@ -199,7 +199,7 @@ class JobPlan:
     """Share of records in time, by query that only all workers keep in time when traffic rises to its peak; simulated, too."""
 
     @property
-    def runner_up(self) -> Choice | None:
+    def runner_up(self) -> WorkerChoice | None:
         """The cheapest other choice that is possible."""
         return next((each for each in self.choices[1:] if each.refused is None), None)
 

@@ -10,8 +10,8 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, NetworkPlan
-from millrace.sizing.plurals import count
 from millrace.sizing.prices_and_limits import PriceTable
+from millrace.sizing.text_format import count
 
 Egress = Literal["endpoints", "nat"]
 
@@ -142,7 +142,7 @@ def _nat(environment: Environment, prices: PriceTable) -> _Way:
     )
 
 
-def key_classes(environment: Environment) -> dict[str, str]:
+def created_keys(environment: Environment) -> dict[str, str]:
     """Return the keys that are created here, as ``class of data: what it holds``.
 
     A class with a customer's own key (``storage.keys``), or without resources

@@ -10,7 +10,7 @@ from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import ConfigurationError, Path, Problem, dotted_path
 from millrace.config.sources.base import PartitionLimit
-from millrace.sizing.benchmark_figures import rate_path
+from millrace.sizing.benchmark_figures import rate_key
 from millrace.sizing.demand import QueryDemand, query_demands
 from millrace.sizing.model import CostItem, Figure, JobPlan, Plan
 from millrace.sizing.planning import total
@@ -134,7 +134,7 @@ def _from_file(environment: Environment, path: Path, name: str, value: str) -> N
     file, line = environment.places.of(path)
     place = f"{file}:{line}" if line else file
     tree = environment.places.tree
-    written = tree is not None and _written(tree.plain(), path)
+    written = tree is not None and _written(tree.to_json(), path)
     origin = f"{place} {dotted_path(path)}" if written else f"default of {dotted_path(path)}"
     return Node(name, value, origin=origin)
 
@@ -166,7 +166,7 @@ def _pin(environment: Environment, parts: list[str]) -> Node:
         holder = (section, parts[1])
     tree = environment.places.tree
     for key in (*_PINS.get(parts[-1], ()), parts[-1]):
-        if tree is not None and _written(tree.plain(), (*holder, key)):
+        if tree is not None and _written(tree.to_json(), (*holder, key)):
             return _from_file(environment, (*holder, key), key, "pinned")
     return _from_file(environment, holder, parts[-1], "pinned")
 
@@ -256,7 +256,7 @@ def _spares(environment: Environment, demand: QueryDemand) -> Iterator[Node]:
 
 
 def _rate(environment: Environment, job: str, demand: QueryDemand) -> str:
-    path: Path = rate_path(environment, job, demand.query)
+    path: Path = rate_key(environment, job, demand.query)
     file, line = environment.places.of(path)
     return f"{demand.speed.origin} ({file}:{line})" if line else demand.speed.origin
 

@@ -13,7 +13,7 @@ from millrace.config.units import format_duration
 from millrace.sizing.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Figure, QueryPlan
-from millrace.sizing.plurals import count
+from millrace.sizing.text_format import count
 
 _OUTAGE = timedelta(minutes=10)
 """Outage for the plan's catch-up time if the file names none."""

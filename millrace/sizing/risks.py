@@ -10,9 +10,9 @@ from millrace.config.model import Environment, Stream
 from millrace.config.units import format_duration
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import JobPlan, StreamPlan
-from millrace.sizing.plurals import count
 from millrace.sizing.query import outage_of
 from millrace.sizing.streams import demands
+from millrace.sizing.text_format import count
 
 SLOW = 3.0
 """Catch-up time, as a multiple of the outage, from which a risk is reported; capacity is then a third above the peak."""

@@ -8,7 +8,7 @@ from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.metrics import metric_count
 from millrace.sizing.model import Alarm, CostItem, StreamPlan
-from millrace.sizing.network import key_classes
+from millrace.sizing.network import created_keys
 from millrace.sizing.prices_and_limits import PriceTable, limits
 
 _TIERS = ((1_000_000, "after_1000000."), (250_000, "after_250000."), (10_000, "after_10000."), (0, ""))
@@ -33,7 +33,7 @@ def shared_cost(
     alarms
         All deployed alarms.
     """
-    made = key_classes(environment)
+    made = created_keys(environment)
     items = []
     if made:
         why = f"one each: {', '.join(made)}"

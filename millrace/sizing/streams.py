@@ -11,8 +11,8 @@ from millrace.config.problems import Finding
 from millrace.sizing.capacity import partitions_for, whole_cores
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Figure
-from millrace.sizing.plurals import count
 from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.text_format import count
 
 MIB = 1024**2
 

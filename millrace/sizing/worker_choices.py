@@ -10,16 +10,16 @@ from millrace.config.engines import KINDS, Job
 from millrace.config.engines.base import Bill, Worker
 from millrace.sizing.cost import HOURS, price_name
 from millrace.sizing.memory import GIB, Memory
-from millrace.sizing.model import Choice
+from millrace.sizing.model import WorkerChoice
 from millrace.sizing.prices_and_limits import PriceTable, limits
 
 
-def worker_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
+def worker_usd_hour(bills: Sequence[Bill], prices: PriceTable) -> float:
     """Return the USD of a worker per hour."""
     return sum(bill.units * prices.usd(price_name(bill)) for bill in bills)
 
 
-def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[tuple[Choice, ...], Job]:
+def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[tuple[WorkerChoice, ...], Job]:
     """Return all ways to run a number of cores, the plan's first, and the job with the worker of the plan.
 
     The plan follows the pins of the file (the engine always, its worker and architecture if they are written).
@@ -34,9 +34,9 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
         Memory that executors need.
     """
     known = limits()
-    found: list[Choice] = []
-    own: list[Choice] = []
-    workers: dict[Choice, Worker] = {}
+    found: list[WorkerChoice] = []
+    own: list[WorkerChoice] = []
+    workers: dict[WorkerChoice, Worker] = {}
     for engine, kind in KINDS.items():
 
         def needed(tasks: int, share: float = known[kind.heap_share]) -> float:
@@ -44,8 +44,8 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
 
         for worker in kind.possible_workers(job, needed, known["worker.gib_per_core"]):
             executors = math.ceil(cores / worker.tasks)
-            usd = (executors + 1) * HOURS * worker_hour(worker.bills, prices)
-            made = Choice(
+            usd = (executors + 1) * HOURS * worker_usd_hour(worker.bills, prices)
+            made = WorkerChoice(
                 engine,
                 worker.name,
                 worker.architecture,
@@ -73,7 +73,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
     return (first, *rest), sized
 
 
-def cheaper_version(job: Job, first: Choice, prices: PriceTable) -> Choice | None:
+def cheaper_version(job: Job, first: WorkerChoice, prices: PriceTable) -> WorkerChoice | None:
     """Return the cheapest later version of the job's engine on the workers of the plan; None if none costs less.
 
     Parameters
@@ -87,7 +87,7 @@ def cheaper_version(job: Job, first: Choice, prices: PriceTable) -> Choice | Non
     found = []
     for name in names[names.index(job.version) + 1 :]:
         other = job.model_copy(update={"version": name})
-        usd = first.workers * HOURS * worker_hour(other.bills, prices)
+        usd = first.workers * HOURS * worker_usd_hour(other.bills, prices)
         unproven = (
             None if other.spark_line == job.spark_line else f"the rate is that of Spark {job.spark_line.name}"
         )
@@ -100,7 +100,7 @@ def cheaper_version(job: Job, first: Choice, prices: PriceTable) -> Choice | Non
     return best if best is not None and best.usd < first.usd else None
 
 
-def _judged(job: Job, choice: Choice, cores: int, *, small: bool) -> Choice:
+def _judged(job: Job, choice: WorkerChoice, cores: int, *, small: bool) -> WorkerChoice:
     known = limits()
     refused = unproven = None
     if choice.memory_needed_gib > choice.memory_gib:

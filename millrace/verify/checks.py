@@ -9,9 +9,9 @@ from typing import Any
 
 from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.kafka_versions import STANDARD
-from millrace.lifecycle.history_image import public
+from millrace.lifecycle.history_image import public_gallery
 from millrace.sizing.prices_and_limits import ELSEWHERE
-from millrace.verify.claim_question import Answer, Check, Question
+from millrace.verify.claim_context import Answer, Check, ClaimContext
 
 RESOURCE_TYPES = {
     "AWS::ECR::PullThroughCacheRule": ("EcrRepositoryPrefix", "UpstreamRegistry", "UpstreamRegistryUrl"),
@@ -39,7 +39,7 @@ def shortened_list(found: Iterable[str]) -> str:
     return ", ".join(items[:_SHOWN]) + more
 
 
-def policy_errors(question: Question, policies: Iterable[Mapping[str, Any]]) -> set[str]:
+def policy_errors(question: ClaimContext, policies: Iterable[Mapping[str, Any]]) -> set[str]:
     """Return the codes of IAM Access Analyzer's findings on identity policies: errors and security warnings.
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
@@ -53,7 +53,7 @@ def policy_errors(question: Question, policies: Iterable[Mapping[str, Any]]) -> 
     return found
 
 
-def people_policies(question: Question) -> Answer:
+def people_policies(question: ClaimContext) -> Answer:
     """Let IAM Access Analyzer validate the policies of deployers and operators."""
     if not question.policies:
         return Answer(None, "the environment file names no account")
@@ -61,18 +61,18 @@ def people_policies(question: Question) -> Answer:
     return Answer(not wrong, shortened_list(wrong) or f"{len(question.policies)} policies")
 
 
-def price_products(question: Question) -> Answer:
+def price_products(question: ClaimContext) -> Answer:
     """Ask the Price List API for every product."""
-    now = question.prices_now
+    now = question.current_prices
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
     return Answer(not stayed, shortened_list(stayed) or f"{now.renewed_count} prices")
 
 
-def price_figures(question: Question) -> Answer:
+def price_figures(question: ClaimContext) -> Answer:
     """Compare prices that are marked unconfirmed with those of the Price List API."""
     if question.region != ELSEWHERE:
         return Answer(None, f"the figures are those of {ELSEWHERE}")
-    before, now = question.prices_before, question.prices_now
+    before, now = question.table_prices, question.current_prices
     answered = [
         name
         for name, price in before.items()
@@ -88,7 +88,7 @@ def price_figures(question: Question) -> Answer:
     return Answer(not other, shortened_list(other) or f"{len(answered)} prices")
 
 
-def msk_versions(question: Question) -> Answer:
+def msk_versions(question: ClaimContext) -> Answer:
     """Ask MSK for its versions of Kafka."""
     there = {
         each["Version"]: each["Status"]
@@ -100,7 +100,7 @@ def msk_versions(question: Question) -> Answer:
     )
 
 
-def endpoint_services(question: Question) -> Answer:
+def endpoint_services(question: ClaimContext) -> Answer:
     """Ask EC2 for the region's endpoint services; a service's name ends with the region and its own name."""
     there = tuple(question.pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
     lacking = [
@@ -112,7 +112,7 @@ def endpoint_services(question: Question) -> Answer:
     return Answer(not lacking, seen)
 
 
-def _schema(question: Question, kind: str) -> dict[str, Any] | None:
+def _schema(question: ClaimContext, kind: str) -> dict[str, Any] | None:
     cloudformation = question.client("cloudformation")
     try:
         answer = cloudformation.describe_type(Type="RESOURCE", TypeName=kind)
@@ -122,7 +122,7 @@ def _schema(question: Question, kind: str) -> dict[str, Any] | None:
     return found
 
 
-def resource_types(question: Question) -> Answer:
+def resource_types(question: ClaimContext) -> Answer:
     """Ask CloudFormation for the newer resource types and their properties."""
     wrong = []
     for kind, properties in RESOURCE_TYPES.items():
@@ -134,7 +134,7 @@ def resource_types(question: Question) -> Answer:
     return Answer(not wrong, shortened_list(wrong) or f"{len(RESOURCE_TYPES)} types")
 
 
-def topic_properties_that_replace(question: Question) -> Answer:
+def topic_properties_that_replace(question: ClaimContext) -> Answer:
     """Ask CloudFormation for the properties of a topic whose change replaces it."""
     schema = _schema(question, "AWS::MSK::Topic")
     if schema is None:
@@ -143,9 +143,9 @@ def topic_properties_that_replace(question: Question) -> Answer:
     return Answer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list(replacing)}")
 
 
-def history_image_tag(question: Question) -> Answer:
+def history_image_tag(question: ClaimContext) -> Answer:
     """Ask the public gallery for the image's manifest."""
-    found = public(PUBLIC_IMAGE, question.fetch).manifest(PUBLIC_IMAGE, TAG)
+    found = public_gallery(PUBLIC_IMAGE, question.fetch).manifest(PUBLIC_IMAGE, TAG)
     kinds = {"manifests", "layers"} & found.keys()
     return Answer(bool(kinds), f"answers with {shortened_list(kinds)}" if kinds else "no manifest")
 

@@ -16,13 +16,13 @@ from millrace.lifecycle.kafka_access import servers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.prices_and_limits import limits
 from millrace.verify.checks import policy_errors, shortened_list
-from millrace.verify.claim_question import Answer, Check, Question
+from millrace.verify.claim_context import Answer, Check, ClaimContext
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
 """Iceberg version of each engine version whose document has it."""
 
 ROLE_BEGINS = 20
-"""Characters of its stack's name that a generated role name is assumed to start with (``infra/command_scope.py``)."""
+"""Characters of its stack's name that a generated role name is assumed to start with (``infra/permission_scope.py``)."""
 
 _NONE = Answer(None, "no such job in the environment")
 _NO_RUN = Answer(None, "no run of it has lived")
@@ -31,7 +31,7 @@ FLAT = "spark/"
 """Prefix of the copies of event logs (``infra/constructs/log_flattener.py``)."""
 
 
-def role_policies(question: Question) -> Answer:
+def role_policies(question: ClaimContext) -> Answer:
     """Let IAM Access Analyzer validate the policies of the jobs' roles, inline and managed."""
     iam, documents = question.client("iam"), list[dict[str, Any]]()
     for job in question.names.environment.jobs:
@@ -55,7 +55,7 @@ def _of_all(lived: int, jobs: int, kinds: set[str]) -> Answer:
     return Answer(True if lived == jobs else None, f"{lived} of {jobs} jobs: {shortened_list(kinds)}")
 
 
-def glue_runs(question: Question) -> Answer:
+def glue_runs(question: ClaimContext) -> Answer:
     """Look for a run of each job on Glue that really started."""
     jobs = question.glue_jobs()
     if not jobs:
@@ -67,7 +67,7 @@ def glue_runs(question: Question) -> Answer:
     return _of_all(len(lived), len(jobs), kinds)
 
 
-def glue_timeout(question: Question) -> Answer:
+def glue_timeout(question: ClaimContext) -> Answer:
     """Read the timeout of jobs whose template has none."""
     open_ended = [name for name, job in question.glue_jobs().items() if job.timeout is None]
     if not open_ended:
@@ -78,7 +78,7 @@ def glue_timeout(question: Question) -> Answer:
     return Answer(not ends, shortened_list(ends) or f"{len(open_ended)} jobs")
 
 
-def log_groups_with_streams(question: Question) -> Answer:
+def log_groups_with_streams(question: ClaimContext) -> Answer:
     """Look for a Glue job's log groups with streams; show their names without the account's own parts."""
     jobs = question.glue_jobs()
     if not jobs:
@@ -112,7 +112,7 @@ def _shape(rest: str) -> str:
     )
 
 
-def _summaries(question: Question) -> Iterator[tuple[str, dict[str, str]]]:
+def _summaries(question: ClaimContext) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = question.client("glue"), question.client("s3")
     for job in question.names.environment.jobs.values():
@@ -130,7 +130,7 @@ def _summaries(question: Question) -> Iterator[tuple[str, dict[str, str]]]:
                     yield job.version, snapshot["summary"]
 
 
-def engine_versions(question: Question) -> Answer:
+def engine_versions(question: ClaimContext) -> Answer:
     """Read the writer of each table's newest snapshot (Iceberg's ``EnvironmentContext``)."""
     seen, wrong = set[str](), set[str]()
     for version, summary in _summaries(question):
@@ -148,17 +148,17 @@ def engine_versions(question: Question) -> Answer:
     return Answer(not wrong, shortened_list(wrong or seen))
 
 
-def emr_runs(question: Question) -> Answer:
+def emr_runs(question: ClaimContext) -> Answer:
     """Look for a run of each job on EMR Serverless that really started."""
     jobs = question.emr_jobs()
     if not jobs:
         return _NONE
-    lived = {job: runs for job in jobs if (runs := question.lived_on_emr(job))}
+    lived = {job: runs for job in jobs if (runs := question.newest_emr_runs(job))}
     releases = {run["releaseLabel"] for runs in lived.values() for run in runs}
     return _of_all(len(lived), len(jobs), releases)
 
 
-def emr_start(question: Question) -> Answer:
+def emr_start(question: ClaimContext) -> Answer:
     """Read the time of the newest runs from their creation to their start."""
     jobs = question.emr_jobs()
     if not jobs:
@@ -166,7 +166,7 @@ def emr_start(question: Question) -> Answer:
     took = [
         (run["startedAt"] - run["createdAt"]).total_seconds()
         for job in jobs
-        for run in question.lived_on_emr(job)
+        for run in question.newest_emr_runs(job)
         if "startedAt" in run
     ]
     if not took:
@@ -175,12 +175,12 @@ def emr_start(question: Question) -> Answer:
     return Answer(max(took) <= assumed, f"slowest of {len(took)} runs: {max(took):.0f} s")
 
 
-def _zones(question: Question, subnets: list[str]) -> list[str]:
+def _zones(question: ClaimContext, subnets: list[str]) -> list[str]:
     found = question.client("ec2").describe_subnets(SubnetIds=subnets)["Subnets"]
     return sorted({subnet["AvailabilityZoneId"] for subnet in found})
 
 
-def emr_zones(question: Question) -> Answer:
+def emr_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted applications."""
     subnets = set[str]()
     for job in question.emr_jobs():
@@ -194,12 +194,12 @@ def emr_zones(question: Question) -> Answer:
     return Answer(known is None or set(zones) <= set(known), f"taken: {shortened_list(zones)}")
 
 
-def _clusters(question: Question) -> list[str]:
+def _clusters(question: ClaimContext) -> list[str]:
     kafka = question.names.environment.kafka
     return [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
 
 
-def msk_zones(question: Question) -> Answer:
+def msk_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted clusters."""
     wanted = {question.names.cluster(name) for name in _clusters(question)}
     if not wanted:
@@ -219,7 +219,7 @@ def msk_zones(question: Question) -> Answer:
     return Answer(not refused & set(zones), f"taken: {shortened_list(zones)}")
 
 
-def role_names(question: Question) -> Answer:
+def role_names(question: ClaimContext) -> Answer:
     """Compare CloudFormation's generated role names with the names of their stacks."""
     found = [
         (role, question.names.stack(f"job-{job}"))
@@ -234,7 +234,7 @@ def role_names(question: Question) -> Answer:
     )
 
 
-def _executions(question: Question, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
+def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """Yield input and left states of the newest successful executions."""
     machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
     asked = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
@@ -249,7 +249,7 @@ def _executions(question: Question, job: str) -> Iterator[tuple[dict[str, Any], 
         yield json.loads(begun[0].get("input", "{}")) if begun else {}, left
 
 
-def emr_stop(question: Question) -> Answer:
+def emr_stop(question: ClaimContext) -> Answer:
     """Look for an execution that ended a run on EMR Serverless."""
     jobs = question.emr_jobs()
     if not jobs:
@@ -260,7 +260,7 @@ def emr_stop(question: Question) -> Answer:
     )
 
 
-def restarts(question: Question) -> Answer:
+def restarts(question: ClaimContext) -> Answer:
     """Look for executions that a rule started and that started a run."""
     found = [
         str(given.get("reason", ""))
@@ -276,7 +276,7 @@ def restarts(question: Question) -> Answer:
     )
 
 
-def msk_brokers(question: Question) -> Answer:
+def msk_brokers(question: ClaimContext) -> Answer:
     """Ask MSK for the brokers of each cluster."""
     found = _clusters(question)
     if not found:
@@ -288,7 +288,7 @@ def msk_brokers(question: Question) -> Answer:
     return Answer(True, shortened_list(kinds))
 
 
-def job_metrics(question: Question) -> Answer:
+def job_metrics(question: ClaimContext) -> Answer:
     """Look for metrics in the namespaces of the jobs."""
     found = {
         each["MetricName"]
@@ -302,7 +302,7 @@ def job_metrics(question: Question) -> Answer:
     )
 
 
-def event_log_copies(question: Question) -> Answer:
+def event_log_copies(question: ClaimContext) -> Answer:
     """Look for copies of event logs."""
     if question.names.environment.history is None:
         return Answer(None, "the environment has no history server")
@@ -311,7 +311,7 @@ def event_log_copies(question: Question) -> Answer:
     return Answer(True, f"{found} copies") if found else Answer(None, "no event log was copied yet")
 
 
-def history_server(question: Question) -> Answer:
+def history_server(question: ClaimContext) -> Answer:
     """Ask ECS whether the server runs."""
     if question.names.environment.history is None:
         return Answer(None, "the environment has no history server")
@@ -322,11 +322,11 @@ def history_server(question: Question) -> Answer:
     return Answer(running > 0, f"{running} tasks run")
 
 
-def _landed(question: Question) -> int:
+def _landed(question: ClaimContext) -> int:
     return sum(1 for _ in _summaries(question))
 
 
-def lake_formation(question: Question) -> Answer:
+def lake_formation(question: ClaimContext) -> Answer:
     """Look for a table that was written with Lake Formation's grants."""
     asked = question.names.environment.storage.lake_formation
     if asked == "off":
@@ -334,7 +334,7 @@ def lake_formation(question: Question) -> Answer:
     return Answer(True, asked) if _landed(question) else Answer(None, "no table has a snapshot")
 
 
-def missing_keys(question: Question) -> Answer:
+def missing_keys(question: ClaimContext) -> Answer:
     """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
     own = any(job.role is None for job in question.names.environment.jobs.values())
     if not own:

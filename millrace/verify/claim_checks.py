@@ -14,12 +14,12 @@ from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.verify import checks, checks_deployed
-from millrace.verify.claim_question import Answer, Question
+from millrace.verify.claim_context import Answer, ClaimContext
 from millrace.verify.claims import claims
 
 Verdict = Literal["proved", "refuted", "not asked"]
 
-CHECKS: Mapping[str, Callable[[Question], Answer]] = {
+CHECKS: Mapping[str, Callable[[ClaimContext], Answer]] = {
     each.__name__: each for each in (*checks.ALL, *checks_deployed.ALL)
 }
 
@@ -47,7 +47,9 @@ class ClaimAnswer:
         return f"{self.id}: {self.verdict}" + (f" ({self.why})" if self.why else "")
 
 
-def ask_claims(question: Question, say: Callable[[str], None] = lambda _: None) -> tuple[ClaimAnswer, ...]:
+def ask_claims(
+    question: ClaimContext, say: Callable[[str], None] = lambda _: None
+) -> tuple[ClaimAnswer, ...]:
     """Check all claims, in the file's order; a refusal of one does not stop the others.
 
     Parameters
@@ -68,7 +70,7 @@ def ask_claims(question: Question, say: Callable[[str], None] = lambda _: None) 
     return tuple(found)
 
 
-def _asked(check: Callable[[Question], Answer], question: Question) -> tuple[Verdict, str]:
+def _asked(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
     try:
         answer = check(question)
     except NotDeployedError:

@@ -285,7 +285,7 @@ def _first_streams(environment: Environment, root: Path) -> _Streams:
         if kind in found:
             continue
         try:
-            found[kind] = (payload, making.of_query(payload, root))
+            found[kind] = (payload, making.payloads_of_query(payload, root))
         except SandboxError as error:
             refused.append(str(error))
     if not found:

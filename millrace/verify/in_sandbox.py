@@ -46,7 +46,7 @@ class _Hosted:
 
 
 @dataclass
-class Sandbox:
+class SandboxPlace:
     """The running sandbox.
 
     Attributes
@@ -122,7 +122,7 @@ class Sandbox:
     def _live(self, job: str) -> _Hosted:
         return self._runs[job][-1]
 
-    def kill(self, _names: Names, job: str) -> None:
+    def kill_run(self, _names: Names, job: str) -> None:
         """Kill the run (kill -9)."""
         run = self._live(job)
         run.job.process.kill()
@@ -144,7 +144,7 @@ class Sandbox:
         run.job.process.stop(grace_seconds=_GRACE_SECONDS)
         run.ended = time.monotonic()
 
-    def end(self, _prefix: str, _jobs: Mapping[str, Mapping[str, str]]) -> None:
+    def end_all_runs(self, _prefix: str, _jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Kill all runs, and drop the tables, whose catalog no stack deletes."""
         for runs in self._runs.values():
             for run in runs:
@@ -162,13 +162,13 @@ class Sandbox:
         ]
 
 
-def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
+def sandbox_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters of an environment in LocalStack: one broker replaces each, whatever its kind."""
     return {name: {"kind": "msk", "disposable": True} for name in environment.kafka}
 
 
 @contextmanager
-def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
+def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[SandboxPlace]:
     """Start the servers that a copy needs, and stop them at the end.
 
     Raises
@@ -185,7 +185,7 @@ def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
         forget_tables()
         local = stack.enter_context(localstack.running(copy.environment.region))
         broker = stack.enter_context(kafka.running()) if copy.kafka is not None else None
-        sandbox = Sandbox(local, broker, plan)
+        sandbox = SandboxPlace(local, broker, plan)
         # A removal that failed early has not stopped the runs: no driver outlives its servers.
-        stack.callback(sandbox.end, copy.names.prefix, {})
+        stack.callback(sandbox.end_all_runs, copy.names.prefix, {})
         yield sandbox

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyiceberg.catalog import Catalog
 
 from millrace.sandbox import lake_tables
-from millrace.sandbox.ledger import Account, Ledger
+from millrace.sandbox.ledger import Ledger, LedgerComparison
 from millrace.verify.environment import Leg, VerificationCopy
 from millrace.verify.verification_outcome import TableComparison
 from millrace.verify.verification_target import aws_errors
@@ -33,8 +33,8 @@ def check_against_ledgers(
     return tuple(TableComparison(leg, _account(catalog, copy, leg, ledgers[leg.stream])) for leg in copy.legs)
 
 
-def _account(catalog: Catalog, copy: VerificationCopy, leg: Leg, ledger: Ledger) -> Account:
+def _account(catalog: Catalog, copy: VerificationCopy, leg: Leg, ledger: Ledger) -> LedgerComparison:
     with aws_errors(f"{copy.names.table(leg.landed)} and {copy.names.table(leg.derived)}"):
-        return lake_tables.account(
+        return lake_tables.compare_with_ledger(
             catalog, ledger, copy.names.table(leg.landed), copy.names.table(leg.derived)
         )

@@ -44,7 +44,7 @@ EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remov
 
 
 @dataclass
-class Account:
+class AwsAccount:
     """An account, with the caller's credentials.
 
     Attributes
@@ -170,7 +170,7 @@ class Account:
         """Return None: an ended run is restarted, within a time limit."""
         return None
 
-    def kill(self, names: Names, job: str) -> None:
+    def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
 
         Raises
@@ -246,7 +246,7 @@ class Account:
                 if run["state"] not in _EMR_ENDED
             ]
 
-    def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
+    def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""
         for job, resources in jobs.items():
             with translate_aws_errors(f"setting the desired state of {job} to stopped"):
@@ -300,12 +300,12 @@ class Account:
         return [_emr_run(job, settings, workers, run) for run in found]
 
 
-def program() -> str:
+def cdk_program() -> str:
     """Return CDK's command line; its wrapper where ``AWS_ENDPOINT_URL`` leads to a LocalStack."""
     return "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
 
 
-def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
+def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
     """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
     found = {}
     for name, cluster in environment.kafka.items():

@@ -16,7 +16,7 @@ from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sizing.kafka import TIME_LIMITS
-from millrace.verify.removal_scope import Scope, leftovers, log_groups, parameters, removal_waves
+from millrace.verify.removal_scope import VerificationScope, leftovers, log_groups, parameters, removal_waves
 from millrace.verify.verification_target import Place, VerifyError
 
 _AT_ONCE = 1000
@@ -33,7 +33,7 @@ Topics = Callable[[], list[str]]
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovalResult:
     """Result of a removal.
 
     Attributes
@@ -54,12 +54,12 @@ def _no_topics() -> list[str]:
 
 def remove(
     place: Place,
-    scope: Scope,
+    scope: VerificationScope,
     *,
     say: Say,
     topics: Topics = _no_topics,
     poll_seconds: float = _POLL_SECONDS,
-) -> Removed:
+) -> RemovalResult:
     """End all runs, empty the buckets, delete the stacks and what jobs created beside them; check what is left.
 
     If topics that no stack knows are left, one stack is left, too: only its tags tell where they are.
@@ -90,7 +90,7 @@ def remove(
         resources = {stack: _resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
-    place.end(scope.prefix, _jobs(resources, scope))
+    place.end_all_runs(scope.prefix, _jobs(resources, scope))
     stay, objects, order = topics(), 0, removal_waves(templates)
     for wave in order:
         if wave is order[-1]:
@@ -104,7 +104,7 @@ def remove(
                         f"{stack} is not deleted, because the name of its bucket {bucket} does not begin with "
                         f"{scope.prefix}-"
                     )
-                objects += empty(place.client("s3"), bucket)
+                objects += empty_bucket(place.client("s3"), bucket)
             going = [stack for stack in wave if stack != kept]
             if not going:
                 break
@@ -123,7 +123,7 @@ def remove(
     while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
         _remove_beside(place, scope)  # engines deliver logs late, into a group that they create again
-    return Removed(objects, (*stay, *left))
+    return RemovalResult(objects, (*stay, *left))
 
 
 def _record(wave: Sequence[str]) -> str:
@@ -131,7 +131,7 @@ def _record(wave: Sequence[str]) -> str:
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 
 
-def _remove_beside(place: Place, scope: Scope) -> None:
+def _remove_beside(place: Place, scope: VerificationScope) -> None:
     """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
     with translate_aws_errors("deleting what jobs made beside the stacks"):
@@ -141,7 +141,7 @@ def _remove_beside(place: Place, scope: Scope) -> None:
             ssm.delete_parameter(Name=parameter)
 
 
-def _stacks(cloudformation: Any, scope: Scope) -> list[str]:
+def _stacks(cloudformation: Any, scope: VerificationScope) -> list[str]:
     """Return the stacks with both marks."""
     found = []
     for page in cloudformation.get_paginator("describe_stacks").paginate():
@@ -163,14 +163,16 @@ def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
     ]
 
 
-def _jobs(resources: Mapping[str, Sequence[tuple[str, str]]], scope: Scope) -> dict[str, dict[str, str]]:
+def _jobs(
+    resources: Mapping[str, Sequence[tuple[str, str]]], scope: VerificationScope
+) -> dict[str, dict[str, str]]:
     before = f"{scope.prefix}{_JOBS}"
     return {
         stack.removeprefix(before): dict(own) for stack, own in resources.items() if stack.startswith(before)
     }
 
 
-def empty(s3: Any, bucket: str) -> int:
+def empty_bucket(s3: Any, bucket: str) -> int:
     """Delete all objects of a bucket, with all their versions; return their number.
 
     Raises
@@ -295,7 +297,7 @@ def _create(
     admin.create_topics([wanted], operation_timeout=seconds)[topic].result()
 
 
-def drop_topics(settings: Settings, scope: Scope, seconds: float) -> list[str]:
+def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) -> list[str]:
     """Delete all topics of a verification on a cluster; return their names.
 
     Raises
@@ -316,7 +318,7 @@ def drop_topics(settings: Settings, scope: Scope, seconds: float) -> list[str]:
     return own
 
 
-def drop_topic(settings: Settings, scope: Scope, topic: str, seconds: float) -> bool:
+def drop_topic(settings: Settings, scope: VerificationScope, topic: str, seconds: float) -> bool:
     """Delete a verification's topic, if it still exists; return whether it did.
 
     Raises

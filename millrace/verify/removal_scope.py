@@ -23,7 +23,7 @@ _PENDING = ("PendingDeletion", "PendingReplicaDeletion")
 
 
 @dataclass(frozen=True)
-class Scope:
+class VerificationScope:
     """All resources of one verification.
 
     Attributes
@@ -58,7 +58,7 @@ class Scope:
         return {TAG: self.mark, ENVIRONMENT: self.name}
 
 
-def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None:
+def scope_of(stack: Mapping[str, Any], environment: Environment) -> VerificationScope | None:
     """Return the verification of an environment to which a stack belongs; None for any other stack.
 
     Parameters
@@ -76,7 +76,7 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None
     if not environment.project.startswith(project):
         return None
     parts = (environment.governance.name_prefix, project, name)
-    found = Scope(
+    found = VerificationScope(
         environment_mark(environment),
         name,
         "-".join(part for part in parts if part),
@@ -85,7 +85,9 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None
     return found if found.owns(stack["StackName"]) else None
 
 
-def find(client: Callable[[str], Any], environment: Environment) -> dict[Scope, list[str]]:
+def find_verifications(
+    client: Callable[[str], Any], environment: Environment
+) -> dict[VerificationScope, list[str]]:
     """Find the stacks that verifications of an environment left, by verification.
 
     Raises
@@ -93,7 +95,7 @@ def find(client: Callable[[str], Any], environment: Environment) -> dict[Scope, 
     AwsError
         CloudFormation refuses the request.
     """
-    found: dict[Scope, list[str]] = {}
+    found: dict[VerificationScope, list[str]] = {}
     with translate_aws_errors("looking for what verifications left"):
         pages = client("cloudformation").get_paginator("describe_stacks").paginate()
         for stack in (stack for page in pages for stack in page["Stacks"]):
@@ -142,7 +144,7 @@ def _imports(node: Any) -> Iterator[str]:
             yield from _imports(each)
 
 
-def leftovers(client: Callable[[str], Any], scope: Scope) -> list[str]:
+def leftovers(client: Callable[[str], Any], scope: VerificationScope) -> list[str]:
     """List what is left of a verification: by tag, and by name where a tag may be missing.
 
     Keys that wait for their deletion do not count: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
@@ -156,7 +158,7 @@ def leftovers(client: Callable[[str], Any], scope: Scope) -> list[str]:
     return sorted({*_by_name(client, scope), *_by_tag(client, scope)})
 
 
-def _by_tag(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
+def _by_tag(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
     filters = [{"Key": key, "Values": [value]} for key, value in scope.tags.items()]
     with translate_aws_errors("asking what still bears the verification's tag"):
         pages = client("resourcegroupstaggingapi").get_paginator("get_resources").paginate(TagFilters=filters)
@@ -170,7 +172,7 @@ def _is_going(kms: Any, key: str) -> bool:
     return kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"] in _PENDING
 
 
-def _by_name(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
+def _by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
     with translate_aws_errors("asking what still has a name of the verification's"):
         pages = client("cloudformation").get_paginator("describe_stacks").paginate()
         for stack in (stack for page in pages for stack in page["Stacks"]):
@@ -185,13 +187,13 @@ def _by_name(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
         yield from (f"{PARAMETER}{name}" for name in parameters(client("ssm"), scope))
 
 
-def log_groups(logs: Any, scope: Scope) -> list[str]:
+def log_groups(logs: Any, scope: VerificationScope) -> list[str]:
     """Return the log groups of a verification; Glue creates some itself, which no stack knows."""
     pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"/{scope.prefix}/")
     return [group["logGroupName"] for page in pages for group in page["logGroups"]]
 
 
-def parameters(ssm: Any, scope: Scope) -> list[str]:
+def parameters(ssm: Any, scope: VerificationScope) -> list[str]:
     """Return the parameters of a verification, which its state machines write."""
     pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=f"/{scope.prefix}/", Recursive=True)
     return [each["Name"] for page in pages for each in page["Parameters"]]

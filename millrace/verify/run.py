@@ -21,7 +21,7 @@ from millrace.verify.claim_checks import ClaimAnswer
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removal import drop_topic, remove
-from millrace.verify.removal_scope import Scope
+from millrace.verify.removal_scope import VerificationScope
 from millrace.verify.scenario import Say, ScenarioRun, order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
 from millrace.verify.verification_outcome import Outcome, Step, TableComparison
@@ -31,10 +31,10 @@ TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, Sand
 """Errors that end a verification with a message; after each, its resources are removed and its cost is reported."""
 
 
-def scope(copy: VerificationCopy) -> Scope:
+def scope(copy: VerificationCopy) -> VerificationScope:
     """Return the scope of a copy."""
     tags = copy.environment.tags
-    return Scope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
+    return VerificationScope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
 def estimate(
@@ -183,7 +183,7 @@ class Verification:
         self._story = story = ScenarioRun(self.place, self.copy, self.wanted, say=self.say)
         story.shards.append((self._made, SHARDS))
         with clock.step("start, first records"):
-            story.begin()
+            story.start_all()
         with clock.step("kill and reshard under load") as remark:
             story.kill_and_reshard()
             remark(f"{self.wanted.kills} kills of each job, {len(story.reshards)} reshards")
@@ -223,7 +223,7 @@ class Verification:
             for each in unknown:
                 remark(each)
 
-    def _drop_topics(self, own: Scope) -> list[str]:
+    def _drop_topics(self, own: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
         left: list[str] = []
         if not self._topics:

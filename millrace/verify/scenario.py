@@ -21,7 +21,7 @@ from millrace.sandbox.child_processes import StalledError, wait_until
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.producer import Background, KafkaProducer, KinesisProducer, Producer
-from millrace.sandbox.traffic import Feed, Shape, TokenBucket, default_key_field
+from millrace.sandbox.traffic import Feed, TokenBucket, TrafficShape, default_key_field
 from millrace.sandbox.traffic_values import Generator
 from millrace.verify.environment import (
     PARTITIONS,
@@ -104,7 +104,7 @@ class Traffic:
     def _work(self, stop: threading.Event) -> None:
         choose = random.Random(self.wanted.seed)
         payloads = self.source.payloads
-        shape = Shape(
+        shape = TrafficShape(
             per_second=self.wanted.per_second,
             dirty=self.wanted.dirty,
             key=default_key_field(payloads),
@@ -176,7 +176,7 @@ class ScenarioRun:
             producer = KinesisProducer(self._place.client("kinesis"), own, batch=batch)
         return Traffic(source, producer, self._wanted)
 
-    def begin(self) -> None:
+    def start_all(self) -> None:
         """Start the records and all jobs, and wait until each has landed some.
 
         Raises
@@ -220,7 +220,7 @@ class ScenarioRun:
             self._pause(self._choose.uniform(0.0, _MOMENT_SECONDS))
             self._say(f"kill {number} of {self._wanted.kills}: {job}")
             asked = time.monotonic()
-            self._place.kill(names, job)
+            self._place.kill_run(names, job)
             took[job], dead[job] = time.monotonic() - asked, datetime.now(UTC)
             self._place.restart_killed_job(names, job)
         for job in self.jobs:
@@ -355,7 +355,7 @@ class ScenarioRun:
     def _commit(self, name: str, after_ms: float) -> float | None:
         """Return the time in ms of a table's first commit after a time, by the clock of the committing process."""
         with aws_errors(self._copy.names.table(name)):
-            table = lake_tables.find(self._catalog, self._copy.names.table(name))
+            table = lake_tables.load_table(self._catalog, self._copy.names.table(name))
         times = [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
         return min((at for at in times if at > after_ms), default=None)
 

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.sandbox.ledger import Account
+from millrace.sandbox.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
 from millrace.verify import claim_checks
 from millrace.verify.environment import Leg
@@ -44,7 +44,7 @@ class TableComparison:
     """Comparison of a leg's two tables with the ledger."""
 
     leg: Leg
-    account: Account
+    account: LedgerComparison
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Place(Protocol):
     def start(self, names: Names, job: str, /) -> None:
         """Start a job."""
 
-    def kill(self, names: Names, job: str, /) -> None:
+    def kill_run(self, names: Names, job: str, /) -> None:
         """End a job's run at once, without grace, and return when it has ended."""
 
     def restart_killed_job(self, names: Names, job: str, /) -> None:
@@ -105,7 +105,7 @@ class Place(Protocol):
     def stop(self, names: Names, job: str, /) -> None:
         """End a job's run with grace, permanently."""
 
-    def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]], /) -> None:
+    def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]], /) -> None:
         """End every run of an environment, and prevent new ones.
 
         Parameters

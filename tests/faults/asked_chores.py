@@ -38,13 +38,13 @@ class Asked:
             asks.unlink()
 
 
-_of = maintenance_schedule.of
+_of = maintenance_schedule.maintenance_tasks
 
 
 def _asked(job: JobSettings, report: Reporter) -> tuple[TableTask, ...]:
     return (Asked(_of(job, report)),)
 
 
-maintenance_schedule.of = _asked
+maintenance_schedule.maintenance_tasks = _asked
 maintenance_schedule.Maintenance = partial(maintenance_schedule.Maintenance, first=timedelta(0))  # type: ignore[misc,assignment]  # at once
 table_services.FEWEST_SNAPSHOTS = 2

@@ -92,7 +92,7 @@ def story(stage: Stage, cluster: Cluster, records: int, say: Callable[[str], Non
     with stage.feed.flowing(per_second=records / 150):
         for _ in range(2):
             leader = leaders(cluster)[stage.choose.randrange(PARTITIONS)]
-            cluster.end(leader, kill=True)
+            cluster.stop_broker(leader, kill=True)
             say(
                 f"broker {leader} is killed, leader of {sum(n == leader for n in leaders(cluster).values())} yet"
             )
@@ -101,7 +101,7 @@ def story(stage: Stage, cluster: Cluster, records: int, say: Callable[[str], Non
             cluster.start(leader)
             _until(lambda: whole(cluster), "its copies are in step again")
         leader = leaders(cluster)[0]
-        cluster.end(leader, kill=True)
+        cluster.stop_broker(leader, kill=True)
         stage.job.kill()
         say(f"the job is killed while broker {leader} is away")
         stage.start()
@@ -109,7 +109,7 @@ def story(stage: Stage, cluster: Cluster, records: int, say: Callable[[str], Non
         cluster.start(leader)
         _until(lambda: whole(cluster), "its copies are in step again")
         for node in range(1, BROKERS + 1):
-            cluster.end(node, kill=False)
+            cluster.stop_broker(node, kill=False)
             cluster.start(node)
             _until(lambda: whole(cluster), f"broker {node} is in step again")
             say(f"broker {node} was ended and started")

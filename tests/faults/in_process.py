@@ -106,7 +106,7 @@ class Job:
         """
         said = io.StringIO()
         report = Reporter("in-process", said)
-        held = lease.of(self._url, "in-process", (), lambda _: None)
+        held = lease.lease_of(self._url, "in-process", (), lambda _: None)
         back = held.release if held is not None else lambda: None
         try:
             if held is not None:

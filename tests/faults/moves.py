@@ -27,7 +27,7 @@ import yaml
 
 from millrace.config import Names, load
 from millrace.config.engines import SPARK
-from millrace.config.engines.versions import line_of
+from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.state_machine import Aws, Verb, execute
@@ -74,7 +74,7 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
             yield f"move {number} to {version}: {error}", False
             return
         runs = document_of(scene.aws.names, assemblies[version], JOB)["engine_version"]
-        line = line_of(SPARK[version]).spark
+        line = spark_line_of(SPARK[version]).spark
         how = ", after a SIGKILL" if killed else ""
         took = time.monotonic() - begun
         yield (

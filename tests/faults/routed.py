@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from millrace.sandbox import kafka, lake_tables
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Account, Ledger, compare
+from millrace.sandbox.ledger import Ledger, LedgerComparison, compare
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from tests.faults import jobs
 from tests.faults.feed import Feed
@@ -109,7 +109,7 @@ class RoutedStage(Stage):
     def _rows(self, table: str, *columns: str) -> pa.Table:
         return self.catalog.load_table(f"faults.{table}").scan(selected_fields=columns).to_arrow()
 
-    def accounts(self) -> Iterator[tuple[str, Account]]:
+    def accounts(self) -> Iterator[tuple[str, LedgerComparison]]:
         """Every table against its part of the ledger."""
         for table, origins in (("shop", (self.stream,)), ("air", (AIR,))):
             rows = self._rows(table, "_id", "_hash", "_error", "_bytes")
@@ -130,7 +130,7 @@ class RoutedStage(Stage):
     def _count(self, table: str) -> int:
         return lake_tables.row_count(self.catalog, f"faults.{table}")
 
-    def account(self) -> Account:
+    def account(self) -> LedgerComparison:
         """Of the routed table; the others are counted in where they are not exact."""
         whole = super().account()
         if not whole.exact:

@@ -138,7 +138,7 @@ def endless() -> Iterator[Event]:
 def held(sandbox: Sandbox, producer: KafkaProducer) -> Any:
     """Compare both tables with the ledger."""
     catalog, table = sandbox.spark.catalog(sandbox.warehouse), sandbox.names.table
-    return lake_tables.account(catalog, producer.ledger, table(LANDED), table(DERIVED))
+    return lake_tables.compare_with_ledger(catalog, producer.ledger, table(LANDED), table(DERIVED))
 
 
 def rows_of(sandbox: Sandbox, table: str) -> int:

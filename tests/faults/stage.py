@@ -15,11 +15,11 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.config.engines.versions import Line
+from millrace.config.engines.versions import SparkLine
 from millrace.sandbox import jars, lake_tables, local_driver
 from millrace.sandbox.child_processes import Process, wait_until
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
-from millrace.sandbox.ledger import Account
+from millrace.sandbox.ledger import LedgerComparison
 from millrace.sandbox.local_driver import events
 from millrace.sandbox.producer import KinesisProducer
 from millrace.sandbox.spark import iceberg_catalog
@@ -55,7 +55,7 @@ def start(
     environment: Mapping[str, str] = NOTHING,
     prelude: str = "",
     log: str = "driver.log",
-    line: Line | None = None,
+    line: SparkLine | None = None,
 ) -> Process:
     """Start a job as an engine does: entry script, launch document, arguments.
 
@@ -124,7 +124,7 @@ class Stage:
     trigger_seconds: float = 0.5
     prelude: str = ""
     ddl: str = DDL
-    line: Line | None = None
+    line: SparkLine | None = None
     runs: list[Process] = field(default_factory=list)
     bootstrap: str | None = None
     ending: ExitStack = field(default_factory=ExitStack)
@@ -264,9 +264,9 @@ class Stage:
         self.feed.backlog(max(0, records - self.feed.sent))
         self.until_complete()
 
-    def account(self) -> Account:
+    def account(self) -> LedgerComparison:
         """Hold the table against the ledger."""
-        return lake_tables.account(self.catalog, self.feed.producer.ledger, TABLE)
+        return lake_tables.compare_with_ledger(self.catalog, self.feed.producer.ledger, TABLE)
 
     def kill(self) -> None:
         """End all runs."""

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.cli.run.checkpoint_compatibility import refusals
-from millrace.lifecycle.deploy import DeployError, changes, document_of
+from millrace.lifecycle.deploy import DeployError, compare_with_deployed, document_of
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
 from millrace.sandbox import kafka, kinesalite
@@ -122,7 +122,7 @@ class Scene:
     def upgrade(self, assembly: Path) -> bool:
         return upgrade(
             self.aws,
-            changes(self.aws, assembly),
+            compare_with_deployed(self.aws, assembly),
             JOB,
             assembly=assembly,
             cdk_deploy=self.cdk_deploy,

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.queries.derive import DEAD_LETTER
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.result_keys import identity
+from millrace.etl.sinks.delivery.result_keys import result_identity
 from tests.performance import growth_transforms
 from tests.performance.growth_bench import PER_FILE, Step, kafka, now
 from tests.performance.growth_sources import PARTITIONS, PER_SECOND, SETTLED, Numbering, Topic
@@ -194,7 +194,7 @@ class KeyedByTime(_Derive):
         rows = self.bench.spark.range(0, count, 1, tasks).select(
             *key, F.lit(1).cast("bigint").alias("records")
         )
-        return rows.select(identity(rows.schema, self.key).alias("_id"), "*")
+        return rows.select(result_identity(rows.schema, self.key).alias("_id"), "*")
 
     def batch(self) -> Step:
         number = self.turn()

@@ -50,7 +50,7 @@ STALL_SECONDS = 120.0
 
 def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: TextIO) -> Any:
     """Start the query that is written by hand."""
-    module = engine_kinds.of("sandbox")
+    module = engine_kinds.engine_of("sandbox")
     source = KinesisSource("kinesis", STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
     options = module.kinesis_options(source, endpoint, []) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()

@@ -112,7 +112,7 @@ def written(name: str, region: str, folder: Path) -> Path:
         return file
     environment = load(name, root=ROOT)
     assert environment.places.tree is not None
-    plain = environment.places.tree.plain() | {"region": region}
+    plain = environment.places.tree.to_json() | {"region": region}
     plain.pop("extends", None)
     if region in LACKING["AWS::APS::Workspace"]:
         plain.get("observability", {}).pop("prometheus", None)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.json import JsonFormat
-from millrace.etl.launch.engine_kinds import of as engine
+from millrace.etl.launch.engine_kinds import engine_of as engine
 from millrace.etl.launch.settings import (
     DeriveSettings,
     JobSettings,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.job.benchmark import Benchmark, Run, Schedule, machine
+from millrace.etl.job.benchmark import Benchmark, BenchmarkRun, Schedule, describe_machine
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.query import Query
@@ -36,7 +36,7 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
     return parse(jobs.settings("flights", [query | {"repartition": 2}], str(tmp_path / "checkpoints"), None))
 
 
-def schedule(tmp_path: Path, *runs: Run, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:
+def schedule(tmp_path: Path, *runs: BenchmarkRun, queries: tuple[str, ...] = ("land-flights",)) -> Schedule:
     return Schedule(queries, 2, str(tmp_path / "measured.json"), runs)
 
 
@@ -55,7 +55,7 @@ def test_what_cannot_be_measured_is_refused(
 
     measured = Benchmark(spark, job(tmp_path, kind), never, Events().reporter)
     with pytest.raises(StartError, match=said):
-        measured(schedule(tmp_path, Run(0, 10, 1, 0, 3), queries=queries))
+        measured(schedule(tmp_path, BenchmarkRun(0, 10, 1, 0, 3), queries=queries))
 
 
 def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
 
     events = Events()
     done = Benchmark(spark, job(tmp_path), opened, events.reporter)(
-        schedule(tmp_path, Run(0, 10, 1, -1, 2), Run(1, 30, 2, 0, 3))
+        schedule(tmp_path, BenchmarkRun(0, 10, 1, -1, 2), BenchmarkRun(1, 30, 2, 0, 3))
     )
     assert done == 0
     assert [each[:3] for each in seen] == [
@@ -98,4 +98,4 @@ def test_a_run_has_its_own_limit_table_and_checkpoint_and_ends(spark: SparkSessi
         assert batch["tasks"]
         assert all(task >= 0 for stage in batch["tasks"] for task in stage)
     assert measured["cores"] == 2
-    assert machine(spark)["spark"] == spark.version
+    assert describe_machine(spark)["spark"] == spark.version

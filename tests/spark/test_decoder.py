@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats.base import Decoder, PrecheckingDecoder, decode_observed
+from millrace.etl.formats.base import Decoder, PrecheckingDecoder, decode_and_observe
 from millrace.etl.formats.csv import CsvDecoder, CsvFormat
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
@@ -44,7 +44,7 @@ def test_every_row_is_observed_once_and_as_good_as_it_comes_out(spark: SparkSess
         return seen.observe(passing, F.expr(f"array_join(sort_array({bad}), ' ') AS bad"))
 
     plain = decoder.decode(rows)
-    observed = decode_observed(decoder, rows, observe)
+    observed = decode_and_observe(decoder, rows, observe)
     assert observed.schema == plain.schema
     found = sorted(observed.collect(), key=lambda r: r["n"])
     assert found == sorted(plain.collect(), key=lambda r: r["n"])
@@ -69,7 +69,7 @@ def test_good_ones_alone_are_parsed_in_one_step(spark: SparkSession) -> None:
     # Not out of a list, whose rows Spark computes on while it plans.
     rows = spark.range(9).selectExpr("id AS n", "CAST(concat('{\"flight\":', id, '}') AS BINARY) AS payload")
     good = "_error IS NULL"
-    observed = decode_observed(
+    observed = decode_and_observe(
         decoder, rows, lambda passing, _: ObservedFigures(row_count("read")).observe(passing)
     )
     assert len(parsing(observed.where(good))) == 1

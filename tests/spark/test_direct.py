@@ -20,7 +20,7 @@ from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
 from millrace.etl.record import commits, tables
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.lookup_bounds import Bound
+from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
@@ -98,7 +98,9 @@ def forget(pipe: Pipeline) -> None:
 
 
 class NoLookUp(IcebergSink):
-    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> AppendResult:
+    def append(
+        self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
+    ) -> AppendResult:
         assert bound is None
         assert not more["added"]
         return super().append(batch, bound, *figures, **more)
@@ -253,11 +255,11 @@ def test_the_end_of_a_batch_is_read_once(spark: SparkSession, tmp_path: Path) ->
     for batch in range(3):
         (log / str(batch)).write_text(f'v1\n{{}}\n{{"t": {{"0": {batch}}}}}')
     checkpoint = Checkpoint(str(tmp_path))
-    assert checkpoint.start_of(spark, 0) is None
-    assert checkpoint.end_of(spark, 1) == {"t": {"0": 1}}
+    assert checkpoint.batch_start(spark, 0) is None
+    assert checkpoint.batch_end(spark, 1) == {"t": {"0": 1}}
     (log / "1").unlink()
-    assert checkpoint.start_of(spark, 2) == {"t": {"0": 1}}
-    assert checkpoint.end_of(spark, 2) == {"t": {"0": 2}}
-    assert checkpoint.start_of(spark, 1) == {"t": {"0": 0}}
-    assert checkpoint.start_of(spark, 2) is None
+    assert checkpoint.batch_start(spark, 2) == {"t": {"0": 1}}
+    assert checkpoint.batch_end(spark, 2) == {"t": {"0": 2}}
+    assert checkpoint.batch_start(spark, 1) == {"t": {"0": 0}}
+    assert checkpoint.batch_start(spark, 2) is None
     assert checkpoint == Checkpoint(str(tmp_path))

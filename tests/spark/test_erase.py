@@ -332,7 +332,7 @@ def test_the_job_looks_for_requests_from_its_first_half_minute_on(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     shop = Shop(spark, table, tmp_path)
-    first = maintenance_schedule.of(shop.job, Events().reporter)[0]
+    first = maintenance_schedule.maintenance_tasks(shop.job, Events().reporter)[0]
     assert isinstance(first, erase.Erasure)
     asked = threading.Event()
 

@@ -46,7 +46,7 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
 
     drained(derive.read(spark, pipe.landing), take, pipe.checkpoint)
     assert seen == [(5000000000, "B7")]
-    assert Checkpoint(str(pipe.checkpoint)).begun(spark)
+    assert Checkpoint(str(pipe.checkpoint)).has_batches(spark)
 
 
 @pytest.mark.parametrize(

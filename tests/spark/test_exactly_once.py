@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from millrace.etl.maintenance.table_services import call
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError
-from millrace.etl.record.lookup_bounds import Bound
+from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks import dead_letters
 from millrace.etl.sinks.base import LETTER, BatchPlace
@@ -225,7 +225,7 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
 
     class Noting(IcebergSink):
         def append(
-            self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any
+            self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
         ) -> AppendResult:
             looked.append((bound is not None and bound.rows is None, len(more["added"])))
             return super().append(batch, bound, *figures, **more)
@@ -247,8 +247,8 @@ def test_refused_rows_are_looked_up_only_where_others_may_have_kept_them(
         ]
         return spark.createDataFrame(rows, LETTER)
 
-    def process() -> dead_letters.Letters:
-        made = dead_letters.Letters(kept, "derive-flights")
+    def process() -> dead_letters.DeadLetters:
+        made = dead_letters.DeadLetters(kept, "derive-flights")
         made.prepare(spark)
         return made
 

@@ -54,7 +54,7 @@ def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None
     form = typed_json.read(Format, asked(kind).settings(), "format")
     parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
     route = settings.RouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
-    return decode(spark, routes.of_query(spark, route), given)
+    return decode(spark, routes.decoder_of_route(spark, route), given)
 
 
 def schema_file(home: Path, kind: str) -> Path:

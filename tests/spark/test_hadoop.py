@@ -27,4 +27,4 @@ def test_a_file_that_cannot_be_written_whole_is_left_as_it_was(spark: SparkSessi
     with pytest.raises(OSError, match="half"):
         hadoop_files.write_text(spark, str(file), "new")
     assert file.read_text() == "old"
-    assert hadoop_files.names(spark, str(tmp_path / "new")) == [".0.half", "0"]
+    assert hadoop_files.list_names(spark, str(tmp_path / "new")) == [".0.half", "0"]

@@ -18,7 +18,7 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.job.supervise import Supervisor
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import LossError, RestartQueryError
-from millrace.etl.record.lookup_bounds import Bound
+from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
@@ -325,7 +325,9 @@ class Looks(IcebergSink):
 
     rows: list[int] = field(default_factory=list)
 
-    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> AppendResult:
+    def append(
+        self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
+    ) -> AppendResult:
         assert bound is not None
         there = batch.sparkSession.table(str(self.table))
         self.rows.append((there if bound.rows is None else there.where(bound.rows)).count())

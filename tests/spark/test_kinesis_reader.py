@@ -74,7 +74,7 @@ class Reading:
         rows = reading.read(
             self.spark,
             self.source,
-            engine=engine_kinds.of("sandbox"),
+            engine=engine_kinds.engine_of("sandbox"),
             endpoint=self.server.endpoint,
             begun=begun,
         )
@@ -250,7 +250,7 @@ def test_records_of_an_aggregate_and_their_columns(
     read.start()
     read.until(read.complete)
     rows = reading.read(
-        spark, read.source, engine=engine_kinds.of("sandbox"), endpoint=kinesis.endpoint, begun=False
+        spark, read.source, engine=engine_kinds.engine_of("sandbox"), endpoint=kinesis.endpoint, begun=False
     )
     assert rows.isStreaming
-    assert engine_kinds.of("sandbox").kinesis_format(spark.version) == KINESIS_IN_PYTHON
+    assert engine_kinds.engine_of("sandbox").kinesis_format(spark.version) == KINESIS_IN_PYTHON

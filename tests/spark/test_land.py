@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from millrace.etl.queries import land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.lookup_bounds import Bound, OutsideBoundError, write_with_first_valid_bound
+from millrace.etl.record.lookup_bounds import LookUpBound, OutsideBoundError, write_with_first_valid_bound
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.kinesis import missed_records_guard as kinesis_guard
@@ -42,10 +42,12 @@ Names = Callable[[str], Table]
 class CountingSink(IcebergSink):
     """Notes the bound of every attempt."""
 
-    attempts: list[Bound | None] = field(default_factory=list)
+    attempts: list[LookUpBound | None] = field(default_factory=list)
     added: list[Any] = field(default_factory=list)
 
-    def append(self, batch: DataFrame, bound: Bound | None, *figures: Column, **more: Any) -> AppendResult:
+    def append(
+        self, batch: DataFrame, bound: LookUpBound | None, *figures: Column, **more: Any
+    ) -> AppendResult:
         self.attempts.append(bound)
         self.added.append(more["added"])
         return super().append(batch, bound, *figures, **more)
@@ -289,7 +291,7 @@ def test_a_bound_that_fails_commits_nothing(spark: SparkSession, table: Names) -
             {"_hash": F.lit(0).cast("bigint"), "_landed_at": F.current_timestamp()}
         )
     )
-    bound = Bound.since("_arrived_at", EPOCH + timedelta(milliseconds=5))
+    bound = LookUpBound.since("_arrived_at", EPOCH + timedelta(milliseconds=5))
     with pytest.raises(OutsideBoundError):
         write_with_first_valid_bound([bound], lambda b: IcebergSink(landing).append(rows, b))
     assert added_records(spark, landing) == []

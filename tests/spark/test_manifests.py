@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest
-from millrace.etl.job.checkpoint_check import Manifests
+from millrace.etl.job.checkpoint_check import CheckpointManifests
 from millrace.etl.launch.settings import LandSettings
 from millrace.etl.launch.settings import parse as parsed
 from millrace.etl.record.errors import StartError
@@ -148,7 +148,7 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     start = tmp_path / "_millrace" / "land.start.json"
     start.parent.mkdir()
     start.write_text(json.dumps({"version": 1, "start": "2026-11-20T08:00:00+00:00"}))
-    (found,) = Manifests(spark, settings, events.reporter).check_all().queries
+    (found,) = CheckpointManifests(spark, settings, events.reporter).check_all().queries
     assert isinstance(found, LandSettings)
     (source,) = found.sources
     assert source.start == "2026-11-20T08:00:00+00:00"
@@ -158,8 +158,8 @@ def test_a_reset_query_begins_where_it_was_told(spark: SparkSession, tmp_path: P
     (tmp_path / "land" / "offsets").mkdir(parents=True)
     for name, text in (("metadata", '{"id":"i"}'), ("offsets/0", "v1\n{}\n-")):
         (tmp_path / "land" / name).write_text(text)
-    assert Manifests(spark, settings, events.reporter).check_all() == settings
+    assert CheckpointManifests(spark, settings, events.reporter).check_all() == settings
     start.write_text("{}")
     (tmp_path / "land" / "offsets" / "0").unlink()
     with pytest.raises(StartError, match=r"land.start.json"):
-        Manifests(spark, settings, events.reporter).check_all()
+        CheckpointManifests(spark, settings, events.reporter).check_all()

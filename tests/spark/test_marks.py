@@ -18,8 +18,8 @@ def test_a_damaged_mark_is_told_and_without_it_the_batch_goes_on(
     spark: SparkSession, tmp_path: Path, part: bytes
 ) -> None:
     here = place(3, notes=tmp_path)
-    assert EndPositions("alerts").begin(spark, here, lambda: {"0": 7}) is None
-    mark = EndPositions("alerts").begin(spark, here, lambda: {"0": 9})
+    assert EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 7}) is None
+    mark = EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 9})
     assert mark is not None
     assert mark.end == {"0": 7}
     (file,) = (tmp_path / FOLDER).glob("*.json")
@@ -27,6 +27,6 @@ def test_a_damaged_mark_is_told_and_without_it_the_batch_goes_on(
     with pytest.raises(
         SinkError, match=f"{file} records where alerts ended, but cannot be read: .*Delete it"
     ):
-        EndPositions("alerts").begin(spark, here, lambda: {"0": 9})
+        EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 9})
     file.unlink()
-    assert EndPositions("alerts").begin(spark, here, lambda: {"0": 9}) is None
+    assert EndPositions("alerts").mark_before_write(spark, here, lambda: {"0": 9}) is None

@@ -34,7 +34,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.base import Again, BatchPlace, Refuse, Sink, WriteCounts, letters_of
+from millrace.etl.sinks.base import Again, BatchPlace, Refuse, Sink, WriteCounts, dead_letters_of
 from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
@@ -346,7 +346,7 @@ class _RefusesAll:
         refuse: Refuse,
         again: Again | None = None,
     ) -> WriteCounts:
-        letters = letters_of(rows, F.lit("no"))
+        letters = dead_letters_of(rows, F.lit("no"))
         count = letters.count()
         refuse(letters)
         return WriteCounts(count, 0, count)

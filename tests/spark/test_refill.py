@@ -51,7 +51,10 @@ def filled(
     """read, written, bad, duplicates of a refill."""
     events = Events()
     assert (
-        backfill_landing.of_query(spark, settings, request, binds or {}, events.reporter)(spark, request) == 0
+        backfill_landing.landing_backfiller(spark, settings, request, binds or {}, events.reporter)(
+            spark, request
+        )
+        == 0
     )
     told = events.last()
     assert told["event"] == "backfilled"
@@ -187,14 +190,14 @@ def test_what_cannot_be_refilled_says_what_can(spark: SparkSession, table: Names
     settings = job(landing, topic("x:1"), tmp_path / "schema.ddl")
     nobody = BackfillRequest("flights-weather", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="the job has no such land query; it has: land-flights"):
-        backfill_landing.of_query(spark, settings, nobody, {}, Events().reporter)
+        backfill_landing.landing_backfiller(spark, settings, nobody, {}, Events().reporter)
     asked = BackfillRequest("land-flights", None, None, origin="file:///nowhere")
     with pytest.raises(StartError, match="start the job, which makes it"):
-        backfill_landing.of_query(spark, settings, asked, {}, Events().reporter)
+        backfill_landing.landing_backfiller(spark, settings, asked, {}, Events().reporter)
     lander(spark, landing, Events())
     with pytest.raises(StartError, match="--from file:///nowhere"):
-        backfill_landing.of_query(spark, settings, asked, {}, Events().reporter)(spark, asked)
+        backfill_landing.landing_backfiller(spark, settings, asked, {}, Events().reporter)(spark, asked)
     avro = {"kind": "avro", "framing": "none", "writers": None, "registry": None, "subject": None}
     packed = job(landing, topic("x:1"), tmp_path / "schema.ddl", avro)
     with pytest.raises(StartError, match="avro has no lines"):
-        backfill_landing.of_query(spark, packed, asked, {}, Events().reporter)
+        backfill_landing.landing_backfiller(spark, packed, asked, {}, Events().reporter)

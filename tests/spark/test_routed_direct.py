@@ -23,7 +23,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.base import letters_of
+from millrace.etl.sinks.base import dead_letters_of
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
 from millrace.etl.sources.base import ReplayedLeg
@@ -234,7 +234,7 @@ def test_of_a_refused_record_the_letter_holds_what_its_own_route_leaves_of_it(pi
     rows = pipe.spark.createDataFrame(
         [("gates/0/0", "gates"), ("web.clicks/0/1", "web")], "_id STRING, _source STRING"
     )
-    refused = letters_of(
+    refused = dead_letters_of(
         rows.withColumns({c: F.lit(EPOCH) for c in ("_arrived_at", "_landed_at")}), F.lit("no")
     )
     # A topic of the same name, of another cluster, has a record of the same identity.

@@ -20,12 +20,12 @@ from millrace.etl.job.supervise import Supervisor
 from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.maintenance import table_services
 from millrace.etl.metrics.ages import ArrivalTimes
-from millrace.etl.queries.stateful import identity
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
-from millrace.etl.record.lookup_bounds import Bound
+from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
+from millrace.etl.sinks.delivery.result_keys import result_identity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from tests.faults import jobs
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
@@ -274,11 +274,11 @@ def test_of_equal_records_the_first_is_taken(spark: SparkSession, table: Names, 
 def test_two_streams_are_joined_once(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writes: list[Bound | None] = []
+    writes: list[LookUpBound | None] = []
     append = IcebergSink.append
 
     def counted(
-        sink: IcebergSink, batch: DataFrame, bound: Bound | None, *rest: Any, **more: Any
+        sink: IcebergSink, batch: DataFrame, bound: LookUpBound | None, *rest: Any, **more: Any
     ) -> AppendResult:
         if sink.table.name.startswith("sink"):
             writes.append(bound)
@@ -340,7 +340,7 @@ def test_results_of_times_within_a_millisecond_are_told_apart(spark: SparkSessio
         spans = made.select("n", "at", F.struct("at", F.array("at").alias("all")).alias("span"))
         return [
             r["_id"]
-            for r in spans.select(identity(spans.schema, ("n", "at", "span")).alias("_id"), "n")
+            for r in spans.select(result_identity(spans.schema, ("n", "at", "span")).alias("_id"), "n")
             .orderBy("n")
             .collect()
         ]

@@ -29,13 +29,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from millrace.config.formats.base import FormatConfig, Reading
+from millrace.config.formats.base import FormatConfig, FormatDocumentation
 
 
 class ToyFormat(FormatConfig):
     """Pairs of name and value."""
 
-    reading = Reading("`.toy`, a name a line", "Spark", "pairs in any order", "a pair without a value")
+    reading = FormatDocumentation("`.toy`, a name a line", "Spark", "pairs in any order", "a pair without a value")
     suffix = ".toy"
     in_python = True
     jars: ClassVar[Mapping[str, str]] = {"avro": "a job with toys needs"}
@@ -120,7 +120,7 @@ from millrace.config import load
 from millrace.sandbox import payloads
 
 query = load("toy").jobs["clicks"].queries["land"]
-made = payloads.of_query(query, Path.cwd())
+made = payloads.payloads_of_query(query, Path.cwd())
 chosen = [{"page": str(n), "user": f"u{n}"} for n in range(5)]
 print(json.dumps([made.encode(each).decode() for each in chosen] + [made.spoil({}, random.Random(1))[0].decode()]))
 """
@@ -180,7 +180,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     registered(monkeypatch, home, FORMATS, "toy_runs:ToyFormat")
     (query,) = parse(settings).queries
     assert isinstance(query, LandSettings)
-    found = routes.of_query(
+    found = routes.decoder_of_route(
         spark,
         dataclasses.replace(
             query.routes[0],

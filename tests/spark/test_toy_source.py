@@ -118,7 +118,7 @@ class ToySource(Source):
     def own_name(self):
         return self.folder
 
-    def origin(self, job):
+    def position_owner(self, job):
         return self.folder
 
     def open(self, leg, context):

@@ -20,7 +20,7 @@ from millrace.config.formats.text import TextFormat
 from millrace.etl.launch import typed_json
 from millrace.etl.launch.format_kinds import Format
 from millrace.sandbox.payloads import payloads
-from millrace.sandbox.traffic import Feed, Shape
+from millrace.sandbox.traffic import Feed, TrafficShape
 from millrace.sandbox.traffic_values import Generator
 from tests import orders
 from tests.spark.test_formats import decode
@@ -74,7 +74,7 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     written = payloads(form, tmp_path / file)
     choose = random.Random(7)
     feed = Feed(
-        Generator(written.schema, choose), written, Shape(per_second=1, dirty=0.3), choose, lambda: NOW
+        Generator(written.schema, choose), written, TrafficShape(per_second=1, dirty=0.3), choose, lambda: NOW
     )
     events = list(feed.events(most=200))
     assert {e.dirt is None for e in events} == {True, False}

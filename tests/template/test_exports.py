@@ -13,7 +13,7 @@ from aws_cdk import App
 from millrace.config import Names, load
 from millrace.config.model import Environment
 from millrace.infra.deployment import build
-from millrace.lifecycle.stack_exports import CREATED_ONLY, Order, order
+from millrace.lifecycle.stack_exports import CREATED_ONLY, StackOrder, stack_order
 from millrace.sizing import plan
 from tests.template.cloudformation import Template, created_only, deploy, exports, named, producers_first
 from tests.template.conftest import ROOT
@@ -27,7 +27,7 @@ def full() -> Plain:
     """Environment dev with three zones and something of each kind that crosses stacks."""
     environment = load("dev", root=ROOT)
     assert environment.places.tree is not None
-    plain = environment.places.tree.plain()
+    plain = environment.places.tree.to_json()
     plain.pop("extends", None)
     plain["network"] = {"availability_zones": 3}
     # One job with each thing that a job alone may take from another stack.
@@ -167,7 +167,7 @@ STEPS: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
 def test_stacks_that_import_it_no_more_go_before_what_goes(name: str) -> None:
     before, after = (changed(*side) for side in STEPS[name])
     assert deploy(before, after, producers_first(after))[1] != [], "one step is enough: list it there"
-    found = order(before, after, lasting(before))
+    found = stack_order(before, after, lasting(before))
     assert found.refused == ()
     between, said = deploy(before, after, found.first)
     assert said == []
@@ -194,13 +194,13 @@ REFUSED: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_order_helps_is_refused_with_what_does(name: str) -> None:
     before, after = (changed(*side) for side in REFUSED[name])
-    found = order(before, after, lasting(before))
+    found = stack_order(before, after, lasting(before))
     destroyed = [s for s in before if f"`npx cdk destroy {s}`" in " ".join(found.refused)]
     held = [s for s in before if any(line.startswith(f"{s} holds data") for line in found.refused)]
     assert held == (["flights-dev-kafka"] if name == "another range" else [])
     without = {s: t for s, t in before.items() if s not in (*destroyed, *held)}
     assert deploy(before, after, producers_first(after))[1] != []
-    again = order(without, after, lasting(without))
+    again = stack_order(without, after, lasting(without))
     assert again.refused == ()
     between, said = deploy(without, after, again.first)
     assert said == []
@@ -212,7 +212,7 @@ def test_what_no_order_helps_is_refused_with_what_does(name: str) -> None:
 )
 def test_what_passes_in_one_step_is_deployed_in_one(name: str) -> None:
     before, after = (changed(*side) for side in PASSES[name])
-    assert order(before, after, lasting(before)) == Order()
+    assert stack_order(before, after, lasting(before)) == StackOrder()
 
 
 def lasting(stacks: dict[str, Template]) -> list[str]:

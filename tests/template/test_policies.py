@@ -25,7 +25,7 @@ LONGEST_ARN = "arn:aws:aps:ap-southeast-1:111122223333:workspace/ws-12345678-123
 def many_streams(environment: Environment) -> Environment:
     """Environment dev with a job that reads twenty topics into tables, and each table into another."""
     assert environment.places.tree is not None
-    plain = environment.places.tree.plain()
+    plain = environment.places.tree.to_json()
     plain.pop("extends", None)
     plain.pop("history", None)
     plain["governance"] = {"role_path": "/streaming/"}

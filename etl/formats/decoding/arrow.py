@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from ...record.tables import nullable
 from .rows import decoded_or_dead_letter
-from .worker_batches import in_portions
+from .worker_batches import run_in_portions
 
 Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 """Values by column, or stage and error."""
@@ -71,11 +71,11 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
                 shape = StructType([*given.schema.fields, StructField("_answer", answer)])
                 return given.mapInArrow(_columns(make, answer), shape)
 
-            answered = in_portions(rows, work, by_arrow=True)
+            answered = run_in_portions(rows, work, by_arrow=True)
         else:
             one = F.udf(_rows(make), answer).asNondeterministic()("payload")
             payload = F.col("payload")
-            answered = in_portions(
+            answered = run_in_portions(
                 rows, lambda given: given.withColumn("_answer", one), by_arrow=False, handed=payload
             )
     verdict = F.when(

@@ -35,7 +35,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from ..base import DecoderWrapper
 from ..protobuf_wire import varint
 from .arrow import available
-from .worker_batches import in_portions
+from .worker_batches import run_in_portions
 
 STAGE = "decompress"
 
@@ -240,7 +240,7 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
     pd: Any = importlib.import_module("pandas")
 
     def columns(batches: Any) -> Any:
-        for found in in_parts(each, batches, most):
+        for found in decompress_in_parts(each, batches, most):
             yield pd.DataFrame(found, columns=["content", "error"])
 
     # PySpark derives the kind of function from its annotations, which are strings in this module.
@@ -265,12 +265,12 @@ def with_decompressed(
         See :func:`decompress_function`.
     """
     function = decompress_function(limit, arrow=arrow, most=most)
-    return in_portions(
+    return run_in_portions(
         rows, lambda given: given.withColumn("_opened", function(message)), by_arrow=arrow, handed=message
     )
 
 
-def in_parts(
+def decompress_in_parts(
     each: Callable[[bytes | None], Answer], batches: Iterable[Iterable[bytes | None]], most: int
 ) -> Iterator[list[Answer]]:
     """Decompress messages, and yield the results in parts of up to ``most`` bytes plus one message.

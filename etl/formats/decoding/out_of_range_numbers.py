@@ -34,7 +34,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from .rows import holds_for_all, reason
+from .rows import dead_letter_verdict, holds_for_all
 
 MOST_DIGITS = 1000
 """Most digits of a decimal; Jackson reads no longer number since 2.15."""
@@ -97,7 +97,7 @@ def out_of_range(schema: StructType, record: Column) -> Column | None:
     names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
     if not any(fits is not None for fits in asked.values()):
         return None
-    return F.when(names != "", reason("schema", F.concat(F.lit(RANGE), names)))
+    return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(RANGE), names)))
 
 
 def is_flat(kind: DataType) -> bool:
@@ -112,12 +112,12 @@ def decimals(kind: DataType) -> bool:
     return next(_names(kind, ""), None) is not None
 
 
-def with_decimals(schema: StructType) -> StructType:
+def decimal_fields(schema: StructType) -> StructType:
     """Return the fields that hold a decimal, unchanged."""
     return StructType([f for f in schema.fields if decimals(f.dataType)])
 
 
-def as_texts(schema: StructType) -> StructType:
+def decimal_fields_as_text(schema: StructType) -> StructType:
     """Return the fields with texts instead of decimals."""
     return StructType(
         [

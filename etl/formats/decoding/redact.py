@@ -22,7 +22,7 @@ from typing import Protocol, runtime_checkable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ..base import Decoder, DecoderWrapper, Observe, decode_observed
+from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
 from .rows import valid_text
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
@@ -65,9 +65,9 @@ class RedactingDecoder(DecoderWrapper):
         """Decode, then remove the fields; columns as in :meth:`etl.formats.base.Decoder.decode`."""
         return self._taken_out(self.decoder.decode(rows))
 
-    def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
+    def decode_and_observe(self, rows: DataFrame, observe: Observe) -> DataFrame:
         """Do the same for rows that are observed; redaction does not change whether a row is good."""
-        return self._taken_out(decode_observed(self.decoder, rows, observe))
+        return self._taken_out(decode_and_observe(self.decoder, rows, observe))
 
     def _taken_out(self, decoded: DataFrame) -> DataFrame:
         bare = self.redacted_payload(F.col("_bytes"))

@@ -134,7 +134,7 @@ class Router:
         )
 
 
-def of_query(spark: SparkSession, query: RouteSettings) -> Decoder:
+def decoder_of_route(spark: SparkSession, query: RouteSettings) -> Decoder:
     """Make the decoder of one route, with decompression, deletes, rules and redaction.
 
     Raises
@@ -165,7 +165,7 @@ def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decod
     StartError
         A schema cannot be read.
     """
-    made = [of_query(spark, route) for route in routes]
+    made = [decoder_of_route(spark, route) for route in routes]
     if len(routes) == 1 and routes[0].name is None:
         return made[0]
     return Router(

@@ -18,7 +18,7 @@ VERDICT_DDL = "struct<stage:string,error:string>"
 """Type of a verdict, which is null for a good record."""
 
 
-def reason(stage: str, error: Column | str) -> Column:
+def dead_letter_verdict(stage: str, error: Column | str) -> Column:
     """Make a verdict: stage and error of a dead letter."""
     text = F.lit(error) if isinstance(error, str) else error
     return F.struct(F.lit(stage).alias("stage"), text.alias("error")).cast(VERDICT_DDL)
@@ -37,7 +37,7 @@ Leaf = Callable[[DataType, Column], "Column | None"]
 """Condition on a value without parts; None for a type without a condition."""
 
 
-def texts(kind: DataType, value: Column) -> Column | None:
+def all_texts_are_utf8(kind: DataType, value: Column) -> Column | None:
     """Return a condition: every text in a value, at any depth, is UTF-8. None for a type without text.
 
     Parameters
@@ -88,7 +88,7 @@ def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
     return asked
 
 
-def required(
+def missing_fields(
     schema: StructType, value_of: Callable[[str], Column], given: Column, prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
     """Yield name (dotted) and "is absent" of each NOT NULL field; a field in a struct counts only if the struct is present.
@@ -109,7 +109,9 @@ def required(
         if not field.nullable:
             yield prefix + field.name, given & value.isNull()
         if isinstance(field.dataType, StructType):
-            yield from required(field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}.")
+            yield from missing_fields(
+                field.dataType, value.getField, value.isNotNull(), f"{prefix}{field.name}."
+            )
 
 
 def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, verdict: str) -> DataFrame:

@@ -25,7 +25,7 @@ FEWEST_BYTES = 1 << 10
 _PLACE = "_place"
 
 
-def in_portions(
+def run_in_portions(
     rows: DataFrame, work: Callable[[DataFrame], DataFrame], *, by_arrow: bool, handed: Column | None = None
 ) -> DataFrame:
     """Let Python work on rows, in portions of limited bytes.

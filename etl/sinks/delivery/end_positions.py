@@ -71,7 +71,9 @@ class EndPositions:
     _begun: tuple[str, int] | None = field(default=None, repr=False)
     _taken_at: float = field(default=0.0, repr=False)
 
-    def begin(self, spark: SparkSession, place: BatchPlace, end: Callable[[], Any]) -> StreamEnd | None:
+    def mark_before_write(
+        self, spark: SparkSession, place: BatchPlace, end: Callable[[], Any]
+    ) -> StreamEnd | None:
         """Return the mark from which to search for messages of a batch, before the batch is written.
 
         Parameters
@@ -122,11 +124,11 @@ class EndPositions:
         waits
             Waits before each further attempt.
         end
-            As in :meth:`begin`.
+            As in :meth:`mark_before_write`.
         send
             Writes rows, except those that the stream holds after an end; None for all of them.
         """
-        mark = self.begin(rows.sparkSession, place, end)
+        mark = self.mark_before_write(rows.sparkSession, place, end)
         while True:
             try:
                 return send(rows, None if mark is None else mark.end)
@@ -140,7 +142,7 @@ class EndPositions:
     @staticmethod
     def _write(spark: SparkSession, folder: str, mark: StreamEnd) -> None:
         # Removed first: a driver that ends in between has written nothing of the batch, and makes a new mark.
-        for other in hadoop_files.names(spark, folder):
+        for other in hadoop_files.list_names(spark, folder):
             hadoop_files.delete(spark, f"{folder}/{other}")
         hadoop_files.write_text(
             spark, f"{folder}/{name_of(mark.run, mark.batch)}.json", json.dumps(asdict(mark))
@@ -151,7 +153,7 @@ class EndPositions:
         # The names of a run's files are in the order of its batches.
         mine = [
             n
-            for n in hadoop_files.names(spark, folder)
+            for n in hadoop_files.list_names(spark, folder)
             if n.startswith(f"{place.run}-") and n.endswith(".json")
         ]
         if not mine:

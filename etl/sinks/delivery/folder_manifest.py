@@ -56,7 +56,7 @@ class Manifest:
     first: int | None
     last: int | None
 
-    def of(self, place: BatchPlace) -> bool:
+    def belongs_to(self, place: BatchPlace) -> bool:
         """Check that it belongs to a batch, and not to another one with the same number."""
         return (self.run, self.batch, self.start, self.end) == (
             place.run,
@@ -72,7 +72,7 @@ def name_of(run: str, batch: int) -> str:
 
 
 @dataclass(frozen=True)
-class Manifests:
+class FolderManifests:
     """Manifests of one sink."""
 
     path: str
@@ -105,7 +105,7 @@ class Manifests:
                 f"{url} records what batch {place.batch} wrote, but cannot be read: {error}. Restore it, or delete "
                 "it: the batch is then written again, in the place of what it wrote before"
             ) from error
-        if not manifest.of(place):
+        if not manifest.belongs_to(place):
             raise SinkError(
                 f"{self.path}: batch {place.batch} of checkpoint {place.run} is committed with offsets "
                 f"{manifest.start} to {manifest.end}, but now has offsets {place.start} to {place.end}: the "
@@ -117,7 +117,7 @@ class Manifests:
         """Return the URLs of manifests that another checkpoint, or a replay, wrote."""
         return [
             f"{self.location}/{name}"
-            for name in hadoop_files.names(spark, self.location)
+            for name in hadoop_files.list_names(spark, self.location)
             if name.endswith(".json") and not name.startswith(f"{run}-")
         ]
 
@@ -169,4 +169,4 @@ def _file(url: str) -> str:
 
 def files_in(spark: SparkSession, folder: str) -> Sequence[str]:
     """Return the names of the data files in a batch's folder."""
-    return [name for name in hadoop_files.names(spark, folder) if not name.startswith(("_", "."))]
+    return [name for name in hadoop_files.list_names(spark, folder) if not name.startswith(("_", "."))]

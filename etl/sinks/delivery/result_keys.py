@@ -48,12 +48,12 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     theirs = [c for c in rows.columns if not c.startswith("_")]
     held = F.struct(*(F.col(f"`{c}`") for c in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
     known = rows.select(
-        identity(rows.schema, key).alias("_id"), F.struct(*ORDER).alias("_order"), held.alias("_row")
+        result_identity(rows.schema, key).alias("_id"), F.struct(*ORDER).alias("_order"), held.alias("_row")
     )
     return known.groupBy("_id").agg(F.max_by("_row", "_order").alias("_row")).select("_id", "_row.*")
 
 
-def identity(schema: StructType, key: tuple[str, ...]) -> Column:
+def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     """Return the ``_id`` of a result: its key as JSON.
 
     Times have milliseconds, like the bounds of windows. They have microseconds if a time in the key is not a full

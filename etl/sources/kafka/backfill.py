@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
 from ...record import batch_accounts, envelope
-from ...record.lookup_bounds import Bound
+from ...record.lookup_bounds import LookUpBound
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from ..offsets import offset_bound
 from .connection import connection_options, sign_in
@@ -68,12 +68,15 @@ def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
                 since: datetime = since, until: datetime = until, apart: Ranges = apart
             ) -> DataFrame | None:
                 odd = reader.find_overflowing_times(apart)
-                return enveloped(reader.read_around(apart, odd), since, until) if odd else None
+                return enveloped(reader.read_without(apart, odd), since, until) if odd else None
 
             shards = {f"{t}/{n}" if pattern else str(n): offsets for (t, n), offsets in apart.items()}
-            records = enveloped(reader.read_around(apart, {}), since, until)
+            records = enveloped(reader.read_without(apart, {}), since, until)
             yield BackfillPart(
-                batch_accounts.iso_text(since), records, Bound(offset_bound(source.name, shards)), around
+                batch_accounts.iso_text(since),
+                records,
+                LookUpBound(offset_bound(source.name, shards)),
+                around,
             )
 
     return parts

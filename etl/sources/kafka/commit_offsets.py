@@ -34,7 +34,7 @@ Progress = Mapping[str, Any]
 
 
 @dataclass
-class Group:
+class ConsumerGroupWriter:
     """Writer of one query's offsets to a consumer group.
 
     Parameters
@@ -64,7 +64,7 @@ class Group:
         OSError
             The brokers do not answer, or refuse; the next write includes this one's offsets.
         """
-        offsets = ends(self.source, ended[-1])
+        offsets = end_offsets(self.source, ended[-1])
         if not offsets:
             return
         try:
@@ -85,7 +85,7 @@ class Group:
             answer(client.alterConsumerGroupOffsets(self.name, places).all())
 
 
-def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
+def end_offsets(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
     """Return the end of a batch in a query's topic, or the topics of its pattern, by topic and partition."""
     found: dict[tuple[str, int], int] = {}
     for each in progress.get("sources", ()):
@@ -98,7 +98,7 @@ def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
     return found
 
 
-def group(
+def open_group_writer(
     spark: SparkSession, query: str, source: KafkaSource, to: Connection, report: Reporter
 ) -> BackgroundWriter[Progress]:
     """Open the follower of a query whose topic has a ``lag_group``.
@@ -122,5 +122,5 @@ def group(
 
     entry = connection.CachedOptions(to)
     entry.options()
-    group = Group(spark, name, source, entry, failed)
+    group = ConsumerGroupWriter(spark, name, source, entry, failed)
     return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

@@ -194,7 +194,7 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
         with admin(spark, entered, SIGN_IN_SECONDS) as (client, answer):
             answer(client.describeCluster().nodes())
     except NoAnswerError as error:
-        if (why := kafka_login.refusal(error.__cause__, connection)) is not None:
+        if (why := kafka_login.login_advice(error.__cause__, connection)) is not None:
             raise StartError(f"Kafka cluster at {entered['kafka.bootstrap.servers']}: {why}") from error
 
 

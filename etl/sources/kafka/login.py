@@ -136,7 +136,7 @@ def _escaped(value: str) -> str:
     return re.sub(r"^[ \t]", r"\\\g<0>", text)
 
 
-def refusal(error: BaseException | None, connection: Connection) -> str | None:
+def login_advice(error: BaseException | None, connection: Connection) -> str | None:
     """Return the advice for brokers that refuse, or that the client does not trust.
 
     Parameters

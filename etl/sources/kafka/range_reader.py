@@ -49,7 +49,7 @@ _TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
 """Pattern for Kafka's text of a record. A header with such a text yields one record too many, which is then checked."""
 
 
-def is_overflow(error: BaseException | None) -> bool:
+def is_time_overflow(error: BaseException | None) -> bool:
     """Check that a batch failed because of the time of one of its records."""
     while error is not None:
         text = whole_text(error)
@@ -270,7 +270,7 @@ class Reader:
         found = {place: sorted(o for o in offsets if o < ranges[place][1]) for place, offsets in odd.items()}
         return {place: offsets for place, offsets in found.items() if offsets}
 
-    def read_around(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
+    def read_without(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
         """Read a batch although Spark cannot read some of its records.
 
         Parameters

@@ -24,7 +24,7 @@ from ...record.batch_accounts import Reporter
 from ...record.query import Query
 from ..source_union import union
 from . import connection
-from .range_reader import LATEST, Ranges, Reader, is_overflow
+from .range_reader import LATEST, Ranges, Reader, is_time_overflow
 from .topics import batch_options, to_envelope
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ class Leg:
 
     def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
         """Return the offsets of a batch."""
-        start = self.checkpoint.start_of(spark, batch_id) or self._first(spark)
+        start = self.checkpoint.batch_start(spark, batch_id) or self._first(spark)
         begun, ends = (
             {(t, int(p)): int(at) for t, found in offset.items() for p, at in found.items()}
-            for offset in (start, self.checkpoint.end_of(spark, batch_id) or {})
+            for offset in (start, self.checkpoint.batch_end(spark, batch_id) or {})
         )
         # A partition that only the end names is new, and is read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
@@ -98,7 +98,7 @@ class BoundedTimesHandler:
         try:
             self.handle(self._bounded(batch, batch_id), batch_id)
         except Exception as error:
-            if not is_overflow(error) or not self._repaired(batch, batch_id):
+            if not is_time_overflow(error) or not self._repaired(batch, batch_id):
                 raise
 
     def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
@@ -135,13 +135,13 @@ class BoundedTimesHandler:
             stage=STAGE,
         )
         parts = [
-            to_envelope(reader.read_around(ranges, odd), leg.sources) for leg, reader, ranges, odd in found
+            to_envelope(reader.read_without(ranges, odd), leg.sources) for leg, reader, ranges, odd in found
         ]
         return union([*parts, *streams])
 
     def _bounded(self, batch: DataFrame, batch_id: int) -> DataFrame:
         checkpoint: Checkpoint = self.handle.checkpoint
-        planned = checkpoint.planned_at(batch.sparkSession, batch_id) or batch_accounts.now()
+        planned = checkpoint.planning_time(batch.sparkSession, batch_id) or batch_accounts.now()
         sources = [source for leg in self.legs for source in leg.sources]
         retention = timedelta(seconds=max(source.retention_seconds for source in sources))
         names = [source.name for source in sources] if self.mixed else None

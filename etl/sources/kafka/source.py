@@ -126,7 +126,7 @@ class KafkaSource(Source):
             }
         return dict(offset.get(self.topic, {}))
 
-    def origin(self, job: JobSettings) -> str:
+    def position_owner(self, job: JobSettings) -> str:
         """Return the name of the cluster; for one that is known by its brokers only, that of the connection."""
         return job.connections[self.connection].cluster or self.connection
 
@@ -167,7 +167,7 @@ class KafkaSource(Source):
             each.name: (manifest.sinks_of_stream(query, each.name), None if each.is_pattern else each.topic)
             for each in leg
         }
-        return Identity(self.origin(job), ask, streams)
+        return Identity(self.position_owner(job), ask, streams)
 
     @classmethod
     def with_batch_handlers(
@@ -181,13 +181,13 @@ class KafkaSource(Source):
         """Limit record times, whatever producers wrote."""
         return with_bounded_times(cls, query, job, settings, binds, report)
 
-    def commit_follower(
+    def commit_listener(
         self, spark: SparkSession, job: JobSettings, query: str, binds: Mapping[str, str], report: Reporter
     ) -> Follower | None:
         """Return the writer of committed batches' ends to a consumer group, for tools that show the lag."""
         if not self.read_as.lag_group:
             return None
-        return commit_offsets.group(spark, query, self, self.bound_connection(job, binds), report)
+        return commit_offsets.open_group_writer(spark, query, self, self.bound_connection(job, binds), report)
 
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
         """Return the reader of a range of the times that producers wrote."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ...launch.launch_document import BackfillRequest
 from ...record import batch_accounts, envelope
-from ...record.lookup_bounds import Bound
+from ...record.lookup_bounds import LookUpBound
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from .closed_shards import AGGREGATE, COLUMNS
 from .tail import StreamTail
@@ -44,7 +44,9 @@ def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
             within = arrived_between(since, until)
             records = envelope.from_kinesis(read, source.name).where(within)
             yield BackfillPart(
-                batch_accounts.iso_text(since), records, Bound((F.col("_source") == source.name) & within)
+                batch_accounts.iso_text(since),
+                records,
+                LookUpBound((F.col("_source") == source.name) & within),
             )
 
     return parts

@@ -131,7 +131,7 @@ class ShardRest:
     after: str | None
 
 
-def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) -> list[ShardRest]:
+def unread_shard_rests(shards: Iterable[Shard], before: Positions, here: Positions) -> list[ShardRest]:
     """Find closed shards that the connector no longer reads and that may have unread records.
 
     Parameters
@@ -161,7 +161,7 @@ def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) ->
     ]
 
 
-def unpack(data: bytes) -> Packed | None:
+def split_aggregate(data: bytes) -> Packed | None:
     """Split an aggregate into its records; return None if the data is no aggregate, as the connectors do.
 
     Any producer can write the first bytes of an aggregate. A real one ends with the MD5 of the message in between.
@@ -177,7 +177,7 @@ def unpack(data: bytes) -> Packed | None:
     if hashlib.md5(body, usedforsecurity=False).digest() != digest:
         return None
     try:
-        parts = protobuf_wire.members(body)
+        parts = protobuf_wire.values_by_field(body)
         keys = [str(key, "utf-8") for key in cast(list[bytes], parts.get(_KEYS, []))]
         return [_record(each, keys) for each in parts.get(_RECORDS, [])]
     except (protobuf_wire.WireError, UnicodeDecodeError, LookupError, TypeError):
@@ -185,7 +185,7 @@ def unpack(data: bytes) -> Packed | None:
 
 
 def _record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
-    parts = protobuf_wire.members(message)
+    parts = protobuf_wire.values_by_field(message)
     index, data = parts[_KEY_INDEX][-1], parts[_DATA][-1]
     if isinstance(index, bytes) or isinstance(data, int):
         raise protobuf_wire.WireError("a record of other fields")
@@ -278,7 +278,7 @@ def to_envelope(spark: SparkSession, source: KinesisSource, records: Records) ->
 def _alone_in_its_record(record: Mapping[str, Any], stream: str) -> tuple[bytearray, str, str, str, datetime]:
     """Return a record of the Kinesis API in the form of a connector."""
     number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
-    packed = unpack(record["Data"])
+    packed = split_aggregate(record["Data"])
     # Data that is no aggregate, or an empty one, is an ordinary record; the only record of an aggregate has its number.
     if not packed:
         return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived

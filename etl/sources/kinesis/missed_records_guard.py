@@ -21,7 +21,7 @@ from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartE
 from ...record.tables import Table
 from .. import arrival_ranges
 from ..arrival_ranges import Range
-from ..base import LegGuard, not_landed
+from ..base import LegGuard, missing_records_error
 from .closed_shards import SPLIT_AGGREGATE, Positions, Records, to_envelope
 
 if TYPE_CHECKING:
@@ -118,14 +118,14 @@ class KinesisGuard(LegGuard):
         """
         self._begun = begun
         if self.oldest is not None:
-            recent = ((self.step_before(self.oldest), None),)
+            recent = ((self.round_down_to_step(self.oldest), None),)
             likely = self._likely()
             if likely not in (None, recent):
                 assert likely is not None
                 yield likely
                 self.further, self._right = 2 * self.further, 0
             yield recent
-        yield ((self.step_before(begun - timedelta(seconds=self.source.retention_seconds)), None),)
+        yield ((self.round_down_to_step(begun - timedelta(seconds=self.source.retention_seconds)), None),)
 
     def _likely(self) -> tuple[Range, ...] | None:
         if not self.steps or self._read_since is None:
@@ -139,7 +139,7 @@ class KinesisGuard(LegGuard):
     def _at(self, step: int) -> datetime:
         return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
 
-    def step_before(self, moment: datetime) -> datetime:
+    def round_down_to_step(self, moment: datetime) -> datetime:
         """Return the full step before a time: batches with the same bound share Spark's generated code."""
         since = (moment - SLACK).timestamp()
         return datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC)
@@ -185,7 +185,7 @@ class KinesisGuard(LegGuard):
         self._batch = batch_id
         kept = timedelta(seconds=self.source.retention_seconds) - TRIM_MARGIN
         if first_of_run:
-            committed = self.checkpoint.committed_at(spark, batch_id - 1) if batch_id else None
+            committed = self.checkpoint.commit_time(spark, batch_id - 1) if batch_id else None
             recent = committed is not None and batch_accounts.now() - committed < kept
             # A shard at its last record has lost nothing, if the last batch is recent.
             self._check_horizon(moved if recent else here.read)
@@ -216,7 +216,7 @@ class KinesisGuard(LegGuard):
 
     def _entry(self, spark: SparkSession, batch: int) -> Positions:
         try:
-            return Positions.of(self.checkpoint.end_of(spark, batch) if batch >= 0 else None)
+            return Positions.of(self.checkpoint.batch_end(spark, batch) if batch >= 0 else None)
         except ValueError:
             return Positions(frozenset(), {}, frozenset(), known=False)
 
@@ -260,7 +260,7 @@ class KinesisGuard(LegGuard):
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
         # Rows of the last batch were landed after the commit of the batch before, and the files' metadata has the landing
         # times. The complete table is searched only for rows that another checkpoint landed long ago.
-        earlier = self.checkpoint.committed_at(spark, batch_id - 2) if batch_id > 1 else None
+        earlier = self.checkpoint.commit_time(spark, batch_id - 2) if batch_id > 1 else None
         recent = [] if earlier is None else [rows.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
         missing = dict(positions)
         for looked_up in (*recent, rows):
@@ -273,7 +273,9 @@ class KinesisGuard(LegGuard):
                 self.steps = {self._step(at - SLACK) for at in arrived.values()}
                 self._read_since = None if earlier is None else earlier - CLOCKS
                 return
-        raise not_landed({f"{self.source.name}/{shard}": at for shard, at in missing.items()}, [self.table])
+        raise missing_records_error(
+            {f"{self.source.name}/{shard}": at for shard, at in missing.items()}, [self.table]
+        )
 
     def _near_the_end(
         self, spark: SparkSession, positions: Mapping[str, str], threshold: datetime

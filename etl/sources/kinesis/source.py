@@ -71,7 +71,7 @@ class KinesisSource(Source):
         """Limit of a shard."""
         return self.records_per_shard
 
-    def origin(self, job: JobSettings) -> str:
+    def position_owner(self, job: JobSettings) -> str:
         """Return region and stream."""
         return f"{self.region}/{self.stream}"
 
@@ -96,7 +96,7 @@ class KinesisSource(Source):
             if self.records_per_batch is not None:
                 guard.count_shards, guard.shards = count_shards, count_shards()
                 read = stream.with_limits_per_shard(self, guard.shards)
-            begun = context.checkpoint.begun(context.spark)
+            begun = context.checkpoint.has_batches(context.spark)
             return stream.read(context.spark, read, engine=engine, endpoint=endpoint, begun=begun)
 
         return Leg(opened, guard)

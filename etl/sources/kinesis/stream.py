@@ -158,7 +158,7 @@ def closed_shard_reader(
             return
         kinesis = client or api_client(source, endpoint)
         shards = closed_shards.list_shards(kinesis, source.stream)
-        for tail in closed_shards.unread_tails(shards, before, here):
+        for tail in closed_shards.unread_shard_rests(shards, before, here):
             yield from closed_shards.pages(kinesis, source.stream, tail, None if before.shards else since)
 
     return read_on

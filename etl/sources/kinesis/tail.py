@@ -130,7 +130,7 @@ class StreamTail:
 
         def patiently(call: Any, **asked: Any) -> Any:
             answer = aws.call_until_answered(partial(call, **asked), backoff)
-            backoff.progress()
+            backoff.reset_after_write()
             return answer
 
         whole = closed_shards.ShardRest(shard, None)

@@ -114,8 +114,8 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         )
         cores = view.history.cores
         needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
-        more = view.changes("cores", cores, max(needed, cores + 1))
-        higher = view.changes("limit", now, wanted)
+        more = view.changes_for("cores", cores, max(needed, cores + 1))
+        higher = view.changes_for("limit", now, wanted)
         changes = higher + more if bound else more + higher
         yield view.finding("at-capacity", words, evidence, batches, changes, saved, "record age")
         return
@@ -124,7 +124,9 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         f"{waiting:,.0f} records wait: input and processing rate are equal and hide it."
     )
     # Where the limit cannot be set, as many records are taken more often.
-    changes = view.changes("limit", now, wanted) or view.changes("trigger", None, _sooner(view, now / wanted))
+    changes = view.changes_for("limit", now, wanted) or view.changes_for(
+        "trigger", None, _sooner(view, now / wanted)
+    )
     yield view.finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
 
 
@@ -176,7 +178,7 @@ def _overrun(view: QueryView, begun: Floats) -> Iterator[Finding]:
     saved = Estimate(growth.value * span, growth.low * span, growth.high * span)
     ids = tuple(each.id for each in view.batches)
     yield view.finding(
-        "at-capacity", words, evidence, ids, view.changes("cores", cores, math.ceil(cores * 1.5)), saved
+        "at-capacity", words, evidence, ids, view.changes_for("cores", cores, math.ceil(cores * 1.5)), saved
     )
 
 
@@ -219,7 +221,7 @@ def _unstable_start(view: QueryView) -> Iterator[Finding]:
         words,
         evidence,
         (heavy.id,),
-        view.changes("limit", None, limit),
+        view.changes_for("limit", None, limit),
         effect,
         "first batch",
     )
@@ -252,7 +254,7 @@ def _empty(view: QueryView) -> Iterator[Finding]:
         "committed."
     )
     longer = min(len(ran) / max(1, len(ran) - len(empty)), _LONGER)
-    changes = view.changes("least", None, 1) or view.changes(
+    changes = view.changes_for("least", None, 1) or view.changes_for(
         "trigger", None, math.ceil(view.interval * longer)
     )
     ids = tuple(each.id for each in empty)
@@ -292,7 +294,7 @@ def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
     )
     words = f"{cores} cores run what {used:.1f} would carry in time: {cores - keep} are idle in every batch."
     effect = Effect("batch duration", "s", 0.0, 0.0, 0.0)
-    changes = subject.changes(None, history, "cores", cores, keep)
+    changes = subject.changes_for(None, history, "cores", cores, keep)
     yield Finding(
         "idle-cores", None, words, evidence, (), changes, effect, None if month is None else month * free
     )

@@ -98,9 +98,9 @@ def _checkpoint(view: QueryView, *, limited: bool) -> Finding | None:
         "checkpoint lies on slow storage."
     )
     saved = Estimate(found.value - SLOW_CHECKPOINT / 2, found.low - SLOW_CHECKPOINT / 2, found.high)
-    changes = view.changes("checkpoint", None, "storage that takes a small file in a tenth of a second")
+    changes = view.changes_for("checkpoint", None, "storage that takes a small file in a tenth of a second")
     if view.back_to_back and not limited:
-        changes += view.changes("trigger", None, _trigger_for(float(np.median(view.overhead)), view))
+        changes += view.changes_for("trigger", None, _trigger_for(float(np.median(view.overhead)), view))
     ids = tuple(each.id for each, took in zip(view.batches, seconds, strict=True) if took >= SLOW_CHECKPOINT)
     return view.finding("slow-checkpoint", words, evidence, ids, changes, saved)
 
@@ -122,7 +122,7 @@ def _planning(view: QueryView) -> Finding | None:
     spared = 1 - view.interval / max(trigger, view.interval)
     saved = Estimate(found.value * spared, found.low * spared, found.high * spared)
     ids = tuple(each.id for each in view.batches)
-    changes = view.changes("trigger", None, trigger)
+    changes = view.changes_for("trigger", None, trigger)
     return view.finding("overhead-bound", words, evidence, ids, changes, saved, "machine time")
 
 
@@ -150,5 +150,5 @@ def _trigger(view: QueryView) -> Iterator[Finding]:
         f"shorter than its batches. With one of {trigger:g} s overhead is a fifth."
     )
     ids = tuple(each.id for each in view.batches)
-    changes = view.changes("trigger", None, trigger)
+    changes = view.changes_for("trigger", None, trigger)
     yield view.finding("trigger-too-short", words, evidence, ids, changes, saved, "machine time")

@@ -68,7 +68,7 @@ class QueryView:
         return median(self.durations)
 
     @cached_property
-    def gaps(self) -> Floats:
+    def start_intervals(self) -> Floats:
         """Seconds from the start of a settled batch to that of the next one."""
         begun = np.array([each.begun for each in self.query.batches[self.start_up :]])
         return np.diff(begun)
@@ -76,15 +76,15 @@ class QueryView:
     @cached_property
     def interval(self) -> float:
         """Median seconds between two batches."""
-        return float(np.median(self.gaps)) if len(self.gaps) else self.duration.value
+        return float(np.median(self.start_intervals)) if len(self.start_intervals) else self.duration.value
 
     @cached_property
     def busy_share(self) -> float:
         """Median share of the time in which a batch ran."""
-        if not len(self.gaps):
+        if not len(self.start_intervals):
             return 0.0
         lasted = np.array([each.duration for each in self.query.batches[self.start_up : -1]])
-        return float(np.median(np.minimum(1, lasted / np.maximum(self.gaps, 1e-3))))
+        return float(np.median(np.minimum(1, lasted / np.maximum(self.start_intervals, 1e-3))))
 
     @property
     def back_to_back(self) -> bool:
@@ -115,9 +115,9 @@ class QueryView:
         """Return the seconds of some parts of each settled batch."""
         return np.array([sum(each.parts.get(name, 0.0) for name in names) for each in self.batches])
 
-    def changes(self, setting: Setting, old: Value, new: Value) -> tuple[Change, ...]:
+    def changes_for(self, setting: Setting, old: Value, new: Value) -> tuple[Change, ...]:
         """Return a change under the names that the job's owner knows."""
-        return self.subject.changes(self.query, self.history, setting, old, new)
+        return self.subject.changes_for(self.query, self.history, setting, old, new)
 
     def dollars(self, seconds: float) -> float | None:
         """Return the monthly cost of seconds of every batch: their share of the machines' time."""

@@ -120,7 +120,7 @@ def _missing_cache(view: QueryView) -> Finding | None:
         f"Every batch of {view.query.name} is read from its source and computed {int(np.median(several))} times, by "
         f"{sites}: nothing holds it between its actions, and a source that does not replay gives each other records."
     )
-    changes = view.changes(
+    changes = view.changes_for(
         "cache", "batch", "batch.persist() before the first action, batch.unpersist() after the last"
     )
     ids = tuple(batch.id for batch, each in zip(batches, several, strict=True) if each >= 2)
@@ -145,7 +145,7 @@ def _counted(view: QueryView) -> Iterator[Finding]:
         "once, and its input and processing rates are too high by as much."
     )
     work = view.work * (1 - 1 / counted.value) if len(sources) == 1 else np.zeros(1)
-    changes = view.changes("cache", "batch", "read the source once and branch after it")
+    changes = view.changes_for("cache", "batch", "read the source once and branch after it")
     yield view.finding(
         "rows-counted-twice", words, evidence, tuple(each.id for each in view.batches), changes, median(work)
     )
@@ -183,7 +183,7 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
         f"{view.query.name} holds data in memory that one action reads: writing it there costs time and memory and saves "
         "nothing. How much of the stages' time it is, one log does not tell."
     )
-    changes = view.changes("cache", "persist()", "no persist()")
+    changes = view.changes_for("cache", "persist()", "no persist()")
     finding = view.finding("needless-cache", words, evidence, tuple(held), changes, upper)
     effect = replace(finding.effect, low=0.0, likely=0.0, high=upper.high)
     yield replace(finding, effect=effect, dollars_a_month=view.dollars(0.0))

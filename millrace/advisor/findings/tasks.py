@@ -162,9 +162,9 @@ def _skewed(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None
         f"lasts {times.value:.1f} times as long; the other cores wait for it."
     )
     changes = (
-        view.changes("spread", None, "salt the heavy key")
+        view.changes_for("spread", None, "salt the heavy key")
         if stage.reads_shuffle
-        else (view.changes("partitions", stage.partitions, stage.partitions * 2))
+        else (view.changes_for("partitions", stage.partitions, stage.partitions * 2))
     )
     return view.finding("skewed-tasks", words, evidence, _ids(stage, lost), changes, median(lost))
 
@@ -280,15 +280,17 @@ def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple
         return _after_shuffle(view, stage, wanted, name)
     sizes = kafka_range_tasks.records_per_partition([batch for batch, _ in stage.pairs])
     if sizes is None:
-        return view.changes("partitions", stage.partitions, wanted)
+        return view.changes_for("partitions", stage.partitions, wanted)
     if wanted > stage.partitions:
         least = kafka_range_tasks.smallest_min_partitions(sizes, wanted, cores, MANY * cores)
         if least is None:
             return view.subject.code(name, "after the source", f"repartition({wanted})")
-        return view.changes("partitions", stage.partitions, least)
+        return view.changes_for("partitions", stage.partitions, least)
     # A reader has at least one task for each partition of the topic: tasks can be joined only after it.
     own = int(np.median([len(each) for each in sizes]))
-    split = view.changes("partitions", stage.partitions, max(own, wanted)) if own < stage.partitions else ()
+    split = (
+        view.changes_for("partitions", stage.partitions, max(own, wanted)) if own < stage.partitions else ()
+    )
     joined = view.subject.code(name, "after the source", f"coalesce({wanted})") if wanted < own else ()
     return split + joined
 
@@ -301,10 +303,10 @@ def _after_shuffle(view: QueryView, stage: RepeatedStage, wanted: int, name: str
     read = median([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
     if stage.chosen_adaptively and read > 0 and (most is None or wanted <= most):
         # Spark merges a shuffle's partitions up to so many bytes; it would merge another number of them again.
-        return view.changes("merged", None, f"{max(1, math.ceil(read / wanted))}b")
+        return view.changes_for("merged", None, f"{max(1, math.ceil(read / wanted))}b")
     if not stage.chosen_adaptively and not stage.stateful and most not in (None, stage.partitions):
         return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", wanted)
-    return view.changes("shuffle", stage.partitions, wanted)
+    return view.changes_for("shuffle", stage.partitions, wanted)
 
 
 def _retried(view: QueryView) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from millrace.config.model import Environment
 from millrace.config.units import format_duration
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, JobPlan, Plan, QueryPlan, StreamPlan
 from millrace.sizing.planning import total
-from millrace.sizing.plurals import count
+from millrace.sizing.text_format import count
 
 _WIDE = 110
 """Terminal width in columns from which reasons have their own column."""

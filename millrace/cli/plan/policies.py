@@ -77,8 +77,8 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     from millrace.config.names import Names
     from millrace.infra.command_permissions import ROLES
     from millrace.infra.command_permissions import policies as of_role
-    from millrace.infra.command_scope import Scope
     from millrace.infra.launch_settings import job_settings
+    from millrace.infra.permission_scope import PermissionScope
     from millrace.lifecycle import catalog_columns
     from millrace.sizing import plan
 
@@ -92,7 +92,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     sized = plan(environment)
     settings = [job_settings(environment, job, names) for job in sized.jobs.values()]
     tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
-    scope = Scope(names, tables)
+    scope = PermissionScope(names, tables)
     found: dict[str, dict[str, Any]] = {}
     for role in ROLES:
         parts = of_role(scope, role)

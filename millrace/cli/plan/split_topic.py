@@ -141,7 +141,7 @@ def _print(environment: Environment, found: Split) -> None:
     from ruamel.yaml import YAML
 
     assert environment.places.tree is not None, "the environment was loaded from a file"
-    raw: dict[str, Any] = environment.places.tree.nearest(("jobs", found.job)).plain()
+    raw: dict[str, Any] = environment.places.tree.nearest(("jobs", found.job)).to_json()
     yaml = YAML()
     yaml.default_flow_style = None
     yaml.width = 110

@@ -132,7 +132,7 @@ def reset(
     typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
     with translate_aws_errors("reading the checkpoints"):
         found = _checkpoints(environment, job)
-        if not found.begun(query):
+        if not found.has_batches(query):
             typer.echo(f"{job}/{query} has no checkpoint yet", err=True)
         if dry_run:
             return
@@ -180,7 +180,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     with translate_aws_errors("reading the checkpoints"):
         source = _checkpoints(environment, job)
         target = source if other == job else _checkpoints(environment, other)
-        if not source.begun(query):
+        if not source.has_batches(query):
             raise CheckpointError(f"{job}/{query} has no checkpoint")
         source.check_whole(query)
         if target is not source and (why := _refused_there(environment, source, query, other)):
@@ -204,14 +204,14 @@ def _refused_there(environment: Environment, source: Checkpoints, query: str, ot
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
     from millrace.config.engines import SPARK
-    from millrace.config.engines.versions import line_of
+    from millrace.config.engines.versions import spark_line_of
     from millrace.sandbox.running_sandbox import running_place
 
     text = source.manifest(query)
     there = environment.jobs[other]
     engine, spark = there.engine, SPARK[there.version]
     if running_place(environment) is not None:
-        engine, spark = "sandbox", line_of(spark).spark
+        engine, spark = "sandbox", spark_line_of(spark).spark
     return (
         ""
         if text is None

@@ -147,7 +147,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
             spinner.update(f"erasure {request.id}: {line}")
 
         done = desk.wait(request.id, ("done", "refused"), progress, patience_seconds=float("inf"))
-    desk.withdraw(request.id)
+    desk.delete_requests(request.id)
     refused = [problem for answer in done.values() for problem in answer["problems"]]
     if refused:
         raise RefusedError("; ".join(refused))
@@ -155,7 +155,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
 
 
 def _asked(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
-    from millrace.lifecycle.erase import Request, not_reached
+    from millrace.lifecycle.erase import Request, beyond_reach
 
     now = datetime.now(UTC)
     return Request(
@@ -166,7 +166,7 @@ def _asked(environment: Environment, place: Place, where: str, *, keep_condition
         asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
         keep_condition=keep_condition,
         # Kept in the record, which contains the condition only on request.
-        left_out=tuple(not_reached(environment, place.names, CONDITION)),
+        left_out=tuple(beyond_reach(environment, place.names, CONDITION)),
     )
 
 
@@ -185,7 +185,7 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
         with console.status("asking the running jobs what matches"):
             found = desk.wait(request.id, ("previewed", "refused"), lambda _: None)
     finally:
-        desk.withdraw(request.id)
+        desk.delete_requests(request.id)
     problems = [problem for answer in found.values() for problem in answer["problems"]]
     if not problems and not any(answer["tables"] for answer in found.values()):
         problems = [line for answer in found.values() for line in answer["left_out"]] or [

@@ -32,7 +32,7 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
         AWS refused a call, the account is not bootstrapped, or CDK failed.
     """
     from millrace.config.names import Names
-    from millrace.lifecycle.deploy import changes
+    from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.problems import check_bootstrapped
     from millrace.lifecycle.state_machine import connect
     from millrace.sandbox.toolchain import state_folder
@@ -48,7 +48,7 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
         qualifier=environment.governance.qualifier,
     )
     synthesise(env, aws.names.account, assembly)
-    return aws, assembly, changes(aws, assembly)
+    return aws, assembly, compare_with_deployed(aws, assembly)
 
 
 def _own_folder(parent: Path) -> Path:

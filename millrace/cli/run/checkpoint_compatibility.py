@@ -135,8 +135,8 @@ def _manifests(
         here, spark = parsed, planned
         if isinstance(old, manifest.Manifest) and old.engine == "sandbox":
             # A sandbox that replaces an engine writes manifests for its own connector.
-            here, spark = dataclasses.replace(parsed, engine=engine_kinds.of("sandbox")), old.spark
-        new = manifest.of(here, query, spark=spark, conf=conf, schema_text=schema_text)
+            here, spark = dataclasses.replace(parsed, engine=engine_kinds.engine_of("sandbox")), old.spark
+        new = manifest.manifest_of(here, query, spark=spark, conf=conf, schema_text=schema_text)
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
 
 
@@ -165,7 +165,7 @@ def refused_on_other_job(
         old = manifest.read(manifest_text)
     except manifest.ManifestError as error:
         return str(error)
-    connector = engine_kinds.of(engine).kinesis_format(spark)
+    connector = engine_kinds.engine_of(engine).kinesis_format(spark)
     legs = [
         dataclasses.replace(leg, connector=connector) if leg.connector in manifest.KINESIS else leg
         for leg in old.legs

@@ -40,7 +40,7 @@ def deploy(
 
       millrace deploy --env orders --stopped
     """
-    from millrace.lifecycle.deploy import apply, changes, without_starts
+    from millrace.lifecycle.deploy import apply, compare_with_deployed, without_starts
     from millrace.lifecycle.upgrade import deployed_version
 
     environment = load(env)
@@ -74,6 +74,6 @@ def deploy(
         found,
         cdk_deploy=lambda: cdk_deploy_all(assembly, found.order.first),
         progress=lambda line: typer.echo(line, err=True),
-        look_again=lambda: changes(aws, assembly),
+        look_again=lambda: compare_with_deployed(aws, assembly),
     )
     typer.echo(f"deployed {environment.name}; started: {', '.join(started) or 'nothing'}", err=as_json)

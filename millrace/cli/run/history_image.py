@@ -47,9 +47,9 @@ def history_image(env: EnvironmentName) -> None:
         uri = outputs(aws.client("cloudformation"), stack)["ImageUri"]
     host, _, path = uri.partition("/")
     repository, _, tag = path.rpartition(":")
-    registry = image.private(aws.client("ecr"), host)
+    registry = image.account_registry(aws.client("ecr"), host)
     with progress() as say:
-        size = image.pull(registry, repository, tag, say)
+        size = image.pull_image(registry, repository, tag, say)
     typer.echo(f"{uri}: {size / 1e6:,.0f} MB pulled; now deploy the environment")
 
 

@@ -97,7 +97,7 @@ def run_here(
     from millrace.config import Finding, load
     from millrace.sandbox import environment_trial
     from millrace.sandbox.localstack import ACCOUNT
-    from millrace.sandbox.traffic import Shape
+    from millrace.sandbox.traffic import TrafficShape
 
     loaded = load(env)
     if loaded.account not in (None, ACCOUNT):
@@ -109,7 +109,8 @@ def run_here(
     if lacking := list(_without_server(loaded)):
         raise loaded.places.error(lacking)
     feeds = {
-        stream: traffic.feed_of(loaded, stream, Shape(per_second=rate), seed) for stream in loaded.streams
+        stream: traffic.feed_of(loaded, stream, TrafficShape(per_second=rate), seed)
+        for stream in loaded.streams
     }
     found = environment_trial.run(
         env, loaded, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True)
@@ -125,7 +126,7 @@ def run_here(
 
 
 def _figures(landed: LandedTable) -> str:
-    from millrace.sizing.plurals import count
+    from millrace.sizing.text_format import count
 
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"

@@ -30,7 +30,7 @@ from millrace.cli.shared.options import (
 if TYPE_CHECKING:
     from millrace.config.model import Environment
     from millrace.config.queries import Payload
-    from millrace.sandbox.traffic import Feed, Sent, Shape
+    from millrace.sandbox.traffic import Feed, SentTraffic, TrafficShape
     from millrace.sandbox.traffic_targets import Target
 
 _SHOWN = 5
@@ -136,10 +136,10 @@ def traffic(
 
       millrace traffic departures --env local --dry-run
     """
-    from millrace.sandbox.traffic import Shape
+    from millrace.sandbox.traffic import TrafficShape
 
     factor, length, every = _burst(burst)
-    shape = Shape(
+    shape = TrafficShape(
         per_second=rate, burst_factor=factor, burst_every=every, burst_seconds=length, dirty=dirty,
         duplicates=duplicates, late=late, late_seconds=late_by, lateness=lateness, time=time_field, key=key,
         keys=keys or 10_000, hot=hot,
@@ -230,7 +230,7 @@ def _query(environment: Environment, stream: str, wanted: str | None) -> Payload
 def _feed(
     environment: Environment,
     query: Payload,
-    shape: Shape,
+    shape: TrafficShape,
     source: Path | None,
     sample: Path | None,
     seed: int,
@@ -243,7 +243,7 @@ def _feed(
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
     choose = random.Random(seed)
-    payloads = making.of_query(query, environment.places.root)
+    payloads = making.payloads_of_query(query, environment.places.root)
     if shape.key is None and own_keys:
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
@@ -256,7 +256,7 @@ def _feed(
     return Feed(Generator(payloads.schema, choose), payloads, shape, choose), None
 
 
-def feed_of(environment: Environment, stream: str, shape: Shape, seed: int) -> Feed:
+def feed_of(environment: Environment, stream: str, shape: TrafficShape, seed: int) -> Feed:
     """Return a feed of generated records with the schema of the query that reads a stream.
 
     Raises
@@ -308,7 +308,7 @@ def _ledger_path(stream: str) -> Path:
     return RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
 
 
-def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> Sent:
+def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> SentTraffic:
     """Send records, and write the ledger also after a failure."""
     from millrace.sandbox.traffic import send
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millrace.cli.shared.html_pages import badge, escape
-from millrace.sizing.plurals import count, dollars, percent
 from millrace.sizing.risks import FULL
+from millrace.sizing.text_format import count, dollars, percent
 
 SHOWN = 12
 """Most bars of a picture, and children of a branch, that are shown without a click."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from millrace.cli.shared.html_pages import badge, escape
 from millrace.cli.shared.verdict import SEVERITIES, Severity
-from millrace.sizing.plurals import count
+from millrace.sizing.text_format import count
 
 WIDTH, GAP, ABOVE = 230, 88, 14
 """Pixels: width of a box, gap between two columns, gap between two boxes of a column."""

@@ -12,7 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from millrace.sizing.plurals import count, names
+from millrace.sizing.text_format import count, join_names
 
 Severity = Literal["breach", "warning", "note"]
 State = Literal["kept", "at risk", "missed", "unknown"]
@@ -74,7 +74,7 @@ def largest_first(risks: Iterable[Risk]) -> tuple[Risk, ...]:
 
 def also_concerned(several: Sequence[str]) -> str:
     """Return the names that a risk concerns if there are several; otherwise nothing."""
-    return f"; concerns {names(several)}" if len(set(several)) > 1 else ""
+    return f"; concerns {join_names(several)}" if len(set(several)) > 1 else ""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ def advise_command(
     foreseen = None
     asked = bool(what_if or score is not None or apply or html is not None or as_json)
     if asked or environment is not None:  # its SLA is compared with the ages of records
-        foreseen = options.foresee(
+        foreseen = options.forecast_changes(
             advice, subject, what_if or (), score, findings=as_json or apply or bool(html)
         )
     ran = foreseen.forecasts[0] if foreseen is not None and foreseen.forecasts else None
@@ -148,7 +148,7 @@ def advise_command(
     show(*panel(verdict, terminal=is_terminal(sys.stdout)))
     _show(advice, log.name)
     if foreseen is not None and asked:
-        options.show_foreseen(foreseen)
+        options.show_forecasts(foreseen)
     if told is not None:
         typer.echo(f"\n{told}")
     if html is not None:

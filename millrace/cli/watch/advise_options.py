@@ -75,7 +75,7 @@ class TwinAnswers:
     scored: tuple[ScoredForecast, ...]
 
 
-def foresee(
+def forecast_changes(
     advice: Advice, subject: AdvisedJob, asked: Sequence[str], score_file: Path | None, *, findings: bool
 ) -> TwinAnswers:
     """Fit the twin and simulate the changes that are asked for.
@@ -143,7 +143,7 @@ def to_json(found: TwinAnswers) -> dict[str, Any]:
     }
 
 
-def show_foreseen(found: TwinAnswers) -> None:
+def show_forecasts(found: TwinAnswers) -> None:
     """Print forecasts and scores."""
     from rich.table import Table
     from rich.text import Text
@@ -160,7 +160,7 @@ def show_foreseen(found: TwinAnswers) -> None:
             dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
             for name, query in each.queries.items():
                 backlog = Text(backlog_of(query), "" if query.keeps_up else "red")
-                cells = map(Text, cells_of(query))
+                cells = map(Text, forecast_cells(query))
                 table.add_row(*map(Text, (str(each), name, str(each.workers), dollars)), backlog, *cells)
         show("", table)
         missed = ", ".join(f"{name} {share:.1%}" for name, share in found.missed.items())
@@ -194,7 +194,7 @@ def backlog_of(query: QueryForecast) -> str:
     return f"grows by {grows.value:,.0f} [{max(0.0, grows.low):,.0f}, {grows.high:,.0f}] records/s"
 
 
-def cells_of(query: QueryForecast) -> list[str]:
+def forecast_cells(query: QueryForecast) -> list[str]:
     """Return each figure of a query with its interval; "grows" for an age that only grows."""
     if not query.ended:
         longest = next(iter(query.figures.values())).value

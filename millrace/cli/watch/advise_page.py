@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.charts import POINTS, bars, interval_chart, keep_peaks, line_chart
 from millrace.cli.shared.html_pages import Badge, Cell, Link, Page, format_number
-from millrace.cli.watch.advise_options import backlog_of, cells_of
+from millrace.cli.watch.advise_options import backlog_of, forecast_cells
 from millrace.cli.watch.advise_verdict import severity
 
 if TYPE_CHECKING:
@@ -181,7 +181,9 @@ def _forecasts(page: Page, forecasts: Sequence[Forecast]) -> None:
     for each in forecasts:
         dollars = "-" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
         for name, query in each.queries.items():
-            rows.append([str(each), name, str(each.workers), dollars, backlog_of(query), *cells_of(query)])
+            rows.append(
+                [str(each), name, str(each.workers), dollars, backlog_of(query), *forecast_cells(query)]
+            )
     columns = [
         "what if",
         "query",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk, Severity, Sla, Verdict, largest_first
-from millrace.sizing.plurals import count, dollars, length, names
+from millrace.sizing.text_format import count, dollars, duration_text, join_names
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
@@ -51,7 +51,7 @@ def advice_verdict(
     batches = sum(len(each.batches) for each in history.queries)
     queries = count(len(history.queries), "query")
     cores = count(history.cores, "core")
-    lasted = length(history.ended - history.started)
+    lasted = duration_text(history.ended - history.started)
     return Verdict(
         subject=f"{history.title} on {history.engine}, {cores}: {count(batches, 'batch')} of {queries} in {lasted}",
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
@@ -90,9 +90,9 @@ def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None)
         return Sla("unknown", "no SLA is known of its queries: --env NAME tells it")
     behind = [name for *_, name, keeps_up in judged if not keeps_up]
     if behind:
-        return Sla("missed", f"the backlog of {names(behind)} grows, and with it the age of records")
+        return Sla("missed", f"the backlog of {join_names(behind)} grows, and with it the age of records")
     age, allowed, name, _ = max(judged, key=lambda each: each[0].value / each[1])
-    words = f"age of {name}'s records, p95: {length(age.value)} [{length(age.low)} to {length(age.high)}] of {length(allowed)}"
+    words = f"age of {name}'s records, p95: {duration_text(age.value)} [{duration_text(age.low)} to {duration_text(age.high)}] of {duration_text(allowed)}"
     return Sla("missed" if age.low > allowed else "at risk" if age.high > allowed else "kept", words)
 
 
@@ -105,7 +105,7 @@ def _risks(advice: Advice) -> Iterator[Risk]:
         kinds.setdefault(finding.kind, []).append(finding)
     for kind, several in kinds.items():
         queries = [each.query or "all queries" for each in several]
-        more = f" Also {names(queries[1:])}." if len(several) > 1 else ""
+        more = f" Also {join_names(queries[1:])}." if len(several) > 1 else ""
         usd = [each.dollars_a_month for each in several if each.dollars_a_month is not None]
         yield Risk(
             kind,

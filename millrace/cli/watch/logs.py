@@ -17,7 +17,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_
 
 if TYPE_CHECKING:
     from millrace.config import Environment
-    from millrace.lifecycle.logs import Failure, Line
+    from millrace.lifecycle.logs import Failure, LogLine
 
 _POLL_SECONDS = 2.0
 _LATE = timedelta(minutes=5)
@@ -96,8 +96,8 @@ class _Written:
         Longest delay of an entry after its time; None if new entries never arrive late.
     """
 
-    last: Callable[[int], Sequence[Line | Failure]]
-    whole: Callable[[datetime | None], Sequence[Line | Failure]]
+    last: Callable[[int], Sequence[LogLine | Failure]]
+    whole: Callable[[datetime | None], Sequence[LogLine | Failure]]
     late: timedelta | None
 
 
@@ -128,11 +128,11 @@ def _follow(written: _Written, known: _Known, *, as_json: bool) -> None:
         return
 
 
-def _key(each: Line | Failure) -> tuple[str, str, str]:
+def _key(each: LogLine | Failure) -> tuple[str, str, str]:
     return each.source, each.place, each.text
 
 
-def _known(found: Sequence[Line | Failure]) -> _Known:
+def _known(found: Sequence[LogLine | Failure]) -> _Known:
     return {_key(each) for each in found}
 
 
@@ -144,7 +144,7 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
 
     if running_sandbox.running_place(environment) is not None:
 
-        def in_files(since: datetime | None) -> Sequence[Line | Failure]:
+        def in_files(since: datetime | None) -> Sequence[LogLine | Failure]:
             lines = running_sandbox.log_lines(job, since)
             return deployed.find_failures(lines) if errors else lines
 
@@ -152,16 +152,16 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
     aws = connect(Names(environment, environment.account or ""))
     find = deployed.failures if errors else deployed.newest
 
-    def recent(since: datetime | None) -> Sequence[Line | Failure]:
+    def recent(since: datetime | None) -> Sequence[LogLine | Failure]:
         return find(aws, job, max(begin, since or datetime.now(UTC) - 2 * _LATE), sys.maxsize)
 
     return _Written(lambda most: find(aws, job, begin, most), recent, late=_LATE)
 
 
-def _show(found: Sequence[Line | Failure], *, as_json: bool) -> None:
+def _show(found: Sequence[LogLine | Failure], *, as_json: bool) -> None:
     from rich.console import Console
 
-    from millrace.lifecycle.logs import Line
+    from millrace.lifecycle.logs import LogLine
 
     console = Console(highlight=False, soft_wrap=True)
     for each in found:
@@ -170,7 +170,7 @@ def _show(found: Sequence[Line | Failure], *, as_json: bool) -> None:
             del document["place"]
             document["at"] = None if each.at is None else each.at.isoformat().replace("+00:00", "Z")
             sys.stdout.write(json.dumps(document) + "\n")
-        elif isinstance(each, Line):
+        elif isinstance(each, LogLine):
             console.print(each.text, markup=False)
         else:
             when = "" if each.at is None else f"{each.at:%Y-%m-%d %H:%M:%S} UTC "

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from millrace.lifecycle.state_machine import Aws
     from millrace.sizing.model import Plan
     from millrace.verify.environment import VerificationCopy, VerificationSettings
-    from millrace.verify.removal import Removed
-    from millrace.verify.removal_scope import Scope
+    from millrace.verify.removal import RemovalResult
+    from millrace.verify.removal_scope import VerificationScope
     from millrace.verify.verification_outcome import Outcome
     from millrace.verify.verification_target import ExpectedSeconds, Place
 
@@ -242,7 +242,9 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
         from millrace.verify import in_sandbox as sandbox
 
         where = "the sandbox on this machine"
-        return _Kind(ACCOUNT, where, sandbox.EXPECTED, sandbox.clusters(environment), sandbox.open_sandbox)
+        return _Kind(
+            ACCOUNT, where, sandbox.EXPECTED, sandbox.sandbox_clusters(environment), sandbox.open_sandbox
+        )
     from millrace.config.names import Names
     from millrace.lifecycle.state_machine import connect
     from millrace.verify import on_aws
@@ -251,10 +253,10 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
     def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[Place]:
         del copy
-        return nullcontext(on_aws.Account(aws, plan, on_aws.program()))
+        return nullcontext(on_aws.AwsAccount(aws, plan, on_aws.cdk_program()))
 
     where = f"account {aws.names.account}, {environment.region}"
-    return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.clusters(environment), opened)
+    return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.external_clusters(environment), opened)
 
 
 def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
@@ -310,10 +312,10 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     """Remove what earlier verifications of an environment left."""
     from millrace.config.names import Names
     from millrace.lifecycle.state_machine import connect
-    from millrace.verify.removal_scope import find
+    from millrace.verify.removal_scope import find_verifications
 
     aws = connect(Names(environment, environment.account or ""))
-    left = find(aws.client, environment)
+    left = find_verifications(aws.client, environment)
     typer.echo("\n".join(_found(left)) or "nothing is left", err=as_json)
     confirm("Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left)
     with progress() as say:
@@ -332,25 +334,25 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     return NOT_EXACT if any(removed.remains for removed in done.values()) else 0
 
 
-def _removed(aws: Aws, scope: Scope, say: Callable[[str], None]) -> Removed:
+def _removed(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> RemovalResult:
     from millrace.verify import on_aws
     from millrace.verify.removal import remove
 
     unknown = _unknown(aws, scope)
     found = remove(
-        on_aws.Account(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
+        on_aws.AwsAccount(aws), scope, say=say, topics=lambda: [] if unknown else _topics(aws, scope, say)
     )
     return dataclasses.replace(found, remains=(*unknown, *found.remains))
 
 
-def _unknown(aws: Aws, scope: Scope) -> list[str]:
+def _unknown(aws: Aws, scope: VerificationScope) -> list[str]:
     """Return topics on a cluster that the environment no longer has; no stack would lead to them."""
     if not scope.cluster or scope.cluster in aws.names.environment.kafka:
         return []
     return [f"{_named(scope)}, which is no longer in the environment"]
 
 
-def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
+def _topics(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> list[str]:
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle import kafka_access
     from millrace.lifecycle.problems import AwsError
@@ -367,11 +369,11 @@ def _topics(aws: Aws, scope: Scope, say: Callable[[str], None]) -> list[str]:
     return []
 
 
-def _named(scope: Scope) -> str:
+def _named(scope: VerificationScope) -> str:
     from millrace.verify.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
 
 
-def _found(left: Mapping[Scope, list[str]]) -> list[str]:
+def _found(left: Mapping[VerificationScope, list[str]]) -> list[str]:
     return [f"{scope.name}, of {scope.environment}: {', '.join(stacks)}" for scope, stacks in left.items()]

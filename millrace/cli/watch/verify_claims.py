@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millrace.config.model import Environment
     from millrace.lifecycle.state_machine import Aws
     from millrace.verify.claim_checks import ClaimAnswer
-    from millrace.verify.claim_question import Question
+    from millrace.verify.claim_context import ClaimContext
     from millrace.verify.environment import VerificationCopy
 
 REFUTED = 1
@@ -89,11 +89,11 @@ def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path |
     )
 
 
-def _question(environment: Environment, aws: Aws) -> Question:
+def _question(environment: Environment, aws: Aws) -> ClaimContext:
     from millrace.sizing.network import services
-    from millrace.verify.claim_question import Question
+    from millrace.verify.claim_context import ClaimContext
 
-    return Question(
+    return ClaimContext(
         aws,
         services(environment),
         {} if environment.account is None else documents(environment),

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from millrace.config.base import Model, RoleArn, Slug
-from millrace.config.engines.versions import Line, line_of
+from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.config.formats import PayloadFormat
 from millrace.config.problems import Finding, Path
 from millrace.config.queries import Query, SourceQuery, sink_writes
@@ -220,9 +220,9 @@ class JobBase(Model, ABC):
         return self.spark_versions[self.version]
 
     @property
-    def spark_line(self) -> Line:
+    def spark_line(self) -> SparkLine:
         """Spark line, which decides which jars fit."""
-        return line_of(self.spark_version)
+        return spark_line_of(self.spark_version)
 
     @property
     def worker_is_given(self) -> bool:

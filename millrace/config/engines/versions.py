@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Line:
+class SparkLine:
     """A Spark line: the releases that share one set of jars.
 
     Attributes
@@ -54,21 +54,21 @@ DEFAULT = "3.5"
 LINES = {
     each.name: each
     for each in (
-        Line(
+        SparkLine(
             "3.5", spark="3.5.7", scala="2.12", java="17",
             libraries={
                 "iceberg": "1.10.0", "kafka_clients": "3.4.1", "commons_pool": "2.11.1", "token_provider": "3.5.7",
                 "hadoop": "3.3.4",
             },
         ),
-        Line(
+        SparkLine(
             "4.0", spark="4.0.2", scala="2.13", java="17",
             libraries={
                 "iceberg": "1.10.1", "kafka_clients": "3.9.1", "commons_pool": "2.12.0", "token_provider": "4.0.0",
                 "hadoop": "3.4.1", "aws_sdk": "2.25.53",
             },
         ),
-        Line(
+        SparkLine(
             "4.1", spark="4.1.1", scala="2.13", java="17",
             libraries={
                 "iceberg": "1.11.0", "kafka_clients": "3.9.1", "commons_pool": "2.12.1", "token_provider": "4.1.1",
@@ -103,7 +103,7 @@ class Version:
     iceberg: str | None
 
     @property
-    def spark_line(self) -> Line:
+    def spark_line(self) -> SparkLine:
         """Spark line that it runs."""
         return LINES[".".join(self.spark.split(".")[:2])]
 
@@ -124,7 +124,7 @@ def spark_versions(engine: str) -> dict[str, str]:
     return {each.name: each.spark for each in VERSIONS if each.engine == engine}
 
 
-def line_of(spark: str) -> Line:
+def spark_line_of(spark: str) -> SparkLine:
     """Return the line of a Spark release, such as ``4.1.1``.
 
     Raises
@@ -135,6 +135,6 @@ def line_of(spark: str) -> Line:
     return LINES[".".join(spark.split(".")[:2])]
 
 
-def jar_set(name: str, line: Line) -> str:
+def jar_set(name: str, line: SparkLine) -> str:
     """Return the name of a set of jars as in the lock, such as ``kafka-client-4.1``; the default line has no suffix."""
     return f"{name}-{line.name}" if name in BY_LINE and not line.default else name

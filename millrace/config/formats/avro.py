@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 
 from millrace.config.document import is_folder
 from millrace.config.formats import ddl
-from millrace.config.formats.base import FormatConfig, FormatUse, Reading
+from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.config.problems import MISSING, Finding, Path
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -21,7 +21,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class AvroFormat(FormatConfig):
     """One Avro datum; `schema` is the reader's, an .avsc file."""
 
-    reading = Reading(
+    reading = FormatDocumentation(
         "`.avsc`, a record",
         "Spark's `from_avro`",
         "a record of nulls",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reading:
+class FormatDocumentation:
     """Row of the table in ``docs/formats.md``: schema file, decoder, other payloads that are good, payloads that never are."""
 
     schema: str
@@ -79,7 +79,7 @@ class FormatConfig(Model, ABC):
         (:class:`millrace.sandbox.payloads.Payloads`); None if there is no such function.
     """
 
-    reading: ClassVar[Reading]
+    reading: ClassVar[FormatDocumentation]
     suffix: ClassVar[str] = ".ddl"
     in_python: ClassVar[bool] = False
     in_firehose: ClassVar[bool] = False

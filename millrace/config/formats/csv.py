@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from millrace.config.formats.base import FormatConfig, Reading
+from millrace.config.formats.base import FormatConfig, FormatDocumentation
 from millrace.config.formats.ddl import Field as SchemaField
 
 _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
@@ -16,7 +16,7 @@ _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
 class CsvFormat(FormatConfig):
     """One record without a header, as in RFC 4180: a quote inside quotes is doubled."""
 
-    reading = Reading(
+    reading = FormatDocumentation(
         "`.ddl`, no nested types",
         "Spark's parser",
         "a line feed at the end",

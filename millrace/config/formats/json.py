@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from millrace.config.formats.base import FormatConfig, Reading
+from millrace.config.formats.base import FormatConfig, FormatDocumentation
 
 
 class JsonFormat(FormatConfig):
     """One JSON object in each payload."""
 
-    reading = Reading("`.ddl`", "Spark's parser", "fields that the schema lacks", "anything but one object")
+    reading = FormatDocumentation(
+        "`.ddl`", "Spark's parser", "fields that the schema lacks", "anything but one object"
+    )
     in_firehose = True
     payloads = "millrace.sandbox.payloads.json:payloads"
 

@@ -10,14 +10,14 @@ from pydantic import Field
 
 from millrace.config.explain import nearest
 from millrace.config.formats import ddl, descriptors
-from millrace.config.formats.base import FormatConfig, FormatUse, Reading
+from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.config.problems import Finding
 
 
 class ProtobufFormat(FormatConfig):
     """One Protobuf message; `schema` is a descriptor file (protoc --include_imports --descriptor_set_out)."""
 
-    reading = Reading(
+    reading = FormatDocumentation(
         "`.desc`, a descriptor file",
         "Python, by Arrow",
         "an empty payload: nothing is set",

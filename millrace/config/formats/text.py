@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from millrace.config.formats.base import FormatConfig, Reading
+from millrace.config.formats.base import FormatConfig, FormatDocumentation
 from millrace.config.formats.ddl import Field
 
 
 class TextFormat(FormatConfig):
     """UTF-8; the schema has one STRING field."""
 
-    reading = Reading("`.ddl`, one STRING field", "Spark", "an empty payload", "what is not UTF-8")
+    reading = FormatDocumentation(
+        "`.ddl`, one STRING field", "Spark", "an empty payload", "what is not UTF-8"
+    )
     payloads = "millrace.sandbox.payloads.text:payloads"
 
     kind: Literal["text"]

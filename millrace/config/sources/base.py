@@ -98,7 +98,7 @@ class StreamContext:
 
 
 @dataclass(frozen=True)
-class JobReading:
+class ReadingJob:
     """A job that reads streams.
 
     Attributes
@@ -280,7 +280,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def given_key(self) -> str | None:
+    def owner_key(self) -> str | None:
         """Key that encrypts it, if somebody else owns the key."""
         return None
 
@@ -290,7 +290,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def other_role(self) -> str | None:
+    def cross_account_role(self) -> str | None:
         """Role in another account that jobs assume to read it."""
         return None
 
@@ -332,7 +332,7 @@ class StreamConfig(Model, ABC):
         """
 
     @classmethod
-    def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterable[Grant]:  # noqa: ARG003 - for those that need some
+    def grants(cls, streams: Mapping[str, Self], context: ReadingJob) -> Iterable[Grant]:  # noqa: ARG003 - for those that need some
         """Yield the permissions of a job that reads streams of this kind, by their names in the file."""
         return ()
 

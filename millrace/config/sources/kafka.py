@@ -16,8 +16,8 @@ from millrace.config.kafka_clusters import ExternalCluster, MskCluster
 from millrace.config.kafka_reading import KafkaReading
 from millrace.config.problems import MISSING, Finding
 from millrace.config.sources.base import (
-    JobReading,
     PartitionLimit,
+    ReadingJob,
     StreamConfig,
     StreamContext,
     StreamUse,
@@ -210,7 +210,7 @@ class KafkaTopic(StreamConfig):
         }
 
     @classmethod
-    def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterator[Grant]:
+    def grants(cls, streams: Mapping[str, Self], context: ReadingJob) -> Iterator[Grant]:
         """Allow finding the brokers of MSK clusters and, for clusters with IAM, reading their topics."""
         known = context.names.environment.kafka
         clusters = {each.cluster: known[each.cluster] for each in streams.values()}
@@ -267,7 +267,7 @@ def arn_within_cluster(names: Names, cluster: str, kind: str = "cluster", name: 
     return base if name is None else f"{base}/{name}"
 
 
-def _groups(cluster: str, context: JobReading) -> list[str]:
+def _groups(cluster: str, context: ReadingJob) -> list[str]:
     """Return the consumer groups on a cluster: Spark's, which hold no offsets, and the lag groups."""
     streams = context.names.environment.streams
     found = []

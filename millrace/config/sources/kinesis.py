@@ -16,8 +16,8 @@ from millrace.config.problems import MISSING, Finding
 from millrace.config.sources import kinesis_charges, kinesis_metrics
 from millrace.config.sources.base import (
     Charge,
-    JobReading,
     PartitionLimit,
+    ReadingJob,
     StreamConfig,
     StreamContext,
     StreamUse,
@@ -152,7 +152,7 @@ class KinesisStream(StreamConfig):
         return self.shard_level_metrics and self.existing is None
 
     @property
-    def given_key(self) -> str | None:
+    def owner_key(self) -> str | None:
         """Key of an existing stream."""
         return self.existing_key
 
@@ -163,7 +163,7 @@ class KinesisStream(StreamConfig):
         return "kinesis" if unknown else None
 
     @property
-    def other_role(self) -> str | None:
+    def cross_account_role(self) -> str | None:
         """Role of the existing stream's account."""
         return self.read_role
 
@@ -261,13 +261,15 @@ class KinesisStream(StreamConfig):
             "fetch_seconds": max(
                 context.trigger_seconds * _FETCH_SHARE, context.handed_over_seconds, _SHORTEST_FETCH_SECONDS
             ),
-            "consumer": context.names.consumer(context.job, context.name) if context.query.fans_out else None,
+            "consumer": context.names.consumer(context.job, context.name)
+            if context.query.uses_fan_out
+            else None,
             "role": self.read_role,
             "records_per_batch": context.records_per_batch,
         }
 
     @classmethod
-    def grants(cls, streams: Mapping[str, Self], context: JobReading) -> Iterator[Grant]:
+    def grants(cls, streams: Mapping[str, Self], context: ReadingJob) -> Iterator[Grant]:
         """Allow reading shards, assuming roles of other accounts, and reading through the queries' own consumers."""
         names = context.names
         actions = [
@@ -288,7 +290,7 @@ class KinesisStream(StreamConfig):
         consumers = [
             f"{streams[stream].arn(stream, names)}/consumer/{names.consumer(context.job, name)}:*"
             for name, query in context.queries.items()
-            if query.fans_out
+            if query.uses_fan_out
             for stream in query.streams
         ]
         if consumers:

@@ -47,7 +47,7 @@ class Payloads:
     spoil: Spoil
 
 
-def of_query(query: Payload, root: Path) -> Payloads:
+def payloads_of_query(query: Payload, root: Path) -> Payloads:
     """Return the writers of payloads of a query or a route, as :func:`payloads` does.
 
     Parameters
@@ -77,7 +77,7 @@ def payloads(form: PayloadFormat, path: Path) -> Payloads:
     return made
 
 
-def plain(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     """Return a value as text, number or flag."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

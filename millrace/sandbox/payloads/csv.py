@@ -10,7 +10,7 @@ from typing import Any
 
 from millrace.config.formats.csv import CsvFormat
 from millrace.sandbox import ddl
-from millrace.sandbox.payloads import Encode, PayloadBreaker, Payloads, plain
+from millrace.sandbox.payloads import Encode, PayloadBreaker, Payloads, to_plain_value
 from millrace.sandbox.traffic_values import Values
 
 
@@ -38,4 +38,4 @@ def _cell(value: Any, null: str) -> Any:
         return str(value).lower()
     if isinstance(value, Decimal):
         return format(value, "f")
-    return value if isinstance(value, str | int | float) else str(plain(value))
+    return value if isinstance(value, str | int | float) else str(to_plain_value(value))

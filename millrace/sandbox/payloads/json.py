@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millrace.config.formats.json import JsonFormat
 from millrace.sandbox import ddl
-from millrace.sandbox.payloads import PayloadBreaker, Payloads, plain
+from millrace.sandbox.payloads import PayloadBreaker, Payloads, to_plain_value
 from millrace.sandbox.traffic_values import Values
 
 
@@ -20,7 +20,7 @@ def payloads(_form: JsonFormat, path: Path) -> Payloads:
 
 def _json(values: Values) -> bytes:
     held = {name: value for name, value in values.items() if value is not None}
-    return json.dumps(held, separators=(",", ":"), default=plain, ensure_ascii=False).encode()
+    return json.dumps(held, separators=(",", ":"), default=to_plain_value, ensure_ascii=False).encode()
 
 
 def _cut(payload: bytes, choose: random.Random) -> bytes:

@@ -67,7 +67,7 @@ class Pool:
         """Return a query's part of all cores, at least one."""
         return max(1, math.floor(self.executors * self._scenario.executor_cores * share + 1e-9))
 
-    def begin(self, tasks: int) -> list[_Executor]:
+    def assign_tasks(self, tasks: int) -> list[_Executor]:
         """Assign tasks to random executors, as Spark does, and return the executors with tasks."""
         self.expire(self._env.now)
         if self._idle == _FOREVER:
@@ -79,7 +79,7 @@ class Pool:
             each.idle_since = _FOREVER
         return list(used)
 
-    def end(self, used: list[_Executor]) -> None:
+    def mark_idle(self, used: list[_Executor]) -> None:
         """Mark executors as idle after their tasks."""
         for each in used:
             each.idle_since = self._env.now
@@ -96,7 +96,7 @@ class Pool:
             self._running.remove(each)
             self.lives.append((each.born, each.idle_since + self._idle))
 
-    def needs(self, tasks: int) -> int:
+    def missing_executors(self, tasks: int) -> int:
         """Return how many more executors this number of running and waiting tasks allows."""
         if not isinstance(self._policy, DynamicAllocation):
             return 0
@@ -108,7 +108,7 @@ class Pool:
         self._starting += executors
         self._env.process(self._start(executors))
 
-    def batch_took(self, query: str, seconds: float, trigger: float) -> None:
+    def report_batch(self, query: str, seconds: float, trigger: float) -> None:
         """Report the duration of a batch to the policy."""
         policy = self._policy
         if not isinstance(policy, GlueAutoScaling) or trigger <= 0:

@@ -81,7 +81,7 @@ class QueryLoad:
     hand_over: float = 0.0
     alone: bool = True
 
-    def hand_over_seconds(self, taken: list[tuple[float, int]], cores: int) -> float:
+    def delivery_seconds(self, taken: list[tuple[float, int]], cores: int) -> float:
         """Return the seconds in which the partitions deliver a batch, each to one core at a time."""
         if not self.hand_over:
             return 0.0

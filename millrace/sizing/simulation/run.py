@@ -183,7 +183,7 @@ class _Query:
                 done, self.committed = self.committed, env.event()
                 done.succeed()
                 self.batches.append((start, env.now, batch.records, waiting))
-                self._pool.batch_took(self.load.name, env.now - start, trigger)
+                self._pool.report_batch(self.load.name, env.now - start, trigger)
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
                 following = (math.floor(start / trigger + 1e-9) + 1) * trigger
@@ -213,23 +213,23 @@ class _Query:
             sigma = self._scenario.sigma
             tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
         count = sum(each.count for each in tasks)
-        used = pool.begin(count)
+        used = pool.assign_tasks(count)
         if count <= cores or not pool.scales_during_batch:
             yield env.timeout(makespan(tasks, cores))
         else:
             yield from self._waves(tasks, cores, count)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
-        rest = load.hand_over_seconds(batch.taken, pool.cores_of_query(load.share)) - (env.now - begun)
+        rest = load.delivery_seconds(batch.taken, pool.cores_of_query(load.share)) - (env.now - begun)
         if rest > 0:
             yield env.timeout(rest)
-        pool.end(used)
+        pool.mark_idle(used)
 
     def _waves(self, tasks: list[Tasks], cores: int, count: int) -> Steps:
         """Assign tasks wave by wave, so that executors that start meanwhile get some."""
         env, pool = self._env, self._pool
         slots = Slots(cores, env.now)
         waiting = [count]
-        if pool.needs(count) > 0:
+        if pool.missing_executors(count) > 0:
             env.process(self._grow(waiting, cores))
         for each in tasks:
             left = each.count
@@ -242,7 +242,7 @@ class _Query:
                         slots.add(more, env.now)
                         cores += more
                     continue
-                given = slots.give(Tasks(each.seconds, left), env.now)
+                given = slots.assign(Tasks(each.seconds, left), env.now)
                 left -= given
                 waiting[0] -= given
         yield env.timeout(max(0.0, slots.ends - env.now))
@@ -255,7 +255,7 @@ class _Query:
             yield self._env.timeout(pause)
             if waiting[0] <= 0:
                 return
-            asked = min(step, self._pool.needs(waiting[0] + cores))
+            asked = min(step, self._pool.missing_executors(waiting[0] + cores))
             if asked > 0:
                 self._pool.request(asked)
             step *= 2

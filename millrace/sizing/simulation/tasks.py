@@ -79,7 +79,7 @@ class Slots:
         """Time at which the first core is free; infinity without cores."""
         return self._free[0][0] if self._free else float("inf")
 
-    def give(self, tasks: Tasks, now: float) -> int:
+    def assign(self, tasks: Tasks, now: float) -> int:
         """Assign tasks to the cores that are free first, as many as these can take, and return their number."""
         free, cores = heapq.heappop(self._free)
         taken = min(cores, tasks.count)
@@ -108,5 +108,5 @@ def makespan(tasks: Iterable[Tasks], cores: int) -> float:
     for each in sorted(asked, key=lambda one: one.seconds, reverse=True):
         left = each.count
         while left:
-            left -= slots.give(Tasks(each.seconds, left), 0.0)
+            left -= slots.assign(Tasks(each.seconds, left), 0.0)
     return slots.ends

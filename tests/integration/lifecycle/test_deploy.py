@@ -20,7 +20,7 @@ import pytest
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all as deploy_assembly
 from millrace.cli.run.changes_report import describe
-from millrace.lifecycle.deploy import Changes, DeployError, apply, changes
+from millrace.lifecycle.deploy import Changes, DeployError, apply, compare_with_deployed
 from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import execute, machine_arn
@@ -94,7 +94,7 @@ def test_a_change_drains_what_must_be_replaced_and_restarts_what_got_another_num
     (cancel,) = engines.calls("CancelJobRun")
     assert cancel["shutdownGracePeriodInSeconds"] == "1800"
     # What is deployed is what was asked for, so that the same again is nothing.
-    assert describe(changes(shop.aws, assembly_of(shop))) == ["nothing changes"]
+    assert describe(compare_with_deployed(shop.aws, assembly_of(shop))) == ["nothing changes"]
 
 
 def assembly_of(shop: Shop) -> Path:

@@ -139,7 +139,7 @@ def test_without_any_task_nothing_is_said_of_cores(tmp_path):
     environment = load("prod", root=Path(__file__).parents[3])
     subject = environment_job(environment, plan(environment), "flights")
     assert subject.engine == environment.jobs["flights"].engine
-    assert subject.changes(None, advice.history, "cores", 0, 1) == ()
+    assert subject.changes_for(None, advice.history, "cores", 0, 1) == ()
 
 
 def test_an_executor_that_came_again_is_there(tmp_path):

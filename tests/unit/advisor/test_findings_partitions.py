@@ -179,7 +179,7 @@ def test_of_ours_nothing_is_named_that_no_key_reaches():
                 lambda n, b, d=source: replace(even(n, b), sources=(Source(d, None, None, None, 9),))
             ).queries
             for setting in ("limit", "least", "partitions"):
-                for each in subject.changes(replace(run, name=query), made, setting, 2, 4):
+                for each in subject.changes_for(replace(run, name=query), made, setting, 2, 4):
                     assert each.kind != "argument", (query, setting, each)
                     seen.add((said.kind, setting, each.kind))
     assert ("derive", "limit", "environment") not in seen

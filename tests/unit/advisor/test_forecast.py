@@ -11,7 +11,7 @@ import pytest
 from millrace.advisor.findings import Change, Effect, Finding
 from millrace.advisor.forecast import Forecast, forecast, observed_figures, playable_changes, read, score
 from millrace.advisor.what_if import parse, twin_of_application
-from millrace.cli.watch.advise_options import backlog_of, cells_of
+from millrace.cli.watch.advise_options import backlog_of, forecast_cells
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
 
@@ -161,7 +161,7 @@ def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
     assert told.grows.value == pytest.approx(500, rel=0.1), "1,000 arrive, 5,000 are taken each 10 s"
     assert told.waiting.value == pytest.approx(told.grows.value * TRUTH.seconds, rel=0.3)
     assert backlog_of(told).startswith("grows by ")
-    assert cells_of(told)[2:] == ["grows", "grows"]
+    assert forecast_cells(told)[2:] == ["grows", "grows"]
     calm = forecast(busy, busy.what_if((), draws=3)).queries["land"]
     assert (calm.keeps_up, backlog_of(calm)) == (True, "stays")
 
@@ -169,8 +169,8 @@ def test_a_backlog_that_grows_is_foretold_and_not_an_age(busy):
 def test_a_batch_that_never_ends_is_no_duration(busy):
     told = forecast(busy, busy.what_if(parse("partitions=100000", ["land"]), draws=3)).queries["land"]
     assert not told.ended
-    assert cells_of(told)[0].startswith("no batch ends in ")
-    assert not any(cells_of(told)[1:])
+    assert forecast_cells(told)[0].startswith("no batch ends in ")
+    assert not any(forecast_cells(told)[1:])
 
 
 @pytest.mark.parametrize(

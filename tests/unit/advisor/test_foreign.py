@@ -324,7 +324,7 @@ def test_a_limit_is_called_what_the_connector_calls_it(engine, source, key):
 
     made = replace(history(from_source), engine=engine)
     [query] = made.queries
-    [change] = AdvisedJob("job x").changes(query, made, "limit", 1000, 2001)
+    [change] = AdvisedJob("job x").changes_for(query, made, "limit", 1000, 2001)
     # Kinesis limits hold for each shard, and there are two; those of files count files, not records.
     told = {"maxFilesPerTrigger": (None, "as many files as hold 2,001 records")}
     old, new = told.get(key, (500, 1001) if "Shard" in key else (1000, 2001))

@@ -30,7 +30,7 @@ from millrace.advisor.job_context import AdvisedJob
 from millrace.advisor.statistics import median, slope, startup_batches
 from millrace.cli.app import app
 from millrace.cli.watch.advise import _show, to_json
-from millrace.cli.watch.advise_options import foresee, show_foreseen
+from millrace.cli.watch.advise_options import forecast_changes, show_forecasts
 from millrace.cli.watch.advise_options import to_json as foreseen_json
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import history
@@ -133,9 +133,9 @@ def _report(text: bytes, *, twin: bool = False) -> None:
         json.dumps(to_json(advice))
         _show(advice, "x")
         if twin:
-            foreseen = foresee(advice, AdvisedJob(), (), None, findings=True)
+            foreseen = forecast_changes(advice, AdvisedJob(), (), None, findings=True)
             json.dumps(foreseen_json(foreseen))
-            show_foreseen(foreseen)
+            show_forecasts(foreseen)
 
 
 def test_millions_of_tiny_stages_end_reading_where_memory_has_its_ceiling(monkeypatch):

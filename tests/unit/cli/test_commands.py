@@ -17,7 +17,7 @@ from millrace.cli import main
 from millrace.config import environments, load
 from millrace.config.schema import schema_text
 from millrace.sizing import plan, total
-from millrace.sizing.plurals import dollars
+from millrace.sizing.text_format import dollars
 
 ROOT = Path(__file__).parents[3]
 NAMES = environments(ROOT)

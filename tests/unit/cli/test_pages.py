@@ -20,7 +20,7 @@ from millrace.cli.shared.flow_picture import OPEN, Arrow, Box, flow_picture
 from millrace.cli.shared.html_pages import Link, Page, format_number
 from millrace.config import environments, load
 from millrace.sizing import plan, total
-from millrace.sizing.plurals import dollars
+from millrace.sizing.text_format import dollars
 from tests.unit.cli.test_commands import ROOT
 
 NASTY = "<img src=x onerror=\"alert('1')\"></script>&"

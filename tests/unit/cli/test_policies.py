@@ -21,9 +21,9 @@ from millrace.cli.plan.policies import documents
 from millrace.cli.run import cdk_assembly as deploying
 from millrace.config import ConfigurationError, Names, load
 from millrace.infra.command_permissions import ROLES, grants, policies
-from millrace.infra.command_scope import Scope
 from millrace.infra.deployment import build
 from millrace.infra.launch_settings import job_settings
+from millrace.infra.permission_scope import PermissionScope
 from millrace.infra.policies import MANAGED
 from millrace.lifecycle import audit_kafka, catalog_columns
 from millrace.lifecycle import erase as erasing
@@ -74,15 +74,17 @@ COMMANDS: dict[str, list[tuple[tuple[str, ...], int]]] = {
 
 
 @pytest.fixture(scope="module")
-def scope() -> Scope:
+def scope() -> PermissionScope:
     environment = load("prod", root=ROOT)
     names = Names(environment, environment.account or "")
     settings = [job_settings(environment, job, names) for job in plan(environment).jobs.values()]
-    return Scope(names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings))))
+    return PermissionScope(
+        names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
+    )
 
 
 @pytest.fixture(scope="module")
-def assembly(scope: Scope, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def assembly(scope: PermissionScope, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("assembly")
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     cdk = App(outdir=str(folder), context=context, analytics_reporting=False)
@@ -121,7 +123,7 @@ def monkeypatch_module() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.fixture(scope="module")
 def account(
-    scope: Scope,
+    scope: PermissionScope,
     assembly: Path,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch_module: pytest.MonkeyPatch,
@@ -240,7 +242,9 @@ def ran(account: Account, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_a_command_asks_is_allowed(scope: Scope, ran: Callable[[str], set[Asked]], command: str) -> None:
+def test_what_a_command_asks_is_allowed(
+    scope: PermissionScope, ran: Callable[[str], set[Asked]], command: str
+) -> None:
     asked = ran(command)
     assert asked
     statements = grants(scope, command)
@@ -256,7 +260,7 @@ def test_every_command_of_a_person_is_tried() -> None:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_no_action_is_allowed_that_no_command_asks_for(
-    scope: Scope, ran: Callable[[str], set[Asked]], role: str
+    scope: PermissionScope, ran: Callable[[str], set[Asked]], role: str
 ) -> None:
     asked = {each for command in ROLES[role] for each in ran(command)}
     statements = [grant for command in ROLES[role] for grant in grants(scope, command)]
@@ -276,7 +280,7 @@ def test_no_action_is_allowed_that_no_command_asks_for(
     assert idle - known == set()
 
 
-def test_the_roles_of_the_bootstrap_are_those_of_the_assembly(scope: Scope, assembly: Path) -> None:
+def test_the_roles_of_the_bootstrap_are_those_of_the_assembly(scope: PermissionScope, assembly: Path) -> None:
     names = scope.names
     wanted: set[str] = set()
     for artifact in json.loads((assembly / "manifest.json").read_text())["artifacts"].values():
@@ -295,7 +299,7 @@ def test_the_roles_of_the_bootstrap_are_those_of_the_assembly(scope: Scope, asse
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_policies_are_such_as_iam_takes(scope: Scope, role: str) -> None:
+def test_policies_are_such_as_iam_takes(scope: PermissionScope, role: str) -> None:
     for policy in policies(scope, role):
         assert len(json.dumps(policy, separators=(",", ":"))) <= MANAGED
         sids = [each["Sid"] for each in policy["Statement"]]

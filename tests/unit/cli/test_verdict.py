@@ -23,9 +23,17 @@ from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
 from millrace.sizing import plan, total
-from millrace.sizing.plurals import count, dollars, format_bytes, format_number, length, names, percent
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.text_format import (
+    count,
+    dollars,
+    duration_text,
+    format_bytes,
+    format_number,
+    join_names,
+    percent,
+)
 from tests.unit.advisor.runs import Truth, history
 from tests.unit.cli.test_commands import ROOT, in_terminal, millrace
 from tests.unit.docs.test_commands import parse_millrace
@@ -255,7 +263,7 @@ def test_numbers_as_people_read_them() -> None:
     assert [format_bytes(each) for each in (512, 13_314_398_617, 1024**2 - 1, 5e15)] == [
         *("512 B", "12.4 GiB", "1 MiB", "4.44 PiB")
     ]
-    assert [length(each) for each in (200, 0.25, 4.25, 60, 7199.9, 7199, 90_000, math.inf)] == [
+    assert [duration_text(each) for each in (200, 0.25, 4.25, 60, 7199.9, 7199, 90_000, math.inf)] == [
         *("3 min 20 s", "250 ms", "4.2 s", "1 min", "2 h", "1 h 59 min", "1 day 1 h", "forever")
     ]
     assert [dollars(each) for each in (1234.4, 12.4, 99.999)] == ["$1,234", "$12.40", "$100"]
@@ -269,8 +277,8 @@ def test_numbers_as_people_read_them() -> None:
     assert [
         count(n, noun) for n, noun in ((1, "shard"), (2, "shard"), (0, "query"), (2, "batch"), (1, "day"))
     ] == [*("1 shard", "2 shards", "0 queries", "2 batches", "1 day")]
-    assert names("abcd") == "a, b, c and d"
-    assert names("abcde") == "a, b, c and 2 more"
+    assert join_names("abcd") == "a, b, c and d"
+    assert join_names("abcde") == "a, b, c and 2 more"
 
 
 @given(some.floats(0, 1))

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from millrace.config.engines import KINDS
-from millrace.config.engines.versions import BY_LINE, DEFAULT, LINES, VERSIONS, Line, jar_set
+from millrace.config.engines.versions import BY_LINE, DEFAULT, LINES, VERSIONS, SparkLine, jar_set
 
 ROOT = Path(__file__).parents[3]
 OTHERS = [line for line in LINES.values() if not line.default]
 
 
-def jars(name: str, line: Line) -> dict[str, str]:
+def jars(name: str, line: SparkLine) -> dict[str, str]:
     """Versions of a locked set by artifact."""
     locked = json.loads((ROOT / "toolchain" / "jars.lock.json").read_text())
     return {each["name"]: each["version"] for each in locked[jar_set(name, line)]}
@@ -34,13 +34,13 @@ def test_pythons_lock_has_the_default_line() -> None:
 
 
 @pytest.mark.parametrize("line", OTHERS, ids=lambda line: line.name)
-def test_every_other_line_has_a_hashed_lock_of_its_own(line: Line) -> None:
+def test_every_other_line_has_a_hashed_lock_of_its_own(line: SparkLine) -> None:
     text = (ROOT / "toolchain" / f"spark-{line.name}.txt").read_text()
     assert re.search(rf"^pyspark=={re.escape(line.spark)} \\\n    --hash=sha256:", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", LINES.values(), ids=lambda line: line.name)
-def test_the_locked_jars_are_those_of_the_line(line: Line) -> None:
+def test_the_locked_jars_are_those_of_the_line(line: SparkLine) -> None:
     kafka, suffix = jars("kafka-client", line), f"_{line.scala}"
     assert kafka[f"spark-sql-kafka-0-10{suffix}"] == line.spark
     assert kafka["kafka-clients"] == line.libraries["kafka_clients"]

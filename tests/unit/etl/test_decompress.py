@@ -18,7 +18,7 @@ from millrace.etl.formats.decoding.decompress import (
     MOST_STREAMS,
     DecompressError,
     decompress,
-    in_parts,
+    decompress_in_parts,
 )
 
 LIMIT = 1_000_000
@@ -131,7 +131,7 @@ def test_open_messages_go_back_in_parts_of_so_many_bytes() -> None:
         return (None, "null") if message is None else (message * 100, None)
 
     given = [[b"a", b"b", None, b"c", b"d"], [], [b"e"]]
-    parts = list(in_parts(each, given, 150))
+    parts = list(decompress_in_parts(each, given, 150))
     assert [[(c or b"-")[:1] for c, _ in part] for part in parts] == [
         [b"a", b"b"],
         [b"-", b"c", b"d"],

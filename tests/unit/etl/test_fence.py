@@ -54,7 +54,7 @@ def test_a_process_whose_queries_have_ended_is_left_alone() -> None:
     fence = Fence(lease, done.append, lambda: done.append("killed"), seconds=30)
     (thread,) = {*threading.enumerate()} - before
     lease.why = WHY
-    fence.take_down()
+    fence.stop_watching()
     thread.join(30)
     assert not thread.is_alive()
     assert done == []

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.etl.record.errors import AccountsError
-from millrace.etl.sources.kafka.range_reader import MOST_RANGES, is_overflow, split
+from millrace.etl.sources.kafka.range_reader import MOST_RANGES, is_time_overflow, split
 
 HERE = ("flights", 0)
 
@@ -27,12 +27,12 @@ def test_every_offset_is_read_once_and_odd_ones_never_by_spark(data: st.DataObje
 
 
 def test_another_failure_is_not_one_of_times() -> None:
-    assert not is_overflow(AccountsError("ArithmeticException: long overflow in a transform"))
-    assert not is_overflow(None)
+    assert not is_time_overflow(AccountsError("ArithmeticException: long overflow in a transform"))
+    assert not is_time_overflow(None)
     said = "java.lang.ArithmeticException: long overflow at o.a.s.sql.kafka010.KafkaRecordToRowConverter"
     wrapped = RuntimeError("the sink refused")
     wrapped.__cause__ = AccountsError(said)
-    assert is_overflow(wrapped)
+    assert is_time_overflow(wrapped)
 
 
 def test_spark_reads_the_widest_ranges_between_odd_records() -> None:

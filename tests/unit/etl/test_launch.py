@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.etl.launch.launch_document import Arguments, ReplayRequest, parse_arguments, read_document
+from millrace.etl.launch.launch_document import ReplayRequest, ScriptArguments, parse_arguments, read_document
 from millrace.etl.launch.settings import parse
 from millrace.etl.record.errors import StartError
 
@@ -52,7 +52,7 @@ def document(**changes: Any) -> str:
     return json.dumps({"version": 1, "settings": SETTINGS | changes})
 
 
-def given(*arguments: str) -> Arguments:
+def given(*arguments: str) -> ScriptArguments:
     return parse_arguments(["--launch-document", "s3://b/d.json", *arguments])
 
 

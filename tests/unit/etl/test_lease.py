@@ -68,7 +68,7 @@ def place(s3: Any, request: pytest.FixtureRequest) -> str:
 
 
 def own(place: str, run: str = "run", told: list[Any] | None = None) -> lease.Lease:
-    found = lease.of(place, run, (os.getpid(),), (told if told is not None else []).append)
+    found = lease.lease_of(place, run, (os.getpid(),), (told if told is not None else []).append)
     assert found is not None
     return found
 
@@ -265,7 +265,7 @@ def test_a_file_system_that_cannot_exclude_is_refused() -> None:
 
 def test_a_folder_of_this_machine_has_none(tmp_path: Path) -> None:
     for place in (str(tmp_path), tmp_path.as_uri()):
-        assert lease.of(place, "run", (), lambda _: None) is None
+        assert lease.lease_of(place, "run", (), lambda _: None) is None
 
 
 @pytest.mark.parametrize("cut", [0, 40])

@@ -56,7 +56,7 @@ def made(
 ) -> Manifest:
     job = settings.parse({**SETTINGS, "engine": engine, "queries": [query]})
     conf = {manifest.PARTITIONS: partitions}.get
-    found = manifest.of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
+    found = manifest.manifest_of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
     return dataclasses.replace(found, operators=operators)
 
 

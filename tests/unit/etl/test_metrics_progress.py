@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millrace.etl.metrics.ages import RANKS
-from millrace.etl.metrics.progress import BacklogSource, MetricSample, TriggerMeter, seconds
+from millrace.etl.metrics.progress import BacklogSource, MetricSample, TriggerMeter, epoch_seconds
 
 BEGUN = "2026-11-21T06:28:15.000Z"
 PARTS = {
@@ -48,7 +48,7 @@ LANDED |= {"good": 880, "bad": 20, "seconds": 3.2, "committed_at": "2026-11-21T0
 
 
 def arrivals(oldest: str, youngest: str, rows: int = 1000) -> dict[str, Any]:
-    first, last = seconds(oldest) * 1000, seconds(youngest) * 1000
+    first, last = epoch_seconds(oldest) * 1000, epoch_seconds(youngest) * 1000
     points = [round(first + rank * (last - first)) for rank in RANKS]
     return {"millrace_arrivals": {"rows": rows, "oldest": first, "youngest": last, "points": points}}
 
@@ -64,7 +64,7 @@ def measured(
 def test_a_batch_and_its_parts() -> None:
     sample = TriggerMeter("land", TABLE).measure(progress(), LANDED, 3)
     assert (sample.query, sample.batch) == ("land", 7)
-    assert sample.at == seconds("2026-11-21T06:28:18.500Z")
+    assert sample.at == epoch_seconds("2026-11-21T06:28:18.500Z")
     assert dict(sample.values) == {
         "Triggers": 1,
         "BatchDuration": 4.0,

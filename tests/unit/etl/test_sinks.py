@@ -57,7 +57,7 @@ def test_what_is_written_between_waits_gives_new_patience() -> None:
     backoff = patience(clock, first=1.0, longest=8.0, patience=20.0)
     for _ in range(50):
         backoff.wait("busy")
-        backoff.progress()
+        backoff.reset_after_write()
     assert clock.now > 20
     assert max(clock.waits) <= 1.0
 

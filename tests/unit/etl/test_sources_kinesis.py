@@ -21,8 +21,8 @@ from millrace.etl.sources.kinesis.closed_shards import (
     Positions,
     Shard,
     ShardRest,
-    unpack,
-    unread_tails,
+    split_aggregate,
+    unread_shard_rests,
 )
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
 from millrace.etl.sources.kinesis.source import KinesisSource
@@ -96,7 +96,7 @@ def shards(*specs: str) -> list[Shard]:
 def test_tails_that_a_connector_passes_over(
     stream: list[Shard], before: Positions, here: Positions, wanted: list[ShardRest]
 ) -> None:
-    assert unread_tails(stream, before, here) == wanted
+    assert unread_shard_rests(stream, before, here) == wanted
 
 
 @pytest.fixture
@@ -222,16 +222,16 @@ NO_AGGREGATES = {
 
 
 def test_an_aggregate_is_taken_apart() -> None:
-    assert unpack(aggregate(PACKED)) == PACKED
+    assert split_aggregate(aggregate(PACKED)) == PACKED
 
 
 @pytest.mark.parametrize("name", NO_AGGREGATES)
 def test_what_only_looks_like_an_aggregate_is_none(name: str) -> None:
-    assert unpack(NO_AGGREGATES[name]) is None
+    assert split_aggregate(NO_AGGREGATES[name]) is None
 
 
 @hypothesis.given(st.binary(max_size=60))
 def test_any_bytes_are_an_aggregate_or_none(body: bytes) -> None:
-    assert unpack(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
-    found = unpack(ended(body))
+    assert split_aggregate(AGGREGATE + body) is None or AGGREGATE + body == ended(body[:-16])
+    found = split_aggregate(ended(body))
     assert found is None or all(isinstance(key, str) and isinstance(data, bytes) for key, data in found)

@@ -38,7 +38,7 @@ def options(cell: str) -> dict[str, str]:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row[0])
 def test_a_row_is_what_the_core_sets(row: tuple[str, str, str], engine: Engine) -> None:
     source = VARIANTS.get(row[0], PLAIN)
-    found = engine_kinds.of(engine).kinesis_options(source, None, ["shardId-0"])
+    found = engine_kinds.engine_of(engine).kinesis_options(source, None, ["shardId-0"])
     wanted = options(row[COLUMNS[engine]])
     assert {name: found.get(name) for name in wanted} == wanted
 
@@ -47,25 +47,25 @@ def test_a_row_is_what_the_core_sets(row: tuple[str, str, str], engine: Engine) 
 def test_no_option_is_left_out_of_the_table(engine: Engine) -> None:
     told = {name for row in rows() for name in options(row[COLUMNS[engine]])}
     everything = dataclasses.replace(PLAIN, consumer="arn:consumer", role="arn:role")
-    set_by_the_core = engine_kinds.of(engine).kinesis_options(everything, None).keys()
-    assert told == set(set_by_the_core) | engine_kinds.of(engine).kinesis_options(PLAIN, None).keys()
+    set_by_the_core = engine_kinds.engine_of(engine).kinesis_options(everything, None).keys()
+    assert told == set(set_by_the_core) | engine_kinds.engine_of(engine).kinesis_options(PLAIN, None).keys()
 
 
 def test_the_sandbox_leaves_out_what_its_servers_do_not_know() -> None:
-    glue = engine_kinds.of("glue").kinesis_options(PLAIN, None)
+    glue = engine_kinds.engine_of("glue").kinesis_options(PLAIN, None)
     for source in (PLAIN, *VARIANTS.values()):
-        found = engine_kinds.of("sandbox").kinesis_options(source, None)
+        found = engine_kinds.engine_of("sandbox").kinesis_options(source, None)
         assert found.keys() == glue.keys()
         assert (
             found["startingPosition"]
-            == engine_kinds.of("glue").kinesis_options(source, None)["startingPosition"]
+            == engine_kinds.engine_of("glue").kinesis_options(source, None)["startingPosition"]
         )
 
 
 @pytest.mark.parametrize("start", ["", "Latest", "yesterday", "2026-01-31", "2026-01-31T00:00:00"])
 def test_a_start_is_a_word_or_a_moment_with_its_zone(start: str) -> None:
     with pytest.raises(StartError, match="earliest, latest, or a moment such as"):
-        engine_kinds.of("glue").kinesis_options(dataclasses.replace(PLAIN, start=start), None)
+        engine_kinds.engine_of("glue").kinesis_options(dataclasses.replace(PLAIN, start=start), None)
 
 
 def test_what_the_document_points_at_is_there() -> None:

@@ -24,13 +24,13 @@ from millrace.lifecycle import audit_kinesis
 from millrace.lifecycle.audit import (
     HOUR,
     MINUTE,
-    Arrival,
     Audit,
     NotAudited,
-    by_counters,
-    by_records,
-    gaps,
+    ShardRecord,
+    audit_by_counters,
+    audit_by_records,
     hours_of,
+    missing_offsets,
 )
 from millrace.lifecycle.audit_job import Place, audit
 from millrace.lifecycle.audit_kinesis import compare_counts, read_to
@@ -75,7 +75,7 @@ def landed(catalog: SqlCatalog, rows: Sequence[Row], source: str = "clicks") -> 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 60), st.integers(0, 60))
 def test_gaps_and_what_is_there_make_up_the_range(there: set[int], first: int, end: int) -> None:
-    found = gaps(there, first, end)
+    found = missing_offsets(there, first, end)
     lacking = {o for a, b in found for o in range(a, b + 1)}
     assert lacking == set(range(first, end)) - there
     assert all(b + 1 < c for (_, b), (c, _) in itertools.pairwise(found)), "not in one piece"
@@ -91,7 +91,7 @@ def test_what_is_lost_is_found_and_two_clocks_are_no_loss(
     came = Counter(BEGIN + minute * MINUTE for minute, _ in records)
     there = Counter(BEGIN + (minute + off) * MINUTE for minute, off in records)
     came.update(BEGIN + minute * MINUTE for minute in lost)
-    found = by_counters(HOURS, came, there)
+    found = audit_by_counters(HOURS, came, there)
     assert sum(hour.missing for hour in found) == len(lost)
     assert min(hour.missing for hour in found) >= 0
 
@@ -100,7 +100,7 @@ def test_a_loss_is_told_in_its_hour() -> None:
     every = Counter({BEGIN + n * MINUTE: 10 for n in range(240)})
     there = every.copy()
     there[BEGIN + 90 * MINUTE] = 3
-    assert [(h.came, h.landed, h.missing) for h in by_counters(HOURS, every, there)] == [
+    assert [(h.came, h.landed, h.missing) for h in audit_by_counters(HOURS, every, there)] == [
         (600, 600, 0),
         (600, 593, 7),
         (600, 600, 0),
@@ -109,10 +109,10 @@ def test_a_loss_is_told_in_its_hour() -> None:
 
 
 def test_records_that_are_younger_than_all_that_landed_wait() -> None:
-    shard = [Arrival(str(n), BEGIN + n * MINUTE) for n in range(100)]
-    other = [Arrival(f"9{n}", BEGIN + n * MINUTE) for n in range(3)]
+    shard = [ShardRecord(str(n), BEGIN + n * MINUTE) for n in range(100)]
+    other = [ShardRecord(f"9{n}", BEGIN + n * MINUTE) for n in range(3)]
     there = frozenset(a.sequence for a in shard[:80] if a.sequence not in {"10", "11", "70"})
-    hours, holes = by_records(HOURS, {"shard-0": shard, "shard-1": other}, there)
+    hours, holes = audit_by_records(HOURS, {"shard-0": shard, "shard-1": other}, there)
     assert [(h.came, h.landed, h.missing, h.waiting) for h in hours[:2]] == [(63, 58, 2, 3), (40, 19, 1, 20)]
     assert [(h.shard, h.first, h.last, h.records, h.verdict) for h in holes] == [
         ("shard-0", "10", "11", 2, "lost"),
@@ -121,8 +121,8 @@ def test_records_that_are_younger_than_all_that_landed_wait() -> None:
     assert holes[0].since == BEGIN + 10 * MINUTE
 
 
-def numbered(minutes: Sequence[int], first: int = 0) -> list[Arrival]:
-    return [Arrival(str(first + n), BEGIN + minute * MINUTE) for n, minute in enumerate(minutes)]
+def numbered(minutes: Sequence[int], first: int = 0) -> list[ShardRecord]:
+    return [ShardRecord(str(first + n), BEGIN + minute * MINUTE) for n, minute in enumerate(minutes)]
 
 
 def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed() -> None:
@@ -142,7 +142,7 @@ def test_what_was_read_and_did_not_land_is_missing_though_nothing_younger_landed
     assert read == {"parent": math.inf, "left-out": math.inf, "child": 202}
     assert read_to({"parent": "a position of another make"}, listed) == {}
     there = frozenset(str(n) for n in (*range(6), 200))
-    (hour,), holes = by_records(HOURS[:1], shards, there, read=read)
+    (hour,), holes = audit_by_records(HOURS[:1], shards, there, read=read)
     assert (hour.came, hour.landed, hour.missing, hour.waiting) == (23, 7, 4 + 5 + 2, 2 + 3)
     assert [(h.shard, h.first, h.last) for h in holes] == [
         ("parent", "6", "9"),
@@ -156,12 +156,14 @@ def test_what_came_before_a_query_began_with_the_newest_is_not_lost() -> None:
     # The minute of the beginning is landed in part; a loss later on is one.
     there = Counter({BEGIN + n * MINUTE: 10 for n in range(90, 240)})
     there[BEGIN + 90 * MINUTE], there[BEGIN + 150 * MINUTE] = 4, 3
-    missing = [h.missing for h in by_counters(HOURS, every, there, began=BEGIN + 90 * MINUTE)]
+    missing = [h.missing for h in audit_by_counters(HOURS, every, there, began=BEGIN + 90 * MINUTE)]
     assert missing == [0, 0, 7, 0]
-    assert sum(h.missing for h in by_counters(HOURS, every, there)) > 900
+    assert sum(h.missing for h in audit_by_counters(HOURS, every, there)) > 900
     shards = {"a": numbered(range(100)), "b": numbered(range(100), 1000)}
     landed = frozenset(str(n) for n in range(30, 100) if n != 40)
-    hours, holes = by_records(HOURS[:2], shards, landed, read={"a": 99, "b": 1031}, began=BEGIN + 30 * MINUTE)
+    hours, holes = audit_by_records(
+        HOURS[:2], shards, landed, read={"a": 99, "b": 1031}, began=BEGIN + 30 * MINUTE
+    )
     assert [(h.missing, h.waiting) for h in hours] == [(1 + 2, 28), (0, 40)]
     assert [(h.first, h.last) for h in holes] == [("40", "40"), ("1030", "1031")]
 

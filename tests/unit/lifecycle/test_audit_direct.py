@@ -20,7 +20,7 @@ from millrace.config.queries import RouteQuery
 from millrace.etl.launch.source_kinds import group_sources
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.etl.sources.kinesis.source import KinesisSource
-from millrace.lifecycle.audit import HOUR, Audit, Hour, LaggingShard, NotAudited
+from millrace.lifecycle.audit import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
 from millrace.lifecycle.audit_direct import (
     OFFSETS,
     QUERY,
@@ -257,7 +257,7 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
 def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    hour = Hour(NOW, 10, 6, 0, 1, left_out=3)
+    hour = HourlyCounts(NOW, 10, 6, 0, 1, left_out=3)
     found = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),))
     other = NotAudited("boards/clicks", "web.clicks", "its sink is dynamodb")
     command._show([found, other])

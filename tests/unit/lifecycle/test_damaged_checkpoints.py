@@ -96,6 +96,6 @@ def test_a_reset_that_was_cut_short_leaves_nothing_to_go_on_from(shop: Shop) -> 
         shop.of.archive("land", start="2026-11-20T00:00:00+00:00", moment=datetime.now(UTC))
     shop.s3.delete_object = real
     assert deleted[0] == "clicks/land/metadata"
-    assert shop.of.begun("land")  # so that the core looks for its identity, and refuses
+    assert shop.of.has_batches("land")  # so that the core looks for its identity, and refuses
     assert shop.run("reset", "clicks", "land", "--yes").exit_code == 0
     assert shop.names_of("clicks/land/") == []

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from millrace.lifecycle.deploy import _stop_application, changes
-from millrace.lifecycle.health import UnhealthyError, look, wait_until_healthy
+from millrace.lifecycle.deploy import _stop_application, compare_with_deployed
+from millrace.lifecycle.health import UnhealthyError, read_health, wait_until_healthy
 from millrace.lifecycle.state_machine import Aws
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def assembly(folder: Path, workers: int) -> Path:
 
 
 def test_a_first_deployment_starts_everything(aws: Aws, tmp_path: Path) -> None:
-    found = changes(aws, assembly(tmp_path, 3))
+    found = compare_with_deployed(aws, assembly(tmp_path, 3))
     assert [(job.job, job.before, job.after) for job in found.jobs] == [("clicks", "leave", "start")]
     assert found.stacks[0].new
 
@@ -51,9 +51,9 @@ def test_a_second_one_tells_numbers_and_restarts(aws: Aws, tmp_path: Path) -> No
     aws.client("cloudformation").create_stack(
         StackName="hello-minimal-job-clicks", TemplateBody=json.dumps(template(3, f"s3://{BUCKET}/3.json"))
     )
-    assert not changes(aws, assembly(tmp_path, 3))
+    assert not compare_with_deployed(aws, assembly(tmp_path, 3))
     (tmp_path / "hello-minimal-job-clicks.template.json").unlink()
-    found = changes(aws, assembly(tmp_path, 5))
+    found = compare_with_deployed(aws, assembly(tmp_path, 5))
     assert found.numbers["clicks"] == ("workers.max: 3 → 5",)
     assert [(job.before, job.after) for job in found.jobs] == [("leave", "restart")]
     assert found.stacks[0].resources == ("~ AWS::SNS::Topic Topic: DisplayName",)
@@ -78,7 +78,7 @@ def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) ->
             return getattr(cloudformation, name)
 
     failed = Aws(aws.names, lambda service: Failed() if service == "cloudformation" else aws.client(service))
-    found = changes(failed, assembly(tmp_path, 3))
+    found = compare_with_deployed(failed, assembly(tmp_path, 3))
     assert (found.stacks[0].new, found.jobs[0].after) == (True, "start")
 
 
@@ -154,8 +154,8 @@ def test_a_job_is_healthy_when_every_query_ends_triggers(aws: Aws) -> None:
 def test_the_last_trigger_of_an_earlier_run_does_not_count(aws: Aws) -> None:
     put_metric(aws, "Triggers", 1, -90)
     now = time.time()
-    assert look(aws, "clicks", now - 300).waiting == ()
-    assert look(aws, "clicks", now).waiting == ("land-clicks",)
+    assert read_health(aws, "clicks", now - 300).waiting == ()
+    assert read_health(aws, "clicks", now).waiting == ("land-clicks",)
     with pytest.raises(
         UnhealthyError, match=r"no trigger has ended yet of land-clicks.*/hello-minimal/jobs/c"
     ):
@@ -166,7 +166,7 @@ def test_old_records_are_not_healthy_whatever_the_source(aws: Aws) -> None:
     before = time.time() - 120
     put_metric(aws, "Triggers", 1, 0)
     put_metric(aws, "RecordAge", 4000, -60)
-    assert look(aws, "clicks", before).oldest_seconds == 4000
+    assert read_health(aws, "clicks", before).oldest_seconds == 4000
     with pytest.raises(UnhealthyError, match=r"catching up, records are 4000 s old, 60 s are allowed"):
         wait_until_healthy(aws, "clicks", since=before, **QUICK)
     # The newest minute counts.
@@ -181,7 +181,7 @@ def test_old_records_are_not_healthy_whatever_the_source(aws: Aws) -> None:
         namespace="AWS/Kinesis",
         StreamName=aws.names.stream("clicks"),
     )
-    assert look(aws, "clicks", before).oldest_seconds == 90
+    assert read_health(aws, "clicks", before).oldest_seconds == 90
 
 
 def test_a_replay_without_ages_does_not_hide_how_far_behind_it_is(aws: Aws) -> None:
@@ -212,9 +212,9 @@ def test_a_failure_is_told_with_its_reason(aws: Aws) -> None:
 
 def test_failures_of_a_job_whose_name_begins_alike_are_not_ours(aws: Aws) -> None:
     put_lines(aws, {"event": "failed", "error": "theirs"}, group="/hello-minimal/jobs/clicks-late")
-    assert look(aws, "clicks", time.time() - 120).failures == ()
+    assert read_health(aws, "clicks", time.time() - 120).failures == ()
     # Glue writes to the group with its security configuration's name.
     put_lines(
         aws, {"event": "failed", "error": "ours"}, group="/hello-minimal/jobs/clicks-hello-minimal-clicks"
     )
-    assert look(aws, "clicks", time.time() - 120).failures == ("a query: ours",)
+    assert read_health(aws, "clicks", time.time() - 120).failures == ("a query: ours",)

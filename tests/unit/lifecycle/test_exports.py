@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.cli.run.changes_report import describe
-from millrace.lifecycle.deploy import changes
+from millrace.lifecycle.deploy import compare_with_deployed
 from millrace.lifecycle.stack_exports import imports
 from millrace.lifecycle.state_machine import Aws
 from tests.unit.lifecycle.test_deploy import BUCKET, document, template
@@ -84,7 +84,7 @@ def assembly(folder: Path, network: dict[str, Any], job: dict[str, Any]) -> Path
 
 def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(aws: Aws, tmp_path: Path) -> None:
     deployed(aws, importing("A", "B"))
-    found = changes(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    found = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
     assert (found.order.first, found.order.refused) == (("hello-minimal-job-clicks",), ())
     assert "npx cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(describe(found))
 
@@ -95,7 +95,7 @@ def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(
     deployed(aws, importing("A"))
     body = json.dumps(importing("B"))
     aws.client("cloudformation").create_stack(StackName="hello-minimal-history", TemplateBody=body)
-    found = changes(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    found = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
     assert found.order.first == ()
     (line,) = found.order.refused
     assert "`npx cdk destroy hello-minimal-history`" in line
@@ -103,5 +103,5 @@ def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(
 
 def test_what_nobody_imports_may_go(aws: Aws, tmp_path: Path) -> None:
     deployed(aws, importing("A"))
-    found = changes(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
+    found = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
     assert (found.order.first, found.order.refused) == ((), ())

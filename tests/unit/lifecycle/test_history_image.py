@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.run import history_image as command
 from millrace.lifecycle import history_image
-from millrace.lifecycle.history_image import Registry, open_url, private, pull
+from millrace.lifecycle.history_image import Registry, account_registry, open_url, pull_image
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
 from tests.serving import served
@@ -81,7 +81,7 @@ def gallery(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_the_image_is_asked_for_as_docker_does(gallery: Any) -> None:
     said: list[str] = []
-    size = pull(Registry(HOST, "Basic dDpw", gallery), REPOSITORY, TAG, said.append)
+    size = pull_image(Registry(HOST, "Basic dDpw", gallery), REPOSITORY, TAG, said.append)
     assert size == 3 * 1000
     assert [path for path in Gallery.asked if path.startswith("/v2/")] == [
         f"/v2/{REPOSITORY}/manifests/{TAG}",
@@ -105,11 +105,11 @@ def test_a_refusal_is_one_message(
 ) -> None:
     monkeypatch.setattr(Gallery, "manifests", manifests)
     with pytest.raises(AwsError, match=message):
-        pull(Registry(HOST, authorization, gallery), REPOSITORY, TAG, lambda _: None)
+        pull_image(Registry(HOST, authorization, gallery), REPOSITORY, TAG, lambda _: None)
 
 
 def test_the_account_gives_the_token(aws: Aws) -> None:
-    registry = private(aws.client("ecr"), HOST)
+    registry = account_registry(aws.client("ecr"), HOST)
     assert base64.b64decode(registry.authorization.removeprefix("Basic ")).startswith(b"AWS:")
 
 
@@ -149,7 +149,9 @@ jobs:
 
     monkeypatch.setattr(command, "synthesise", lambda *_: None)
     monkeypatch.setattr(command, "cdk_deploy_stack", deploy)
-    monkeypatch.setattr(history_image, "private", lambda _, host: Registry(host, "Basic dDpw", gallery))
+    monkeypatch.setattr(
+        history_image, "account_registry", lambda _, host: Registry(host, "Basic dDpw", gallery)
+    )
     done = CliRunner().invoke(app, ["history-image", "--env", str(file)])
     assert done.exit_code == 0, done.output
     assert f"{HOST}/{REPOSITORY}:{TAG}: 0 MB pulled" in done.stdout

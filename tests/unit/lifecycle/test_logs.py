@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from millrace.cli.app import app
 from millrace.cli.watch import logs as command
 from millrace.lifecycle import logs, state_machine
-from millrace.lifecycle.logs import Line
+from millrace.lifecycle.logs import LogLine
 from millrace.lifecycle.problems import TransientError
 from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import running_sandbox
@@ -47,8 +47,8 @@ Caused by: java.io.IOException: closed
 LOG = f"26/11/21 08:00:00 INFO SparkContext: Running\n{BATCH}\n{PYTHON}{BATCH}\n{JAVA}26/11/21 08:00:03 WARN x\n"
 
 
-def line(text: str) -> Line:
-    return Line(datetime(2026, 11, 21, 8, tzinfo=UTC), "here", text)
+def line(text: str) -> LogLine:
+    return LogLine(datetime(2026, 11, 21, 8, tzinfo=UTC), "here", text)
 
 
 def test_failures_are_told_with_their_traces_and_nothing_else() -> None:
@@ -224,7 +224,7 @@ def test_a_look_that_is_not_answered_ends_no_following(
 ) -> None:
     looks = iter([TransientError("no network"), [line("new")]])
 
-    def whole(_: datetime | None) -> list[Line]:
+    def whole(_: datetime | None) -> list[LogLine]:
         found = next(looks)
         if isinstance(found, TransientError):
             raise found

@@ -21,9 +21,9 @@ from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan
 from millrace.verify import in_sandbox, on_aws, removal
 from millrace.verify.environment import TAG, VerificationCopy, VerificationSettings, derive
-from millrace.verify.on_aws import PATIENCE, Account
-from millrace.verify.removal import empty, remove
-from millrace.verify.removal_scope import find, leftovers
+from millrace.verify.on_aws import PATIENCE, AwsAccount
+from millrace.verify.removal import empty_bucket, remove
+from millrace.verify.removal_scope import find_verifications, leftovers
 from millrace.verify.run import scope
 from millrace.verify.verification_target import VerifyError
 from tests.integration.lifecycle.engines import Engines, serving
@@ -66,15 +66,15 @@ def copy(tmp_path: Path) -> VerificationCopy:
     model = load("dev", root=ROOT)
     return derive(
         model, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=in_sandbox.clusters(model), without_kafka=True,
+        clusters=in_sandbox.sandbox_clusters(model), without_kafka=True,
     )  # fmt: skip
 
 
 @pytest.fixture
-def account(client: Client, copy: VerificationCopy) -> Account:
+def account(client: Client, copy: VerificationCopy) -> AwsAccount:
     aws = Aws(Names(load("dev", root=ROOT), ACCOUNT), client)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2, end=5)
-    return Account(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
+    return AwsAccount(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
 
 def tags(name: str, of: str = "flights/dev") -> list[dict[str, str]]:
@@ -124,7 +124,7 @@ def everything(client: Client) -> set[str]:
 
 
 def test_only_what_bears_both_marks_is_taken_away(
-    client: Client, copy: VerificationCopy, account: Account
+    client: Client, copy: VerificationCopy, account: AwsAccount
 ) -> None:
     prefix = copy.names.prefix
     # The model itself, another verification's, one of another model, one of another project, and one that has our name
@@ -140,23 +140,23 @@ def test_only_what_bears_both_marks_is_taken_away(
         deploy(client, other, given)
     before = everything(client)
     deploy(client, prefix, tags(NAME))
-    assert {each.name for each in find(client, load("dev", root=ROOT))} == {NAME, "verify-ffff"}
+    assert {each.name for each in find_verifications(client, load("dev", root=ROOT))} == {NAME, "verify-ffff"}
     said: list[str] = []
     removed = remove(account, scope(copy), say=said.append, poll_seconds=0.01)
     assert everything(client) == before
     assert (removed.objects, removed.remains) == (3, ())
     order = [line for line in said if line.startswith("deleting f")]
     assert order == [f"deleting {prefix}-job-emr, {prefix}-streams", f"deleting {prefix}-storage"]
-    assert {each.name for each in find(client, load("dev", root=ROOT))} == {"verify-ffff"}
+    assert {each.name for each in find_verifications(client, load("dev", root=ROOT))} == {"verify-ffff"}
 
 
 def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
-    client: Client, copy: VerificationCopy, account: Account, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: AwsAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix, own = copy.names.prefix, scope(copy)
     deploy(client, prefix, tags(NAME))
     order: list[str] = []
-    monkeypatch.setattr(account, "end", lambda *_: order.append("runs end"))
+    monkeypatch.setattr(account, "end_all_runs", lambda *_: order.append("runs end"))
 
     def topics(*left: str) -> list[str]:
         order.append("topics go")
@@ -165,9 +165,9 @@ def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
     line = f"topic {prefix}-records on theirs (no answer)"
     first = remove(account, own, say=lambda _: None, topics=lambda: topics(line), poll_seconds=0.01)
     assert first.remains[0] == line
-    assert {each.name: stacks for each, stacks in find(client, load("dev", root=ROOT)).items()} == {
-        NAME: [f"{prefix}-storage"]
-    }
+    assert {
+        each.name: stacks for each, stacks in find_verifications(client, load("dev", root=ROOT)).items()
+    } == {NAME: [f"{prefix}-storage"]}
     assert f"stack {prefix}-storage" in first.remains
     assert first.objects == 3
     # A run in flight would make the topic again, and the brokers may answer later.
@@ -181,7 +181,7 @@ def test_while_a_topic_stays_one_stack_does_and_the_next_removal_takes_both(
 
 
 def test_a_log_that_comes_back_is_deleted_again(
-    client: Client, copy: VerificationCopy, account: Account, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: AwsAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deploy(client, copy.names.prefix, tags(NAME))
     group = f"/{copy.names.prefix}/jobs/glue/error"
@@ -220,7 +220,7 @@ def test_what_is_left_behind_is_seen(client: Client, copy: VerificationCopy) -> 
 
 
 def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
-    client: Client, copy: VerificationCopy, account: Account
+    client: Client, copy: VerificationCopy, account: AwsAccount
 ) -> None:
     bucket = {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "somebody-s-lake"}}
     client("cloudformation").create_stack(
@@ -239,20 +239,20 @@ def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
 
 def test_all_versions_of_a_bucket_s_objects_go(client: Client) -> None:
     s3 = client("s3")
-    assert empty(s3, "never-made") == 0
+    assert empty_bucket(s3, "never-made") == 0
     s3.create_bucket(Bucket="versions")
     s3.put_bucket_versioning(Bucket="versions", VersioningConfiguration={"Status": "Enabled"})
     for number in range(3):
         s3.put_object(Bucket="versions", Key=f"data/{number % 2}", Body=b"x")
     s3.delete_object(Bucket="versions", Key="data/0")
     # Three versions of two objects; the mark of a deletion is no object.
-    assert empty(s3, "versions") == 3
+    assert empty_bucket(s3, "versions") == 3
     left = s3.list_object_versions(Bucket="versions")
     assert (left.get("Versions", []), left.get("DeleteMarkers", [])) == ([], [])
 
 
 def test_runs_are_killed_without_grace_and_ended_for_good(
-    client: Client, copy: VerificationCopy, account: Account, engines: Engines
+    client: Client, copy: VerificationCopy, account: AwsAccount, engines: Engines
 ) -> None:
     names, prefix = copy.names, copy.names.prefix
     deploy(client, prefix, tags(NAME))
@@ -265,18 +265,18 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
     driver = {"sparkSubmit": {"entryPoint": "s3://b/main.py", "entryPointArguments": []}}
     client("emr-serverless").start_job_run(clientToken=uuid4().hex, jobDriver=driver, **emr)
     engines.asked.clear()
-    account.kill(names, "glue")
-    account.kill(names, "emr")
+    account.kill_run(names, "glue")
+    account.kill_run(names, "emr")
     (stop,), (cancel,) = engines.calls("BatchStopJobRun"), engines.calls("CancelJobRun")
     assert stop["JobName"] == names.job("glue")
     assert cancel["shutdownGracePeriodInSeconds"] == "0"
     assert engines.live(names.job("glue")) == engines.live("emr") == []
     with pytest.raises(VerifyError, match="has no run that could be killed"):
-        account.kill(names, "glue")
+        account.kill_run(names, "glue")
 
     client("glue").start_job_run(JobName=names.job("glue"))
     client("emr-serverless").start_job_run(clientToken=uuid4().hex, jobDriver=driver, **emr)
-    account.end(
+    account.end_all_runs(
         prefix,
         {
             "glue": {"AWS::Glue::Job": names.job("glue")},
@@ -294,7 +294,7 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
 def test_runs_that_the_engine_counted_are_billed_as_it_counted(
     client: Client,
     copy: VerificationCopy,
-    account: Account,
+    account: AwsAccount,
     engines: Engines,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -323,7 +323,7 @@ def test_runs_that_the_engine_counted_are_billed_as_it_counted(
 
 
 def test_nothing_is_made_where_cdk_shards_or_the_name_are_lacking(
-    client: Client, copy: VerificationCopy, account: Account, monkeypatch: pytest.MonkeyPatch
+    client: Client, copy: VerificationCopy, account: AwsAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotDeployedError, match="not bootstrapped"):
         account.check(copy)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.config import Names, load
 from millrace.lifecycle.state_machine import Aws
-from millrace.verify import claim_question
+from millrace.verify import claim_context
 from millrace.verify.claims import claims
 from tests.unit.verify.tiny import TINY
 
@@ -30,7 +30,7 @@ def signed_in(moto: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def nobody(_: object) -> None:
         raise OSError("no way out")
 
-    monkeypatch.setattr(claim_question.Question, "fetch", staticmethod(nobody))
+    monkeypatch.setattr(claim_context.ClaimContext, "fetch", staticmethod(nobody))
 
 
 def _ours(printed: str, begin: str = "{") -> str:

@@ -21,7 +21,7 @@ from millrace.sandbox import lake_tables
 from millrace.sizing import plan
 from millrace.verify import cdk_command, on_aws, removal
 from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
-from millrace.verify.on_aws import PATIENCE, Account
+from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import Outcome
@@ -55,7 +55,7 @@ def assembled(_: Path, assembly: Path) -> None:
     (assembly / "manifest.json").write_text("{}")
 
 
-class HalfDeployed(Account):
+class HalfDeployed(AwsAccount):
     """Makes one stack, and then something happens."""
 
     happens: BaseException | None = AwsError("cdk deploy ended with status 1")
@@ -165,7 +165,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
     model = kafka_only(tmp_path)
     copy = derive(
         model, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
-        clusters=on_aws.clusters(model),
+        clusters=on_aws.external_clusters(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)
     monkeypatch.setattr(Cluster, "topics", {"orders": None})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millrace.config.engines.versions import VERSIONS, Line, Version
+from millrace.config.engines.versions import VERSIONS, SparkLine, Version
 from millrace.lifecycle.deployed import LaunchDocument
 from millrace.sandbox import jars, local_driver, spark
 from millrace.sandbox.spark import SandboxSpark
@@ -54,7 +54,7 @@ def test_a_job_runs_on_the_line_of_its_engines_version(
     def start(*given: Any, **named: Any) -> None:
         started.update(named, settings=given[3], arguments=given[4])
 
-    def files(name: str, line: Line) -> list[Path]:
+    def files(name: str, line: SparkLine) -> list[Path]:
         return [tmp_path / f"{name}-of-{line.name}.jar"]
 
     monkeypatch.setattr(spark, "RUN", tmp_path)

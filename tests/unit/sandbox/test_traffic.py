@@ -20,7 +20,7 @@ from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.payloads import Payloads, payloads
-from millrace.sandbox.traffic import Feed, FileRecords, Shape, TokenBucket, default_key_field, send
+from millrace.sandbox.traffic import Feed, FileRecords, TokenBucket, TrafficShape, default_key_field, send
 from millrace.sandbox.traffic_values import Generator, Sample, SampleError, from_file
 
 DDL = (
@@ -39,7 +39,7 @@ def written(tmp_path: Path) -> Payloads:
 def feed(written: Payloads, *, seed: int = 1, **shape: Any) -> Feed:
     choose = random.Random(seed)
     source = Generator(written.schema, choose)
-    return Feed(source, written, Shape(per_second=100, **shape), choose, lambda: NOW)
+    return Feed(source, written, TrafficShape(per_second=100, **shape), choose, lambda: NOW)
 
 
 class Clock:
@@ -73,7 +73,7 @@ def test_the_rate_is_kept(rate: float) -> None:
 
 
 def test_bursts_come_when_they_should() -> None:
-    clock, shape = Clock(), Shape(per_second=100, burst_factor=5, burst_every=10, burst_seconds=2)
+    clock, shape = Clock(), TrafficShape(per_second=100, burst_factor=5, burst_every=10, burst_seconds=2)
     found = passed(TokenBucket(shape.rate, clock, clock.wait), clock, 20)
     for second in range(20):
         wanted = 500 if second % 10 < 2 else 100
@@ -144,7 +144,7 @@ def test_a_file_is_sent_in_order_and_from_the_beginning_again(written: Payloads,
     ]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     held = from_file(tmp_path / "s.jsonl", written.schema)
-    made = Feed(FileRecords(held), written, Shape(per_second=1), CHANCE)
+    made = Feed(FileRecords(held), written, TrafficShape(per_second=1), CHANCE)
     payload = [json.loads(e.payload) for e in made.events(most=4)]
     assert [p["id"] for p in payload] == [0, 1, 2, 0]
     assert payload[0] | {"at": ""} == rows[0] | {"at": ""}

@@ -12,7 +12,7 @@ from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.sizing.capacity import (
     CoreSpread,
     InfeasibleError,
-    Work,
+    QueryWork,
     batch_range,
     choose_cores,
     cores_needed,
@@ -64,11 +64,13 @@ def test_the_advice() -> None:
 
 
 def test_cores_have_the_denominator() -> None:
-    assert cores_needed(Work(10_000, 1 / 1000, overhead=2, sla=16)) == pytest.approx(10 / (1 - 2 * 2 / 16))
+    assert cores_needed(QueryWork(10_000, 1 / 1000, overhead=2, sla=16)) == pytest.approx(
+        10 / (1 - 2 * 2 / 16)
+    )
 
 
 def test_equality_is_not_enough() -> None:
-    work = Work(24_000, 1 / 1000, overhead=2, sla=16)
+    work = QueryWork(24_000, 1 / 1000, overhead=2, sla=16)
     assert cores_needed(work) == 32
     assert whole_cores(32.0) == 33, "at 32 the capacity is the load and no backlog drains"
 
@@ -85,9 +87,9 @@ def test_equality_is_not_enough() -> None:
 )
 def test_infeasible_names_its_term(sla: float, trigger: float | None, term: str, least: float) -> None:
     with pytest.raises(InfeasibleError) as caught:
-        cores_needed(Work(1, 1, overhead=2, sla=sla, trigger=trigger))
+        cores_needed(QueryWork(1, 1, overhead=2, sla=sla, trigger=trigger))
     assert (caught.value.term, caught.value.seconds) == (term, least)
-    assert cores_needed(Work(1, 1, overhead=2, sla=6)) == 3, "a record of a second, a second for it"
+    assert cores_needed(QueryWork(1, 1, overhead=2, sla=6)) == 3, "a record of a second, a second for it"
 
 
 def test_nine_partitions_on_eight_cores_take_two_waves() -> None:
@@ -148,7 +150,7 @@ def test_given_cores_fit_or_are_refused(partitions: int, cores: int, needed: flo
 
 
 WORKS = st.builds(
-    Work,
+    QueryWork,
     rate=st.floats(1, 200_000),
     per_record=st.floats(1e-6, 1e-2),
     overhead=st.floats(0.05, 5),
@@ -158,7 +160,7 @@ WORKS = st.builds(
 
 
 @given(work=WORKS, shards=st.integers(1, 100), full=st.floats(0, 0.999), waves=st.integers(1, 3))
-def test_the_range_of_the_limit_is_never_empty(work: Work, shards: int, full: float, waves: int) -> None:
+def test_the_range_of_the_limit_is_never_empty(work: QueryWork, shards: int, full: float, waves: int) -> None:
     """Whatever share of what its shards hand over is full, where they must hand over between fixed costs or all the time."""
     try:
         needed = cores_needed(work)

@@ -14,7 +14,7 @@ from millrace.sizing import plan, total
 from millrace.sizing.alarm_windows import window
 from millrace.sizing.alarms import silenced_by_stop
 from millrace.sizing.metrics import BY_NAME, namespace
-from millrace.sizing.network import key_classes
+from millrace.sizing.network import created_keys
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,9 +72,9 @@ def test_keys_of_ones_own_are_neither_made_nor_paid(from_text: Loader) -> None:
     environment = from_text(
         text(top=f"storage: {{keys: {{data: {KEY}, logs: {KEY}, streams: {KEY}, alerts: {KEY}}}}}")
     )
-    assert key_classes(environment) == {}
+    assert created_keys(environment) == {}
     assert "keys" not in {line.name for line in plan(environment).shared}
-    assert list(key_classes(load("prod", root=ROOT))) == ["data", "logs", "alerts", "streams", "kafka"]
+    assert list(created_keys(load("prod", root=ROOT))) == ["data", "logs", "alerts", "streams", "kafka"]
 
 
 @given(now=st.integers(1, 5000), wanted=st.integers(1, 5000))

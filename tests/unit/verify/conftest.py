@@ -30,7 +30,7 @@ def make(tmp_path: Path) -> Make:
             "wanted": VerificationSettings(),
             "root": ROOT,
             "folder": tmp_path / "verify",
-            "clusters": in_sandbox.clusters(what),
+            "clusters": in_sandbox.sandbox_clusters(what),
         } | changes
         return derive(what, NAME, **settings)  # type: ignore[arg-type]  # by name, above
 

@@ -18,7 +18,7 @@ from botocore.stub import Stubber
 
 from millrace.config import Environment, Names, load
 from millrace.lifecycle.state_machine import Aws
-from millrace.verify.claim_question import Question
+from millrace.verify.claim_context import ClaimContext
 
 ROOT = Path(__file__).parents[3]
 ACCOUNT = "111122223333"
@@ -71,7 +71,7 @@ def question(
     policies: Mapping[str, Mapping[str, Any]] | None = None,
     services: tuple[str, ...] = (),
     pages: Mapping[str, bytes] | None = None,
-) -> Question:
+) -> ClaimContext:
     """Ask an account that answers so."""
     given = load(environment, root=ROOT) if isinstance(environment, str) else environment
     stubs = Stubs(answers)
@@ -82,7 +82,7 @@ def question(
             raise OSError(f"nobody answers {request.full_url}")
         return nullcontext(io.BytesIO(body))
 
-    return Question(
+    return ClaimContext(
         Aws(Names(given, ACCOUNT), stubs.client),
         services,
         policies or {},

@@ -138,9 +138,9 @@ def priced(usd: str) -> Answers:
 @pytest.mark.parametrize(("usd", "holds"), [("0.52", True), ("0.60", False)])
 def test_unconfirmed_prices_are_compared(usd: str, holds: bool) -> None:
     asked = question(priced(usd))
-    assert asked.prices_before["glue.memory_dpu_hour"].usd == 0.52
+    assert asked.table_prices["glue.memory_dpu_hour"].usd == 0.52
     answered = {"glue.memory_dpu_hour"}
-    for name in asked.prices_now.stayed:
+    for name in asked.current_prices.stayed:
         answered.discard(name)
     assert answered, "the answer has not the shape of a price"
     answer = checks.price_figures(asked)

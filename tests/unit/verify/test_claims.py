@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.infra.command_scope import STACK_IN_ROLE
 from millrace.infra.constructs import history_image, log_flattener
+from millrace.infra.permission_scope import STACK_IN_ROLE
 from millrace.verify import checks_deployed
 from millrace.verify.claim_checks import CHECKS
 from millrace.verify.claims import PAGE, Claim, claims, page

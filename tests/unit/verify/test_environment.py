@@ -116,7 +116,7 @@ def environment_of(folder: Path) -> Environment:
 def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make: Make) -> None:
     model = environment("dev")
     with pytest.raises(ConfigurationError) as refused:
-        make(model, clusters=on_aws.clusters(model))
+        make(model, clusters=on_aws.external_clusters(model))
     (problem,) = refused.value.problems
     assert (problem.key, problem.line > 0) == ("kafka.main", True)
     assert "--without-kafka" in str(problem)
@@ -124,7 +124,7 @@ def test_a_cluster_inside_the_model_s_own_network_is_refused_for_an_account(make
 
 def test_an_external_cluster_can_be_used_from_anywhere(tmp_path: Path, make: Make) -> None:
     model = kafka_only(tmp_path)
-    copy = make(model, clusters=on_aws.clusters(model))
+    copy = make(model, clusters=on_aws.external_clusters(model))
     assert (copy.kafka, [source.kind for source in copy.sources]) == ("theirs", ["kafka"])
     # No stack knows the topic, so that its tags must tell where it is.
     assert copy.tags[CLUSTER_TAG] == "theirs"

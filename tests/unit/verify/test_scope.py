@@ -21,14 +21,14 @@ from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
 from millrace.verify.manual_removal import UNKNOWN
 from millrace.verify.removal import drop_topic, drop_topics
-from millrace.verify.removal_scope import Scope, removal_waves, scope_of
+from millrace.verify.removal_scope import VerificationScope, removal_waves, scope_of
 from millrace.verify.verification_target import VerifyError
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
 from tests.unit.verify.test_environment import kafka_only
 
 MINIMAL = environment("minimal")
-OWN = Scope("hello/minimal", NAME, f"hello-{NAME}")
+OWN = VerificationScope("hello/minimal", NAME, f"hello-{NAME}")
 WHOLE = {TAG: "hello/minimal", ENVIRONMENT: NAME, PROJECT: "hello"}
 
 
@@ -153,9 +153,9 @@ def test_topics_of_a_cluster_that_is_forgotten_keep_no_stack_and_are_told(
     aws = Aws(Names(nobody, ACCOUNT), lambda service: pytest.fail(service))
     kept: list[list[str]] = []
 
-    def remove(*_: object, topics: Callable[[], list[str]], **__: object) -> removal.Removed:
+    def remove(*_: object, topics: Callable[[], list[str]], **__: object) -> removal.RemovalResult:
         kept.append(topics())
-        return removal.Removed(0, tuple(kept[-1]))
+        return removal.RemovalResult(0, tuple(kept[-1]))
 
     monkeypatch.setattr(removal, "remove", remove)
     monkeypatch.setattr(command, "_topics", lambda _, scope, __: [f"topic on {scope.cluster}"])

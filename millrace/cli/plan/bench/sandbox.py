@@ -39,19 +39,19 @@ def subject_of(
     from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.child_processes import RUN
     from millrace.sandbox.deployment import document_in, synthesise
-    from millrace.sandbox.traffic import Feed, Shape
+    from millrace.sandbox.traffic import Feed, TrafficShape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
     settings = environment.jobs[job].queries[reading]
     assert isinstance(settings, StreamQuery)
     choose = random.Random(seed)
-    payloads = making.of_query(settings, environment.places.root)
+    payloads = making.payloads_of_query(settings, environment.places.root)
     values = (
         Generator(payloads.schema, choose)
         if sample is None
         else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
     )
-    feed = Feed(values, payloads, Shape(per_second=1), choose)
+    feed = Feed(values, payloads, TrafficShape(per_second=1), choose)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
     synthesise(environment.name, assembly)
@@ -103,7 +103,7 @@ def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
     if name in given:
         path = given[name]
         return parquet.read_table(path) if path.suffix == ".parquet" else csv.read_csv(path)
-    return flights.reference(name) if name in flights.REFERENCE_TABLES else None
+    return flights.reference_table(name) if name in flights.REFERENCE_TABLES else None
 
 
 def measure_core_levels(

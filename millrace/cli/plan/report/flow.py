@@ -12,8 +12,8 @@ from millrace.config.queries import DeriveQuery, Landing, Query, sink_writes
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.plurals import count, dollars, format_bytes, format_number
 from millrace.sizing.storage import stored_gb
+from millrace.sizing.text_format import count, dollars, format_bytes, format_number
 
 _TROUBLES: Mapping[str, str] = {
     "late-at-peak": "late at the peak",

@@ -9,7 +9,7 @@ from millrace.cli.plan.report.flow import flow, flow_rows
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
 from millrace.cli.shared.html_pages import Page
-from millrace.sizing.plurals import count, dollars, format_number, length
+from millrace.sizing.text_format import count, dollars, duration_text, format_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millrace.cli.shared.verdict import Verdict
     from millrace.config import Environment
     from millrace.sizing import Plan
-    from millrace.sizing.model import Choice, ClusterPlan, CostItem, JobPlan, StreamPlan
+    from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan, WorkerChoice
 
 
 def plan_page(found: CheckedPlan, verdict: Verdict) -> Page:
@@ -97,7 +97,7 @@ def _ages(found: CheckedPlan) -> Iterator[Bar]:
     """Yield the oldest record of the simulation as a share of the SLA."""
     for each in found.played:
         if each.oldest == each.oldest:  # NaN if nothing was committed; the verdict says so
-            words = f"oldest {length(each.oldest)} of {length(each.sla)}"
+            words = f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}"
             yield Bar(f"{each.job}/{each.query}", each.oldest / each.sla, words)
 
 
@@ -129,7 +129,7 @@ def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
                 str(each.workers),
                 f"{each.usd:,.2f}",
                 f"{each.memory_needed_gib:.1f} of {each.memory_gib:g}",
-                length(worst_age(environment, job, each)),
+                duration_text(worst_age(environment, job, each)),
                 each.refused or each.unproven or ("the plan" if each is first else ""),
             ]
             for each in job.choices
@@ -141,7 +141,7 @@ def _ways(page: Page, environment: Environment, job: JobPlan) -> None:
     page.end_fold()
 
 
-def worst_age(environment: Environment, job: JobPlan, choice: Choice) -> float:
+def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
     """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each query.
 
     Cores of complete workers, including those that the queries do not need, are divided as in the plan.

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
-from millrace.sizing.plurals import count, dollars, format_number, length, names, percent, plural
+from millrace.sizing.text_format import (
+    count,
+    dollars,
+    duration_text,
+    format_number,
+    join_names,
+    percent,
+    plural,
+)
 
 if TYPE_CHECKING:
     from millrace.config import Environment
@@ -112,7 +120,7 @@ def _sla(found: CheckedPlan) -> Sla:
     worst = min(found.played, key=lambda each: each.within)
     share = worst.within
     if not worst.meets_sla:
-        words = f"{percent(share)} of {worst.query}'s records within {length(worst.sla)}{worst.share_of_sla} at the steady peak"
+        words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.share_of_sla} at the steady peak"
         return Sla("missed", words, share)
     late = [(share, name) for job in found.plan.jobs.values() for name, share in job.late_at_rise.items()]
     if late:
@@ -123,7 +131,7 @@ def _sla(found: CheckedPlan) -> Sla:
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return Sla(
         "kept",
-        f"{words}oldest {length(closest.oldest)} of {length(closest.sla)}{closest.share_of_sla}",
+        f"{words}oldest {duration_text(closest.oldest)} of {duration_text(closest.sla)}{closest.share_of_sla}",
         share,
     )
 
@@ -137,7 +145,7 @@ def _late_at_peak(found: CheckedPlan) -> Iterator[Risk]:
             "late-at-peak",
             [(each.job, each.query) for each in late],
             "the simulator contradicts the plan at the steady peak: {names} {miss}; "
-            f"{percent(first.within)} of {first.query}'s records are within {length(first.sla)}{first.share_of_sla}",
+            f"{percent(first.within)} of {first.query}'s records are within {duration_text(first.sla)}{first.share_of_sla}",
             severe=True,
         )
 
@@ -168,7 +176,7 @@ def _contradicted_catch_up(found: CheckedPlan) -> Iterator[Risk]:
             found,
             "catch-up-contradicted",
             [(each.job, each.query) for each in late],
-            f"the simulator contradicts the catch-up after {length(first.outage.total_seconds())} of outage: "
+            f"the simulator contradicts the catch-up after {duration_text(first.outage.total_seconds())} of outage: "
             f"{format_number(first.waiting)} records of {first.query} still wait when the plan has none{{also}}",
         )
 
@@ -185,8 +193,12 @@ def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
         slow.sort(key=lambda each: -(each.catch_up or 0.0))
         first = slow[0]
         assert first.catch_up is not None
-        outage = length(first.outage.total_seconds())
-        took = "never catches up" if math.isinf(first.catch_up) else f"catches up in {length(first.catch_up)}"
+        outage = duration_text(first.outage.total_seconds())
+        took = (
+            "never catches up"
+            if math.isinf(first.catch_up)
+            else f"catches up in {duration_text(first.catch_up)}"
+        )
         yield _of_queries(
             found,
             "slow-catch-up",
@@ -201,7 +213,7 @@ def _of_queries(
 ) -> Risk:
     """Return a risk of several queries; ``{names}``, ``{also}`` and ``{miss}`` in the words are replaced by theirs."""
     told = words.format(
-        names=names([query for _, query in queries]),
+        names=join_names([query for _, query in queries]),
         also=also_concerned([query for _, query in queries]),
         miss="misses its SLA" if len(queries) == 1 else "miss their SLA",
     )
@@ -222,8 +234,8 @@ def _assumed(found: CheckedPlan) -> Iterator[Risk]:
     ]
     jobs = list(dict.fromkeys(demand.job for demand in found.demands if demand.speed.basis == "assumed"))
     if usd and (streams or jobs):
-        what = [f"{_nouns('stream', streams)} {names(streams)}"] * bool(streams)
-        what += [f"{_nouns('job', jobs)} {names(jobs)}"] * bool(jobs)
+        what = [f"{_nouns('stream', streams)} {join_names(streams)}"] * bool(streams)
+        what += [f"{_nouns('job', jobs)} {join_names(jobs)}"] * bool(jobs)
         yield Risk(
             "assumed-rates",
             "warning",
@@ -335,7 +347,7 @@ def _no_peak(found: CheckedPlan) -> Iterator[Risk]:
         yield Risk(
             "no-peak",
             "warning",
-            f"sized for the average alone: {_nouns('stream', calm)} {names(calm)} "
+            f"sized for the average alone: {_nouns('stream', calm)} {join_names(calm)} "
             f"{'has' if len(calm) == 1 else 'have'} no `peak_factor`",
             tuple(dict.fromkeys(keys)),
             found.usd(*keys),
@@ -361,7 +373,7 @@ def _unread(found: CheckedPlan) -> Iterator[Risk]:
     idle = [name for name in found.plan.streams if name not in read]
     if idle:
         keys = [f"streams.{each}" for each in idle]
-        words = f"no job reads {_nouns('stream', idle)} {names(idle)}"
+        words = f"no job reads {_nouns('stream', idle)} {join_names(idle)}"
         yield Risk("unread-streams", "note", words, tuple(keys), found.usd(*keys))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.shared.charts import POINTS, keep_peaks, line_chart
 from millrace.cli.shared.html_pages import Badge, Cell, Page
-from millrace.sizing.plurals import dollars, format_number, length
+from millrace.sizing.text_format import dollars, duration_text, format_number
 
 if TYPE_CHECKING:
     from millrace.cli.shared.verdict import Verdict
@@ -29,7 +29,7 @@ def simulation_page(
     for name, result in found.items():
         page.add_heading(f"Job {name}")
         page.text(
-            f"{length(result.seconds)}, {result.mean_executors:.2f} executors on average, "
+            f"{duration_text(result.seconds)}, {result.mean_executors:.2f} executors on average, "
             f"{dollars(result.usd)}. Ages are those of records at their commit, weighted by records."
         )
         rows: list[list[Cell]] = []
@@ -37,14 +37,15 @@ def simulation_page(
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
             ages = [
-                length(age) for age in (*(query.ages.percentile(p) for p in (50, 95, 99)), query.ages.oldest)
+                duration_text(age)
+                for age in (*(query.ages.percentile(p) for p in (50, 95, 99)), query.ages.oldest)
             ]
             told = "kept" if query.in_time(sla, result.seconds) >= WITHIN else "missed"
             rows.append(
                 [
                     each,
                     *(ages if len(query.ends) else "-" * 4),
-                    length(sla),
+                    duration_text(sla),
                     Badge(told),
                     format_number(query.waiting),
                 ]

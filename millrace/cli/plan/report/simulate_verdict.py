@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
 from millrace.sizing.cost import HOURS
-from millrace.sizing.plurals import dollars, format_number, length, names, percent
+from millrace.sizing.text_format import dollars, duration_text, format_number, join_names, percent
 
 if TYPE_CHECKING:
     from millrace.config import Environment
@@ -55,7 +55,7 @@ def simulation_verdict(
             command, why = f"{again} --fixed", "plays the same with all executors held"
     seconds = max(result.seconds for result in found.values())
     return Verdict(
-        subject=f"{environment.project}-{environment.name}  {length(seconds)} simulated of {names(list(found))}",
+        subject=f"{environment.project}-{environment.name}  {duration_text(seconds)} simulated of {join_names(list(found))}",
         cost=f"{dollars(usd, assumed=assumed)} a month",
         cost_words="for workers, if a month were like this",
         usd_month=usd,
@@ -96,9 +96,9 @@ def _sla(plan: Plan, found: Mapping[str, JobResult]) -> Sla:
     from millrace.sizing.simulation.self_check import WITHIN
 
     _, query, sla, share, _ = min(_queries(plan, found), key=lambda each: each[3])
-    words = f"{percent(share)} of {query.name}'s records within {length(sla)}"
+    words = f"{percent(share)} of {query.name}'s records within {duration_text(sla)}"
     if len(query.ends):
-        words += f", the oldest {length(query.ages.oldest)}"
+        words += f", the oldest {duration_text(query.ages.oldest)}"
     return Sla("kept" if share >= WITHIN else "missed", words, share)
 
 
@@ -110,7 +110,9 @@ def _late(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
         _, _, query, sla = min(late, key=lambda each: each[0])
         spell, begin = longest_spell(query, sla)
         told = (
-            f"longest for {length(spell)} from {length(begin)} on, by {query.name}" if spell else query.name
+            f"longest for {duration_text(spell)} from {duration_text(begin)} on, by {query.name}"
+            if spell
+            else query.name
         )
         yield Risk(
             "late",
@@ -145,7 +147,7 @@ def _silent(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
         yield Risk(
             "silent-backlog",
             "breach",
-            f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {length(age)}: no age of a "
+            f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {duration_text(age)}: no age of a "
             f"committed record shows it{also_concerned([each[2].name for each in old])}",
             tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
             _usd(found, [job for _, job, _ in old]),
@@ -178,7 +180,7 @@ def _outgrown(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
 def _assumed(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
     guessed = [name for name in found if plan.jobs[name].cores.assumed]
     if guessed:
-        words = f"rates that nobody measured decide how fast {names(guessed)} {'is' if len(guessed) == 1 else 'are'}"
+        words = f"rates that nobody measured decide how fast {join_names(guessed)} {'is' if len(guessed) == 1 else 'are'}"
         yield Risk(
             "assumed-rates", "warning", words, tuple(f"jobs.{each}" for each in guessed), _usd(found, guessed)
         )

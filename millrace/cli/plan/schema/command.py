@@ -223,7 +223,7 @@ def _sampled(
         )
         return payloads, names, delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
     headed = form == "csv" and names is None
-    payloads = samples.of_lines(file, count + headed)
+    payloads = samples.read_lines(file, count + headed)
     delimiter = delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
     if headed:
         return payloads[1:], samples.header(file, delimiter), delimiter

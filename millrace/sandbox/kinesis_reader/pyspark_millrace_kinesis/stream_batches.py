@@ -20,8 +20,15 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from millrace.etl.record.errors import LossError
-from millrace.etl.services.aws import code_of
-from millrace.etl.sources.kinesis.closed_shards import AFTER, ENDED, PAGE, PAUSE_SECONDS, Shard, unpack
+from millrace.etl.services.aws import error_code
+from millrace.etl.sources.kinesis.closed_shards import (
+    AFTER,
+    ENDED,
+    PAGE,
+    PAUSE_SECONDS,
+    Shard,
+    split_aggregate,
+)
 
 from .service import EXPIRED, GONE
 
@@ -220,9 +227,9 @@ class BatchPlanner:
             )
         except _client_error() as error:
             self._iterators.pop(shard, None)
-            if code_of(error) == EXPIRED:
+            if error_code(error) == EXPIRED:
                 return True
-            if code_of(error) != GONE:
+            if error_code(error) != GONE:
                 raise
             raise LossError(
                 f"stream {self.service.stream}: shard {shard} no longer exists, but was read only up to "
@@ -291,10 +298,10 @@ def read_range(
             iterator = iterator or service.iterator(asked.shard, *place)
             answer = service.records(iterator, min(PAGE, left))
         except _client_error() as error:
-            if code_of(error) == EXPIRED:
+            if error_code(error) == EXPIRED:
                 iterator = ""
                 continue
-            if code_of(error) == GONE:
+            if error_code(error) == GONE:
                 break
             raise
         records = answer["Records"]
@@ -324,7 +331,7 @@ def _rows(records: list[Any], stream: str) -> list[Row]:
         data = b64decode(text)
         # Kinesis has whole milliseconds.
         arrived = round(record["ApproximateArrivalTimestamp"] * 1000) * 1000
-        packed = unpack(data) if text.startswith(_AGGREGATE) else None
+        packed = split_aggregate(data) if text.startswith(_AGGREGATE) else None
         if packed:
             rows += [(each, stream, key, number, arrived) for key, each in packed]
         else:

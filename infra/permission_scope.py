@@ -19,7 +19,7 @@ STACK_IN_ROLE = 20
 
 
 @dataclass(frozen=True)
-class Scope:
+class PermissionScope:
     """One environment, as policies name it.
 
     Parameters
@@ -55,7 +55,7 @@ class Scope:
         """Write the ARN of one of the environment's buckets."""
         return self.s3(self.names.bucket(kind))
 
-    def of_bootstrap(self, pattern: str) -> str:
+    def bootstrap_name(self, pattern: str) -> str:
         """Return a name of the bootstrap from its pattern in CDK's synthesizer."""
         environment = self.names.environment
         for key, value in {

@@ -52,7 +52,7 @@ def format_bytes(number: float) -> str:
     return f"{_three(number)} {_SIZES[place]}"
 
 
-def length(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a duration in its two largest units.
 
     Examples
@@ -102,7 +102,7 @@ def percent(share: float) -> str:
     return f"{share:.0%}"
 
 
-def names(all_of_them: Sequence[str]) -> str:
+def join_names(all_of_them: Sequence[str]) -> str:
     """Return names for a sentence: ``a``, ``a and b``, ``a, b, c and 9 more``."""
     shown = list(dict.fromkeys(all_of_them))
     if len(shown) > _NAMED + 1:

@@ -37,7 +37,7 @@ class Answer:
 
 
 @dataclass
-class Question:
+class ClaimContext:
     """An environment in its account, for checks.
 
     Attributes
@@ -78,14 +78,14 @@ class Question:
             yield from page[of]
 
     @cached_property
-    def prices_before(self) -> dict[str, Price]:
+    def table_prices(self) -> dict[str, Price]:
         """Prices of Millrace's tables."""
         return required_prices(self.region)
 
     @cached_property
-    def prices_now(self) -> Renewal:
+    def current_prices(self) -> Renewal:
         """The same prices by the Price List API."""
-        return renew(self.pricing, self.region, self.prices_before, self.today)
+        return renew(self.pricing, self.region, self.table_prices, self.today)
 
     def glue_jobs(self) -> dict[str, GlueJob]:
         """Return the jobs on Glue."""
@@ -125,7 +125,7 @@ class Question:
         runs = self.client("glue").get_job_runs(JobName=self.names.job(job), MaxResults=50)["JobRuns"]
         return [r for r in runs if r["JobRunState"] in LIVED and r.get("ExecutionTime", 0) > 0]
 
-    def lived_on_emr(self, job: str) -> list[dict[str, Any]]:
+    def newest_emr_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
         application, emr = self.output(job, "ApplicationId"), self.client("emr-serverless")
         runs = emr.list_job_runs(applicationId=application, maxResults=20)["jobRuns"]
@@ -137,4 +137,4 @@ class Question:
         return [run for run in found if run["state"] == "RUNNING" or run.get("totalExecutionDurationSeconds")]
 
 
-Check = Callable[[Question], Answer]
+Check = Callable[[ClaimContext], Answer]

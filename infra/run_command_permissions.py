@@ -8,28 +8,28 @@ from millrace.config.engines import KINDS
 from millrace.config.grants import FILES, NO_NARROWER, TAGGED, Grant, allow
 
 from . import engines
-from .command_scope import Scope
+from .permission_scope import PermissionScope
 
 _PARTS_OF_ALL = ("kafka", "lifecycle", "network", "observability", "storage", "streams")
 """Stacks that an environment has beside those of its jobs; a test compares them with the assemblies."""
 
 
-def bootstrap(scope: Scope) -> list[Grant]:
+def bootstrap(scope: PermissionScope) -> list[Grant]:
     """Assume two roles of CDK's bootstrap; a third role, which the first one passes, deploys the templates."""
     roles = [
-        scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
-        scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_FILE_ASSET_PUBLISHING_ROLE_ARN),
+        scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
+        scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSET_PUBLISHING_ROLE_ARN),
     ]
-    version = scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_BOOTSTRAP_STACK_VERSION_SSM_PARAMETER)
+    version = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_BOOTSTRAP_STACK_VERSION_SSM_PARAMETER)
     return [
         allow("ActAsBootstrapRoles", ["sts:AssumeRole"], roles),
         allow("ReadBootstrapVersion", ["ssm:GetParameter"], [scope.arn("ssm", f"parameter{version}")]),
     ]
 
 
-def stacks(scope: Scope) -> list[Grant]:
+def read_stacks(scope: PermissionScope) -> list[Grant]:
     """Read the deployed templates, outputs and launch documents."""
-    assets = scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
+    assets = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
     parts = (*_PARTS_OF_ALL, *(f"job-{job}" for job in scope.jobs))
     if scope.names.environment.history is not None:
         parts += ("history", "history-image")
@@ -47,7 +47,7 @@ def stacks(scope: Scope) -> list[Grant]:
     ]
 
 
-def versions(scope: Scope) -> list[Grant]:
+def keep_versions(scope: PermissionScope) -> list[Grant]:
     """Keep the version that a deployment replaces."""
     places = [f"{scope.bucket('checkpoints')}/{job}/_millrace/versions/*" for job in scope.jobs]
     return [
@@ -56,12 +56,14 @@ def versions(scope: Scope) -> list[Grant]:
     ]
 
 
-def application_updates(scope: Scope) -> list[Grant]:
+def stop_applications(scope: PermissionScope) -> list[Grant]:
     """Prepare engines for changes: an EMR Serverless application accepts them only when it is stopped."""
-    return [grant for kind in scope.by_engine for grant in engines.of(KINDS[kind]).changes(scope)]
+    return [
+        grant for kind in scope.by_engine for grant in engines.engine_of(KINDS[kind]).change_grants(scope)
+    ]
 
 
-def health(scope: Scope) -> list[Grant]:
+def read_health(scope: PermissionScope) -> list[Grant]:
     """Read the metrics that tell whether a job works."""
     actions = ["cloudwatch:GetMetricData"]
     if any(stream.metrics is not None for stream in scope.names.environment.streams.values()):
@@ -69,7 +71,7 @@ def health(scope: Scope) -> list[Grant]:
     return [allow("ReadMetrics", actions, ["*"], why=NO_NARROWER)]
 
 
-def state_machines(scope: Scope) -> list[Grant]:
+def state_machines(scope: PermissionScope) -> list[Grant]:
     """Call a job's state machine, whose ARN is an output of its stack."""
     stacks = [scope.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs]
     return [
@@ -94,7 +96,7 @@ def state_machines(scope: Scope) -> list[Grant]:
     ]
 
 
-def runs(scope: Scope) -> list[Grant]:
+def start_runs(scope: PermissionScope) -> list[Grant]:
     """Start one run of a job with arguments of its own, by the call of its state machine."""
     found = [
         allow(
@@ -106,16 +108,16 @@ def runs(scope: Scope) -> list[Grant]:
         )
     ]
     for kind, jobs in scope.by_engine.items():
-        found += engines.of(KINDS[kind]).runs(scope, jobs)
+        found += engines.engine_of(KINDS[kind]).run_grants(scope, jobs)
     return found
 
 
-def stream_metrics(_: Scope) -> list[Grant]:
+def stream_metrics(_: PermissionScope) -> list[Grant]:
     """Read CloudWatch's counts of streams."""
     return [allow("ReadCounts", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
 
 
-def log_lines(scope: Scope) -> list[Grant]:
+def log_lines(scope: PermissionScope) -> list[Grant]:
     """Read the lines of the jobs' runs."""
     groups = []
     for job, settings in scope.names.environment.jobs.items():
