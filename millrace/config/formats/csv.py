@@ -34,7 +34,7 @@ class CsvFormat(FormatConfig):
         examples=["'"],
     )
     null: str = Field(
-        default="", description="The text that stands for null; an empty column does too.", examples=["NA"]
+        default="", description="The text that means null; an empty column also means null.", examples=["NA"]
     )
 
     def misfits(self, fields: Sequence[SchemaField]) -> Iterator[str]:

@@ -28,11 +28,13 @@ class DynamoDbSink(SinkConfig):
 
     kind: Literal["dynamodb"]
     table: str = Field(
-        pattern=r"^[A-Za-z0-9_.-]{3,255}$", description="Its name; it exists.", examples=["clicks"]
+        pattern=r"^[A-Za-z0-9_.-]{3,255}$",
+        description="Name of the table, which must exist.",
+        examples=["clicks"],
     )
     table_key: KeyArn | None = Field(
         default=None,
-        description="Customer key of the table; left out, AWS' own.",
+        description="Customer managed key of the table; left out, AWS's own key.",
         examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
     )
 
