@@ -20,7 +20,7 @@ class CsvFormat(FormatConfig):
         "`.ddl`, no nested types",
         "Spark's parser",
         "a line feed at the end",
-        "another number of columns, a second record, a NUL",
+        "another number of columns, a second record, a NUL character",
     )
     payloads = "millrace.sandbox.payloads.csv:payloads"
 

@@ -12,7 +12,7 @@ from millrace.config.formats.ddl import Field
 class TextFormat(FormatConfig):
     """UTF-8; the schema has one STRING field."""
 
-    reading = Reading("`.ddl`, one STRING field", "Spark", "an empty payload", "what is not UTF-8")
+    reading = Reading("`.ddl`, one STRING field", "Spark", "an empty payload", "bytes that are not UTF-8")
     payloads = "millrace.sandbox.payloads.text:payloads"
 
     kind: Literal["text"]
