@@ -10,7 +10,9 @@ from millrace.config.formats.base import FormatConfig, Reading
 class JsonFormat(FormatConfig):
     """One JSON object in each payload."""
 
-    reading = Reading("`.ddl`", "Spark's parser", "fields that are not in the schema", "anything except one object")
+    reading = Reading(
+        "`.ddl`", "Spark's parser", "fields that are not in the schema", "anything except one object"
+    )
     in_firehose = True
     payloads = "millrace.sandbox.payloads.json:payloads"
 

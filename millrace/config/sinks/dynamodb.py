@@ -17,9 +17,9 @@ class DynamoDbSink(SinkConfig):
 
     promise = SinkPromise(
         "an item, keyed by identity",
-        "one item for each identity; of results, the one of the latest batch",
-        "a part of its items, until it comes again",
-        "all rows as written, but for results that are older than what is there: duplicates",
+        "one item for each identity; for results, that of the latest batch",
+        "a part of its items, until the replay",
+        "all rows as written; results older than the item as duplicates",
     )
     in_python = True
     gateways = ("dynamodb",)

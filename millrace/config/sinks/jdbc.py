@@ -56,7 +56,7 @@ class JdbcSink(SinkConfig):
 
     promise = SinkPromise(
         "a row, keyed by identity",
-        "exactly once, also beside other writers; of results, the one of the latest batch",
+        "exactly once, also with other writers; for results, that of the latest batch",
         "nothing: a batch is one transaction",
         "new rows and duplicates",
     )

@@ -28,8 +28,8 @@ class OpenSearchSink(SinkConfig):
 
     promise = SinkPromise(
         "a document, its id the identity",
-        "one document for each identity; of results, the one of the latest batch",
-        "a part of its documents, until it comes again",
+        "one document for each identity; for results, that of the latest batch",
+        "a part of its documents, until the replay",
         "new documents and duplicates",
     )
     in_python = True
