@@ -1,3 +1,3 @@
-"""The streaming core: runs on Glue, EMR Serverless and the sandbox, with PySpark alone."""
+"""The streaming core for Glue, EMR Serverless and the sandbox; it needs PySpark only."""
 
 __version__ = "0.1.0"

@@ -6,6 +6,6 @@ from millrace.etl.job.command import main
 
 if __name__ == "__main__":
     status = main(sys.argv[1:])
-    # Glue takes any SystemExit for a failure.
+    # Glue treats any SystemExit as a failure.
     if status:
         sys.exit(status)

@@ -1,1 +1,1 @@
-"""What a checkpoint holds, and whether a version of a query may continue from it."""
+"""Content of a checkpoint, and the check that a version of a query may continue from it."""

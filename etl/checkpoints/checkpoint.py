@@ -1,4 +1,4 @@
-"""Spark's checkpoint: where a batch begins and ends, what was planned and committed."""
+"""Spark's checkpoint: start and end of batches, planned and committed batches."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from ..record.hadoop_files import read_text
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A query's checkpoint.
+    """Checkpoint of a query.
 
     Parameters
     ----------
     location
-        URL or path of the query's checkpoint.
+        Its URL or path.
     place
-        Of the source that is meant, among several of the query.
+        Position of the source among those of the query.
     """
 
     location: str
     place: int = 0
     _last: dict[int, str] = field(default_factory=dict, repr=False, compare=False)
-    """The entry of the batch that was asked for last: what is written in Spark's log does not change."""
+    """Entry of the batch that was read last; Spark does not change an entry after it is written."""
     _made: list[tuple[str, int]] = field(default_factory=list, repr=False, compare=False)
 
     def batch(self, spark: SparkSession, number: int) -> BatchId | None:
-        """The batch by which commits name it; None where the checkpoint has no id."""
+        """Return the id under which commits name a batch; None where the checkpoint has no id."""
         try:
             run, _ = self.id_and_creation_time(spark)
         except FileNotFoundError:
@@ -42,21 +42,21 @@ class Checkpoint:
         return BatchId(run, number)
 
     def id_and_creation_time(self, spark: SparkSession) -> tuple[str, int]:
-        """Its id, which a reset checkpoint does not have again, and when it was made, in whole seconds since 1970.
+        """Return the checkpoint's id (new after a reset) and the time it was made, in whole seconds since 1970.
 
         Raises
         ------
         FileNotFoundError
-            Spark has not written them, which it does before the first batch.
+            Spark has not written them yet; it does so before the first batch.
         """
         if not self._made:
             url = f"{self.location}/metadata"
             run = str(json.loads(read_text(spark, url))["id"])
-            self._made.append((run, int(hadoop_files.modified(spark, url).timestamp())))
+            self._made.append((run, int(hadoop_files.modified_at(spark, url).timestamp())))
         return self._made[0]
 
     def start_of(self, spark: SparkSession, batch: int) -> Any:
-        """Offset at which a batch begins.
+        """Return the offset at which a batch begins.
 
         It is the end of the batch before, as Spark wrote it to the offset log: a
         version line, a line of metadata, then one line per source.
@@ -69,20 +69,20 @@ class Checkpoint:
         Returns
         -------
         object or None
-            The offset, decoded from JSON; None where nothing is known, which is so
-            for the first batch of a checkpoint.
+            The offset, decoded from JSON; None where it is not known, as for the first
+            batch of a checkpoint.
         """
         if batch - 1 in self._last:
             return parse_offset(self._last[batch - 1], self.place)
         return None if batch == 0 else self.end_of(spark, batch - 1)
 
     def end_of(self, spark: SparkSession, batch: int) -> Any:
-        """Offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
+        """Return the offset at which a batch ends, which Spark writes before it runs the batch; None where unknown."""
         entry = self._entry(spark, batch)
         return None if entry is None else parse_offset(entry, self.place)
 
     def planned_at(self, spark: SparkSession, batch: int) -> datetime | None:
-        """When Spark planned a batch, the same in each replay of it; None where unknown."""
+        """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
         entry = self._entry(spark, batch)
         if entry is None:
             return None
@@ -95,35 +95,35 @@ class Checkpoint:
                 entry = read_text(spark, f"{self.location}/offsets/{batch}")
             except FileNotFoundError:
                 return None
-            # The batch before it stays: this one begins where that one ends.
+            # The entry of the batch before stays: this batch begins where that one ends.
             for old in [each for each in self._last if each != batch - 1]:
                 del self._last[old]
             self._last[batch] = entry
         return self._last[batch]
 
     def initial_snapshot_file(self, source: int) -> str:
-        """URL of the file in which Iceberg's source keeps where it begins, by the source's number in the query."""
+        """Return the URL of the file with the start position of an Iceberg source, by the source's number in the query."""
         return f"{self.location}/sources/{source}/offsets/0"
 
     def spans(self, spark: SparkSession, batch: int, sources: Sequence[int]) -> list[tuple[Any, Any]]:
-        """Where a batch begins and ends, for each line of Spark's log; all sources are Iceberg's.
+        """Return start and end of a batch for each line of Spark's log, where all sources are Iceberg's.
 
         Parameters
         ----------
         batch
-            Its id; planned.
+            Id of a planned batch.
         sources
-            Spark's number of each line's source.
+            Spark's source number for each line.
 
         Returns
         -------
         list of tuple
-            Two offsets for each line, decoded from JSON; None for a source that had no data yet.
+            Start and end offset for each line, decoded from JSON; None for a source that had no data yet.
 
         Raises
         ------
         ValueError
-            The log is damaged, or has other lines.
+            The log is damaged, or has another number of lines.
         """
         ends = _decoded(read_text(spark, f"{self.location}/offsets/{batch}"))
         if batch:
@@ -134,21 +134,21 @@ class Checkpoint:
         return [(begins[n], end) for n, end in zip(sources, ends, strict=True)]
 
     def planned(self, spark: SparkSession) -> int | None:
-        """The batch that is planned and not committed, with which the next start begins; None for none."""
+        """Return the batch that is planned but not committed, with which the next start begins; None for none."""
         newest = _newest(spark, f"{self.location}/offsets")
         return newest if newest != _newest(spark, f"{self.location}/commits") else None
 
     def committed(self, spark: SparkSession) -> int | None:
-        """The batch that was committed last; None for none."""
+        """Return the batch that was committed last; None for none."""
         return _newest(spark, f"{self.location}/commits")
 
     def end_at(self, spark: SparkSession, batch: int, ends: Mapping[int, Any]) -> None:
-        """Let a batch that is planned and not committed end elsewhere.
+        """Change the end of a batch that is planned but not committed.
 
         Parameters
         ----------
         ends
-            The new end by the number of a line; of the others it stays.
+            The new end by line number; the other lines keep theirs.
         """
         url = f"{self.location}/offsets/{batch}"
         text = read_text(spark, url)
@@ -159,43 +159,43 @@ class Checkpoint:
         self._last.pop(batch, None)
 
     def begun(self, spark: SparkSession) -> bool:
-        """Whether a batch was ever planned from it: then a start position counts for new shards only."""
+        """Check that a batch was planned from it; a start position then applies to new shards only."""
         return any(name.isdecimal() for name in hadoop_files.names(spark, f"{self.location}/offsets"))
 
     def positions(self, spark: SparkSession) -> tuple[Any, ...] | None:
-        """Where its sources continue after the last batch that was committed, in the log's order.
+        """Return the offsets from which its sources continue after the last committed batch, in the log's order.
 
         Returns
         -------
         tuple or None
-            One offset for each source, decoded from JSON, or None for a source that had no data yet;
-            None where a batch was planned and none committed, so that it is not known.
+            One offset for each source, decoded from JSON (None for a source that had no data yet);
+            None if a batch is planned and none committed: the offsets are then not known.
         """
         done = _newest(spark, f"{self.location}/commits")
         return None if done is None else tuple(_decoded(read_text(spark, f"{self.location}/offsets/{done}")))
 
     def committed_at(self, spark: SparkSession, batch: int) -> datetime | None:
-        """When a batch was committed; None where it was not, or so long ago that Spark forgot it."""
+        """Return the time of a batch's commit; None if it is not committed, or Spark has deleted the old entry."""
         try:
-            return hadoop_files.modified(spark, f"{self.location}/commits/{batch}")
+            return hadoop_files.modified_at(spark, f"{self.location}/commits/{batch}")
         except FileNotFoundError:
             return None
 
 
 def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | None:
-    """States of a table that a query which derives from it has read last.
+    """Return the snapshots of a table that a derive query has read last.
 
     Parameters
     ----------
     reader
-        The query's checkpoint.
+        Checkpoint of that query.
     metadata
         The table, as Iceberg's Java object.
 
     Returns
     -------
     list or None
-        Iceberg's snapshots: of a self-join several, none where it is not known; None for a query that never began.
+        Iceberg's snapshots: several for a self-join, none where unknown; None for a query that never started.
     """
     checkpoint = Checkpoint(reader)
     if not checkpoint.begun(spark):
@@ -203,24 +203,24 @@ def read_states(spark: SparkSession, reader: str, metadata: Any) -> list[Any] | 
     try:
         positions = checkpoint.positions(spark) or ()
     except ValueError:
-        return []  # damaged, as its reader will say
+        return []  # damaged; its reader reports it
     known = (metadata.snapshot(int(at.get("snapshot_id", -1))) for at in positions if isinstance(at, dict))
-    # A join's other table has states of its own, whose ids do not meet.
+    # The snapshots of a join's other table have other ids, which are not found here.
     return [state for state in known if state is not None]
 
 
 def parse_offset(log: str, place: int = 0) -> Any:
-    """A source's offset in an offset log entry; None for ``-`` (no data yet)."""
+    """Return a source's offset from an offset log entry; None for ``-`` (no data yet)."""
     return _offset(_sources(log)[place])
 
 
 def _newest(spark: SparkSession, folder: str) -> int | None:
-    """The newest entry of a log; None where it has none."""
+    """Return the number of a log's newest entry; None if it has none."""
     return max((int(name) for name in hadoop_files.names(spark, folder) if name.isdecimal()), default=None)
 
 
 def _decoded(log: str) -> list[Any]:
-    """Offsets of an offset log entry, one for each source."""
+    """Return the offsets of an offset log entry, one for each source."""
     return [_offset(line) for line in _sources(log)]
 
 
@@ -229,7 +229,7 @@ def _offset(line: str) -> Any:
 
 
 def _sources(log: str) -> list[str]:
-    """Lines of an offset log entry, one for each source."""
+    """Return the lines of an offset log entry, one for each source."""
     lines = log.splitlines()
     if len(lines) < 3 or not lines[0].startswith("v"):
         raise ValueError(f"not an entry of Spark's offset log: {log[:80]!r}")

@@ -1,15 +1,15 @@
-"""Where a derive query begins on a table whose first states are forgotten, so that nothing of it is left out.
+"""Start of a derive query on a table whose first snapshots are expired, so that no row is left out.
 
-Iceberg begins a stream at the oldest state that it knows, with the files that *this state added*: of a table whose first
-states are forgotten it leaves out what they had added, in silence. It looks for the beginning in the checkpoint first, so
-the beginning is written there: all files of a state. Three things would still lose or double records, in silence too:
+Iceberg starts a stream at the oldest snapshot that it knows, with the files that *this snapshot added*. Files that expired
+snapshots added are left out without an error. Iceberg first looks for the start in the checkpoint, so the start is written
+there: all files of a snapshot. Three cases would still lose or double records without an error:
 
-- A commit that appends nothing (compaction, deletes) is passed over with all its files. So the beginning is an append.
-- Where a state's lists of files still name deleted ones, those are read as well, and the places of the others are
-  miscounted. So it is an append whose lists name none.
-- A batch that continues from there into later states reads of the first one only as many files as that one added. So a
-  batch that was planned like this is cut at the end of the first state, before anything of it is read, and what
-  lies behind comes with the next one. A cut batch is as exact as any other, whatever the query keeps and wherever it writes.
+- Iceberg skips a commit that appends nothing (compaction, deletes) with all its files. So the start is an append.
+- If the manifests of a snapshot still list deleted files, Iceberg reads those too and miscounts the positions of the
+    others. So the start is an append whose manifests list none.
+- A batch that continues from the start into later snapshots reads only as many files of the first as that one added. Such
+    a planned batch is therefore cut at the end of the first snapshot before it is read; the next batch has the rest.
+    A cut batch is as exact as any other, with any state and any sink.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from .checkpoint import Checkpoint
 
 
 def newest_complete_snapshot(metadata: Any, most: int | None = None) -> Any:
-    """The newest state of a table that a stream can begin at with all its files.
+    """Return the newest snapshot of a table at which a stream can start with all its files.
 
     Parameters
     ----------
     metadata
         The table, as Iceberg's Java object.
     most
-        How many states are looked at, from the present one on; None for all.
+        Number of snapshots to look at, from the current one back; None for all.
 
     Returns
     -------
     object or None
-        Iceberg's snapshot; None where none that the table still knows is an append whose lists name no deleted file.
+        Iceberg's snapshot; None if no known snapshot is an append whose manifests list no deleted file.
     """
     spoiled: set[int] = set()
     snapshot, looked = metadata.currentSnapshot(), 0
     while snapshot is not None and (most is None or looked < most):
-        # A list with deleted files came with one commit, and all states from it to the one looked at have it.
+        # One commit wrote a manifest with deleted files; all snapshots from it to the one looked at have this manifest.
         if spoiled:
             spoiled = set() if snapshot.snapshotId() in spoiled else spoiled
         elif snapshot.operation() == "append":
@@ -60,13 +60,13 @@ def newest_complete_snapshot(metadata: Any, most: int | None = None) -> Any:
 
 
 def _with_deleted(metadata: Any, snapshot: Any) -> set[int]:
-    """The commits that made those of a state's lists which name deleted files."""
+    """Return the commits that wrote those manifests of a snapshot that list deleted files."""
     lists = snapshot.dataManifests(metadata.io())
     return {int(m.snapshotId()) for m in lists if m.hasDeletedFiles()}
 
 
 def _files(metadata: Any, snapshot: Any) -> int:
-    """How many files a state has, as Iceberg's source counts them."""
+    """Count the files of a snapshot as Iceberg's source does."""
     lists = snapshot.dataManifests(metadata.io())
     return sum(int(m.addedFilesCount()) + int(m.existingFilesCount()) for m in lists)
 
@@ -74,16 +74,16 @@ def _files(metadata: Any, snapshot: Any) -> int:
 def start_with_all_files(
     spark: SparkSession, rows: DataFrame, checkpoint: Checkpoint, name: str
 ) -> tuple[str, ...]:
-    """Make a derive query's first start read all that its tables hold, though their history was expired.
+    """Make the first start of a derive query read all rows of its tables although their history has expired.
 
     Parameters
     ----------
     rows
         The stream, before ``foreachBatch``.
     checkpoint
-        The query's; one that has begun is left as it is, unless that file is lost.
+        The query's checkpoint; a used one is not changed, unless the file of the start is lost.
     name
-        Of the query, for messages.
+        Name of the query, for messages.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def start_with_all_files(
     Raises
     ------
     StartError
-        A table that cannot be begun at any state that it knows, or a beginning that was lost while it was needed.
+        The query cannot start at any known snapshot of a table, or the file of the start is lost while it is needed.
     """
     jvm: Any = spark._jvm
     begun = checkpoint.begun(spark)
@@ -115,8 +115,8 @@ def start_with_all_files(
                 "oldest snapshots are expired; restore the file, or start from the beginning with `millrace "
                 "checkpoint reset`"
             )
-        # The oldest state is where Iceberg would begin too. Said here, one that is forgotten before the first
-        # batch is an error, and not another beginning.
+        # Iceberg would start at the oldest snapshot too. Written here, its expiry before the first
+        # batch is an error and not another start.
         first = oldest if whole or begun else newest_complete_snapshot(metadata)
         if first is None:
             catalog, _, rest = table.partition(".")
@@ -139,12 +139,12 @@ def start_with_all_files(
 
 
 def with_whole_first_snapshot(query: Query, checkpoint: Checkpoint) -> Query:
-    """See to it that a derive query reads all of the state that it begins at.
+    """Make a derive query read all of the snapshot at which it starts.
 
     Parameters
     ----------
     query
-        Built, and not started: a batch that it has planned and not committed is looked at now.
+        Built but not started; a batch that it has planned and not committed is checked now.
     """
     spark, readings = query.rows.sparkSession, table_streams(query.rows)
     end_batch_at_first_snapshot(spark, checkpoint, readings)
@@ -158,14 +158,14 @@ def with_whole_first_snapshot(query: Query, checkpoint: Checkpoint) -> Query:
 
 @dataclass
 class _Whole:
-    """Lets no batch through that would leave out files of the state that the query begins at."""
+    """Handler that rejects a batch which would leave out files of the query's first snapshot."""
 
     handle: Callable[[DataFrame, int], None]
     checkpoint: Checkpoint
     readings: tuple[TableStream, ...]
     _passed: bool = field(default=False, repr=False)
     _sent_back: int | None = field(default=None, repr=False)
-    """The batch that was last to be cut."""
+    """The batch that was cut last."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         if not self._passed:
@@ -173,14 +173,14 @@ class _Whole:
         self.handle(batch, batch_id)
 
     def _look(self, spark: SparkSession, batch_id: int) -> bool:
-        """Whether a table is still read from the state that it was begun at; raises where the batch is not whole."""
+        """Check that a table is still read from its first snapshot; raise if the batch would leave out files."""
         first = False
         for _, table, start, end in _of_first(spark, self.checkpoint, self.readings, batch_id):
             first = True
             metadata = _load(spark, table)
             snapshot = metadata.snapshot(start["snapshot_id"])
             if snapshot is None:
-                continue  # as Iceberg will say
+                continue  # Iceberg reports it
             rest = start["position"] < _files(metadata, snapshot)
             if snapshot.operation() != "append" or (rest and _with_deleted(metadata, snapshot)):
                 raise LossError(
@@ -190,7 +190,7 @@ class _Whole:
                 )
             if rest and end["snapshot_id"] != start["snapshot_id"]:
                 if self._sent_back == batch_id:
-                    # It would come again forever, and nothing be read.
+                    # Otherwise it would be repeated forever, and nothing read.
                     raise LossError(
                         f"batch {batch_id} was shortened to end at snapshot {start['snapshot_id']} of {table}, but "
                         "still continues past it; start from the beginning with `millrace checkpoint reset`"
@@ -206,15 +206,15 @@ class _Whole:
 def end_batch_at_first_snapshot(
     spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[TableStream]
 ) -> None:
-    """Let a batch that is planned and not committed end where the state ends that the query begins at.
+    """Cut a batch that is planned but not committed at the end of the query's first snapshot.
 
-    Nothing of the batch was read: :func:`with_whole_first_snapshot` sees it first. Where it ends is one line of Spark's log, which is
-    read again by the next start.
+    Nothing of the batch has been read: :func:`with_whole_first_snapshot` sees it first. Its end is one line of Spark's log,
+    which the next start reads again.
 
     Parameters
     ----------
     checkpoint
-        The query's, which is not running.
+        Checkpoint of the query, which is not running.
     """
     batch_id = checkpoint.planned(spark)
     if batch_id is None:
@@ -222,7 +222,7 @@ def end_batch_at_first_snapshot(
     try:
         found = _of_first(spark, checkpoint, readings, batch_id)
     except (FileNotFoundError, ValueError):
-        # A damaged log, or one of another plan. Spark reads it next, and says so.
+        # A damaged log, or one of another plan: Spark reads it next and reports it.
         return
     places = {}
     for line, table, start, end in found:
@@ -240,7 +240,7 @@ def end_batch_at_first_snapshot(
 def _of_first(
     spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[TableStream], batch_id: int
 ) -> list[tuple[int, str, Any, Any]]:
-    """Lines of Spark's log whose batch begins in the state that was begun at: number, table, start and end."""
+    """Return the lines of Spark's log whose batch begins in the first snapshot: number, table, start and end."""
     spans = checkpoint.spans(spark, batch_id, [each.source for each in readings])
     lines = zip(readings, spans, strict=True)
     return [
@@ -251,7 +251,7 @@ def _of_first(
 
 
 def _is_there(spark: SparkSession, url: str) -> bool:
-    """Whether a file is what was written."""
+    """Check that a file is readable JSON, as written."""
     try:
         return isinstance(json.loads(hadoop_files.read_text(spark, url)), dict)
     except (FileNotFoundError, ValueError):
@@ -269,15 +269,15 @@ def _load(spark: SparkSession, table: str) -> Any:
 
 @dataclass(frozen=True)
 class TableStream:
-    """A place in a plan at which a table is streamed in; Spark's log of offsets has a line for each, in their order.
+    """A table stream in a plan; Spark's offset log has a line for each, in the same order.
 
     Attributes
     ----------
     table
         Its full name.
     source
-        Spark's number of the source. A stream that a plan uses twice is one source at two places; a table that was opened
-        twice is two.
+        Spark's source number. A stream that a plan uses twice is one source in two lines; a table that is opened twice is
+        two sources.
     """
 
     table: str
@@ -285,7 +285,7 @@ class TableStream:
 
 
 def table_streams(rows: DataFrame) -> tuple[TableStream, ...]:
-    """Where a plan streams from tables."""
+    """Return the table streams of a plan."""
     leaves = rows._jdf.queryExecution().analyzed().collectLeaves()
     sources: list[Any] = []
     found = []

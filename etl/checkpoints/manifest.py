@@ -1,7 +1,7 @@
-"""What a checkpoint was written by, and whether another version of its query may continue from it.
+"""Manifest of a checkpoint: who wrote it, and whether another version of its query may continue from it.
 
-A checkpoint says where a query is, in terms that only its connectors, its sources' order and its state's layout make
-sense of, and names none of them. The manifest beside it does. Pure functions, without a session.
+A checkpoint holds positions that only its connectors, the order of its sources and the layout of its state explain, and
+names none of them. The manifest beside it does. Pure functions, without a session.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ KINESIS = {
     "aws-kinesis": "EMR's connector",
     KINESIS_IN_PYTHON: "the sandbox's own reader on Spark 4",
 }
-"""The connectors of Kinesis, as Spark names them, each with whose positions those are that only it reads."""
+"""Connectors of Kinesis by Spark's name for them, each with a description for messages; none reads another's positions."""
 
 ANOTHER_NAME = (
     "a record is identified by its stream's name, topic, partition and offset, so under the same name records of the "
     "new topic would be taken for duplicates of old ones and be left out: give the stream another name in the "
     "environment file (a table then keeps the records of both), or the query another table"
 )
-"""What leads out where a topic was made again, or is one of another cluster: a new checkpoint alone does not."""
+"""Advice for a topic that was made again or is in another cluster: a new checkpoint alone does not help."""
 
 
 class ManifestError(ValueError):
-    """Not a manifest that this version reads."""
+    """Error of a text that is not a manifest of this version's format."""
 
 
 @dataclass(frozen=True)
 class Leg:
-    """A line of the offset log: what it counts in, and of what.
+    """One line of the offset log: its connector and what it reads.
 
     Attributes
     ----------
     connector
-        Such as ``kafka`` or ``iceberg``; of Kinesis what the engine reads it with, such as ``aws-kinesis``.
+        Such as ``kafka`` or ``iceberg``; for Kinesis the engine's connector, such as ``aws-kinesis``.
     of
         Region and stream; connection; table.
     topics
-        That are read together, where a leg can have several.
+        Topics that are read together, where a leg can have several.
     """
 
     connector: str
@@ -73,7 +73,7 @@ class Leg:
 
 @dataclass(frozen=True)
 class State:
-    """What a query keeps from batch to batch.
+    """State that a query keeps between batches.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class State:
     key, distinct, joined
         As the query's settings have them; ``joined`` is the second table.
     provider, partitions
-        Of Spark's state store; a checkpoint keeps its own, whatever the session says
+        Spark's state store and its number of partitions; a checkpoint keeps its own, whatever the session sets
         (``OffsetSeqMetadata.relevantSQLConfs`` in Spark).
     """
 
@@ -96,22 +96,22 @@ class State:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint was written by.
+    """Description of the job version that wrote a checkpoint.
 
     Attributes
     ----------
     engine, spark, core
-        Who wrote: the engine, Spark's version and this core's.
+        Engine, Spark's version and this core's version.
     legs
         In the offset log's order.
     sinks
         Kind and name of each, by route, ``""`` for a query without routes.
     state
-        None for a query that keeps nothing.
+        None for a query without state.
     operators
-        Spark's own stateful operators with their keys, as its plan has them; None where that is not known.
+        Spark's stateful operators with their keys, from its plan; None where unknown.
     schemas, code
-        Digests of schema files and transforms, by name: for people, nothing is refused for them here.
+        Digests of schema files and transforms, by name: for information only, they refuse nothing here.
     """
 
     engine: str
@@ -127,20 +127,20 @@ class Manifest:
     code: Mapping[str, str]
 
     def text(self) -> str:
-        """Write it as JSON."""
+        """Return it as JSON."""
         return json.dumps({"version": FORMAT, **dataclasses.asdict(self)}, indent=1, sort_keys=True)
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference between who wrote a checkpoint and who would continue from it.
+    """One difference between the writer of a checkpoint and a version that would continue from it.
 
     Attributes
     ----------
     why
-        Why the checkpoint cannot be continued; empty where it can, with a word about what follows.
+        Reason why the checkpoint cannot be continued; empty if it can be, with ``follows`` as the consequence.
     repeats
-        Whether what is read now counts its records as what was read before did: from 0, under the same names.
+        True if the new source numbers its records like the old one: from 0, under the same names.
     """
 
     what: str
@@ -162,14 +162,14 @@ def of(
     conf: Callable[[str], str | None],
     schema_text: Callable[[str], bytes | None],
 ) -> Manifest:
-    """Describe a query as it would write its checkpoint.
+    """Describe the checkpoint that a query would write.
 
     Parameters
     ----------
     conf
-        A Spark setting; None where it is not set.
+        Returns a Spark setting; None where it is not set.
     schema_text
-        A schema file's bytes; None where it cannot be read from here.
+        Returns a schema file's bytes; None where it cannot be read from here.
     """
     state = None
     if isinstance(query, DeriveSettings) and query.state is not None:
@@ -202,7 +202,7 @@ def read(text: str) -> Manifest:
     Raises
     ------
     ManifestError
-        Not JSON, not a manifest, or one of a later format.
+        The text is not JSON, not a manifest, or of a later format.
     """
     try:
         manifest: Manifest = typed_json.read_versioned(Manifest, text, "manifest", FORMAT)
@@ -212,20 +212,20 @@ def read(text: str) -> Manifest:
 
 
 def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
-    """Find what differs, and whether the checkpoint may be continued in spite of it.
+    """Find the differences, and whether the checkpoint may still be continued.
 
     Parameters
     ----------
     old
-        Beside the checkpoint.
+        Manifest beside the checkpoint.
     new
-        Of the version that would continue from it.
+        Manifest of the version that would continue from it.
 
     Returns
     -------
     tuple of Change
-        Those with ``why`` refuse the start. Changed code, schemas (which the tables judge: ``etl.record.schema_evolution``), core, engine
-        and a later Spark refuse nothing by themselves.
+        Those with ``why`` refuse the start. Changed code, schemas (the tables check them: ``etl.record.schema_evolution``), core,
+        engine and a later Spark alone refuse nothing.
     """
     found = []
     if old.kind != new.kind:
@@ -250,12 +250,12 @@ def changes(old: Manifest, new: Manifest) -> tuple[Change, ...]:
 
 
 def incompatible_changes(found: tuple[Change, ...]) -> tuple[Change, ...]:
-    """Those changes with which a checkpoint is not continued."""
+    """Return the changes with which a checkpoint cannot be continued."""
     return tuple(change for change in found if change.why)
 
 
 def remedy(environment: str, job: str, query: str, found: tuple[Change, ...] = ()) -> str:
-    """What a person can do about a checkpoint that cannot be continued, for these reasons."""
+    """Return the advice for a checkpoint that cannot be continued for these reasons."""
     first = f"{ANOTHER_NAME}; then " if any(change.repeats for change in found) else ""
     return first + (
         f"`millrace checkpoint reset {job} {query} --env {environment}` lets it start from the beginning (for a stream or topic with "
@@ -265,10 +265,10 @@ def remedy(environment: str, job: str, query: str, found: tuple[Change, ...] = (
 
 
 def sinks_of_stream(query: QuerySettings, stream: str) -> str:
-    """Where the records of a stream go, by its logical name: kind and name of each sink."""
+    """Return kind and name of each sink that gets the records of a stream, by the stream's logical name."""
     ends = _ends(query).values()
     mine = [end for end in ends if getattr(end, "source", None) is not None and end.source.name == stream]
-    # A routed query has one table for all.
+    # A query with routes has one table for all of them.
     return "; ".join(sorted({_sink(end if hasattr(end, "sink") else query) for end in mine})) or _sink(query)
 
 
@@ -317,7 +317,7 @@ def _state_changes(old: Manifest, new: Manifest) -> list[Change]:
     ):
         if before != after:
             found.append(Change(what, before, after, why))
-    # Two versions of Spark may write the same plan in two ways.
+    # Two versions of Spark may write the same plan differently.
     known = old.operators is not None and new.operators is not None
     if known and _minor(old.spark) == _minor(new.spark) and old.operators != new.operators:
         before, after = ("; ".join(m.operators or ()) or "none" for m in (old, new))
@@ -346,7 +346,7 @@ def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]
 
 
 def _ends(query: QuerySettings) -> dict[str, Any]:
-    """By route, ``""`` where there is none: settings that have a table or a sink."""
+    """Return the settings that have a table or a sink, by route; ``""`` where there are no routes."""
     if isinstance(query, DirectSettings):
         return {route.name or "": route for route in query.routes}
     return {"": query}
@@ -360,7 +360,7 @@ def _sink(end: Any) -> str:
 
 
 def _source(transform: str) -> str | None:
-    """Source of the module that a transform stands in, out of a folder or the archive."""
+    """Return the source of a transform's module, from a folder or the archive."""
     try:
         spec = importlib.util.find_spec(transform.partition(":")[0])
     except (ImportError, ValueError):
@@ -377,5 +377,5 @@ def _digest(data: bytes) -> str:
 
 
 def _minor(version: str) -> tuple[int, ...]:
-    """Major and minor version: those between which formats change."""
+    """Return major and minor version; formats change only between those."""
     return tuple(int(part) for part in re.findall(r"\d+", version)[:2])

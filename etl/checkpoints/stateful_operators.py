@@ -1,4 +1,4 @@
-"""What keeps state in a query, as Spark's own plan has it: a transform may group, join or drop duplicates as well."""
+"""Stateful operators of a query, from Spark's plan: a transform may group, join or drop duplicates as well."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 
 def stateful(rows: DataFrame) -> tuple[str, ...]:
-    """Name the operators of a streaming plan that keep state, each with what its state is laid out by.
+    """Name the stateful operators of a streaming plan, each with the columns that define the layout of its state.
 
     Parameters
     ----------
@@ -20,8 +20,8 @@ def stateful(rows: DataFrame) -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        From the sink's side to the sources'; such as ``Aggregate by carrier string``. A column that is computed, such
-        as a window, has a digest of how behind it. The numbers that Spark gives columns are left out: they differ
+        From the sink to the sources, such as ``Aggregate by carrier string``. A computed column, such as a
+        window, is followed by a digest of its expression. Spark's column numbers are left out: they differ
         from one start to the next.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
@@ -37,7 +37,7 @@ def _walk(node: Any) -> Iterator[str]:
     elif name == "Join":
         sides = (node.left(), node.right())
         if all(side.isStreaming() for side in sides):
-            # Whole rows of both sides wait for their partners.
+            # Complete rows of both sides wait for their partners.
             held = " with ".join(_columns(side.output()) for side in sides)
             yield f"{node.joinType().sql()} join of {held}"
     elif "MapGroupsWithState" in name or "InPandasWithState" in name:
@@ -61,7 +61,7 @@ def _column(expression: Any, below: Any) -> str:
 
 
 def _made(column: Any, node: Any) -> str | None:
-    """How a column is computed in the projections below, to the next operator with several inputs; None for one as it came."""
+    """Return the expression of a column in the projections below, down to the next operator with several inputs, or None."""
     while True:
         if _class(node) == "Project":
             for each in _all(node.projectList()):
@@ -74,7 +74,7 @@ def _made(column: Any, node: Any) -> str | None:
 
 
 def _all(found: Any) -> list[Any]:
-    """Elements of a Scala sequence."""
+    """Return the elements of a Scala sequence."""
     return [found.apply(number) for number in range(found.size())]
 
 

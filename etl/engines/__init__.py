@@ -1,1 +1,1 @@
-"""What differs between Glue, EMR Serverless and the sandbox: one module for each kind, imported when a job runs on it."""
+"""Differences between Glue, EMR Serverless and the sandbox: one module for each kind, imported when a job runs on it."""

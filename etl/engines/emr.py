@@ -14,7 +14,7 @@ from ..services.aws import domain
 if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource
 
-SHORTEST_FETCH_SECONDS = 10  # the connector refuses less
+SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Emr(Engine):
     """EMR Serverless."""
 
     KINESIS_FORMAT = "aws-kinesis"
-    PASSES_OVER_CLOSED_SHARDS = True  # a shard that it finds closed counts as read to its end
+    PASSES_OVER_CLOSED_SHARDS = True  # it counts a shard that it finds closed as read to its end
     SPLITS_AGGREGATES = True  # its batches count records, not aggregates
 
     kind: Literal["emr"] = "emr"
@@ -33,7 +33,7 @@ class Emr(Engine):
         endpoint: str | None,
         shards: Sequence[str] = (),
     ) -> dict[str, str]:
-        """Options of ``spark.readStream.format("aws-kinesis")``, which asks for an endpoint in any case."""
+        """Return the options of ``spark.readStream.format("aws-kinesis")``; the connector always needs an endpoint."""
         others: dict[str, str] = {}
         if source.consumer is not None:
             others["kinesis.consumerName"] = source.consumer
@@ -50,7 +50,7 @@ class Emr(Engine):
             "kinesis.maxFetchTimePerShardSec": str(
                 max(SHORTEST_FETCH_SECONDS, math.ceil(source.fetch_seconds))
             ),
-            # As on Glue; a look for new shards is what makes it pass over closed ones, whenever it comes.
+            # As on Glue. A search for new shards makes the connector pass over closed ones, at any interval.
             "kinesis.describeShardInterval": "0s",
             "kinesis.clientNumRetries": "10",
             # 10,000 records is the most one GetRecords call returns.

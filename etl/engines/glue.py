@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource
 
 MOST_RECORDS_OF_A_CALL = 10_000
-"""Of one GetRecords call (Kinesis service limit)."""
+"""Most records of one GetRecords call (Kinesis service limit)."""
 
 
 @dataclass(frozen=True)
 class GlueFamily(Engine):
-    """Engines with Glue's Kinesis connector, or one of its family."""
+    """Engines with Glue's Kinesis connector, or one of the same family."""
 
-    # It reads closed shards to their end, and hands over whole what one call brought: as of the base.
+    # It reads closed shards to their end and returns all records of a call, which are the defaults of the base class.
     KINESIS_FORMAT = "kinesis"
 
     def kinesis_options(
         self, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Options of ``spark.readStream.format("kinesis")``; a ``consumer`` is an ARN here.
+        """Return the options of ``spark.readStream.format("kinesis")``; a ``consumer`` is an ARN here.
 
-        Glue has two read APIs with two sets of names, and ignores a name it does not
-        know in silence, which would mean no limit. These are the names of the
-        ``readStream`` API, which the sandbox's connector shares, so that they are tested.
+        Glue has two read APIs with different option names, and ignores an unknown name
+        without an error; a limit would then not apply. These are the names of the
+        ``readStream`` API. The sandbox's connector has the same names, so they are tested.
         """
         others: dict[str, str] = {}
         if source.consumer is not None:
@@ -42,7 +42,7 @@ class GlueFamily(Engine):
             others |= {
                 "awsSTSRoleARN": source.role,
                 "awsSTSSessionName": source.name,
-                # By itself the connector asks the global STS (Glue developer guide, "Kinesis connections").
+                # The connector's default is the global STS (Glue developer guide, "Kinesis connections").
                 "awsSTSEndpoint": sts_endpoint(source.region),
             }
         reads = math.ceil(source.records_per_shard / MOST_RECORDS_OF_A_CALL)
@@ -52,15 +52,15 @@ class GlueFamily(Engine):
             "startingPosition": _start(source, shards),
             "failOnDataLoss": "true",
             # The connector stops after the call with which it has *more* than this: 100 with calls of
-            # 100 gave batches of 200, 99 gave 100. So one less than the limit, in calls that add up to it.
+            # 100 gave batches of 200, 99 gave 100. So this is the limit minus one, in calls that add up to the limit.
             "kinesis.executor.maxFetchRecordsPerShard": str(max(1, source.records_per_shard - 1)),
             "kinesis.executor.maxFetchTimeInMs": str(max(1, round(source.fetch_seconds * 1000))),
             "kinesis.executor.maxRecordPerRead": str(math.ceil(source.records_per_shard / reads)),
             "kinesis.client.avoidEmptyBatches": "true",
-            # Shards are listed before every batch (Kinesis allows 1,000 such calls a second): a shard whose
-            # end was read is forgotten with the next batch, and its children would be taken for those of a stranger.
+            # List the shards before every batch (Kinesis allows 1,000 such calls a second): the connector drops a shard
+            # that was read to its end with the next batch, and would then treat its children as unrelated shards.
             "kinesis.client.describeShardInterval": "0s",
-            # Above the AWS SDK's own; the waits between them grow to 10 s, so this is a little over a minute.
+            # More than the AWS SDK's default; the waits between retries grow to 10 s, so this takes a little over a minute.
             "kinesis.client.numRetries": "10",
             **others,
         }
@@ -80,7 +80,7 @@ def _start(source: KinesisSource, shards: Sequence[str]) -> str:
     moment = start_time(source.start)
     if moment is None:
         return {"earliest": "TRIM_HORIZON", "latest": "LATEST"}[source.start]
-    # The family knows a moment in the form of a checkpoint only: for each shard.
+    # These connectors take a time only in the form of a checkpoint: for each shard.
     at = {"iteratorType": "AT_TIMESTAMP", "iteratorPosition": milliseconds(moment)}
     metadata = {"streamName": source.stream, "batchId": "-1"}
     return json.dumps({"metadata": metadata, **dict.fromkeys(shards, at)})

@@ -1,4 +1,4 @@
-"""The sandbox: Qubole's Kinesis connector, of the same family as Glue's; on Spark 4, for which it is not built, the sandbox's own reader."""
+"""The sandbox: Qubole's Kinesis connector, of Glue's family; on Spark 4, which it does not support, the sandbox's own reader."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sandbox(GlueFamily):
-    """A computer of a developer."""
+    """A developer's computer."""
 
     kind: Literal["sandbox"] = "sandbox"
 
     def kinesis_options(
         self, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Options of Glue's connector, without fan-out and roles: this one and its servers know neither."""
+        """Return the options of Glue's connector without fan-out and roles: this connector and its servers support neither."""
         return super().kinesis_options(
             dataclasses.replace(source, consumer=None, role=None), endpoint, shards
         )
 
     def kinesis_format(self, spark: str) -> str:
-        """Of Spark 3 the connector's; else the sandbox's own reader."""
+        """Return the connector's format on Spark 3, else that of the sandbox's own reader."""
         return self.KINESIS_FORMAT if spark.startswith("3.") else KINESIS_IN_PYTHON
 
     def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """The keys that a local Kinesis takes; it has no roles.
+        """Return the keys for a local Kinesis, which has no roles.
 
         Parameters
         ----------

@@ -1,1 +1,1 @@
-"""Payload formats: each decodes a payload into columns, or says why not. One module for each kind, imported when a query has it."""
+"""Payload formats: each decodes a payload into columns or gives a reason. One module per kind, imported when a query uses it."""

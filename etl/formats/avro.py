@@ -1,4 +1,4 @@
-"""Avro: one datum in each payload, bare or behind the header of a registry's serializer.
+"""Avro: one datum in each payload, bare or after the header of a registry's serializer.
 
 =============  =====================================================================
 framing        before the datum
@@ -8,15 +8,15 @@ framing        before the datum
 ``glue``       byte 3, a byte for compression (0 none, 5 zlib), the schema version's UUID in 16 bytes
 =============  =====================================================================
 
-A dead letter has the stage
+Stages of a dead letter:
 
 ``decompress``
-    A datum inside Glue's framing that is larger than the query allows when open, or cut off.
+    A datum inside Glue's framing that is cut off, or larger than the query allows after decompression.
 ``decode``
-    A null or empty payload, no such header, a datum that is cut off or was written with another schema, bytes
-    behind it, a text in it that is not UTF-8, and anything larger than the limits below.
+    A null or empty payload, a missing header, a datum that is cut off or was written with another schema, bytes
+    after it, a text in it that is not UTF-8, and anything larger than the limits below.
 ``schema``
-    The id of a writer's schema that was not known when the query started.
+    A writer's schema id that was not known when the query started.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ from .decoding.decompress import STAGE, with_decompressed
 from .decoding.out_of_range_numbers import decimals
 
 LONGEST_VALUE = 64 << 20
-"""Bytes of a text or of ``bytes``; MSK and Kinesis take smaller records."""
+"""Most bytes of a text or of ``bytes``; records of MSK and Kinesis are smaller."""
 
 MOST_ITEMS = 4_000_000
-"""Items of one block of an array or map."""
+"""Most items in one block of an array or map."""
 
 DECIMAL_BYTES = 64
-"""Of a decimal in a payload of more than :data:`LARGE` bytes; 17 hold the 38 digits of the longest one."""
+"""Most bytes of a decimal in a payload of more than :data:`LARGE` bytes; 17 hold the 38 digits of the longest one."""
 
 LARGE = 64 << 10
-"""Bytes of a payload whose decimals are looked at as bytes first. Spark works out how many digits each has, which for a
-megabyte takes seconds."""
+"""Bytes of a payload above which the length of each decimal is checked first. Spark computes the digits of a decimal,
+which takes seconds for a megabyte."""
 
 _LIMITS = {
     "org.apache.avro.limits.string.maxLength": LONGEST_VALUE,
     "org.apache.avro.limits.bytes.maxLength": LONGEST_VALUE,
     "org.apache.avro.limits.collectionItems.maxLength": MOST_ITEMS,
 }
-"""Without them Avro makes room for as many bytes or items as a length says before it looks whether they are there:
-five bytes are enough for two gigabytes, and the end of the executor."""
+"""Without these limits Avro allocates memory for the length that a payload states before it checks that the bytes or items
+are there: five bytes are enough to allocate two gigabytes and crash the executor."""
 
 _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 _MOST_DIGITS = 38
-"""Of a decimal of Spark's."""
+"""Most digits of a decimal in Spark."""
 
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
@@ -79,10 +79,10 @@ class AvroFormat(Format):
     Attributes
     ----------
     framing
-        What stands before the datum: nothing, or the header of a registry's serializer.
+        Header before the datum: none, or that of a registry's serializer.
     writers
         Folder below ``pipelines/`` with a writer's schema per id; None where ``registry`` has them, or there
-        is but the query's ``schema``.
+        is only the query's ``schema``.
     registry
         URL of a Confluent registry, whose versions of ``subject`` are read at start.
     """
@@ -96,17 +96,17 @@ class AvroFormat(Format):
     subject: str | None
 
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> AvroDecoder:
-        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says; Glue's serializer compresses datums."""
+        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`; Glue's serializer compresses datums."""
         return decoder(spark, self, schemas.read_schema(spark, schema), schema, open_up_to)
 
 
 @dataclass(frozen=True)
 class AvroDecoder:
-    """Decodes Avro by Spark's ``from_avro``, in one pass and without Python.
+    """Decoder of Avro by Spark's ``from_avro``, in one pass and without Python.
 
-    ``from_avro`` gives the same nulls for a bad datum as for a record of nulls, and does not mind what
-    follows. So datum and schema are set into a record of two: the datum, and 16 bytes behind it that
-    nobody can guess. They are found there only if the datum was read whole and ended where the payload does.
+    ``from_avro`` returns the same nulls for a bad datum as for a record of nulls, and ignores bytes after
+    the datum. So it reads a record of two fields: the datum, and 16 random bytes that are added after it.
+    They are found there only if the datum was read completely and ended where the payload does.
 
     Parameters
     ----------
@@ -117,11 +117,11 @@ class AvroDecoder:
     framing
         See the module.
     writers
-        Id to the schema, JSON, that a datum was written with; ``{"": reader}`` without framing.
+        Writer's schema (JSON) by id; ``{"": reader}`` without framing.
     open_up_to
-        Most bytes of a datum that is compressed inside Glue's framing; None opens none.
+        Most bytes, after decompression, of a datum that Glue's framing holds compressed; None decompresses none.
     mark
-        The bytes behind the datum.
+        The random bytes after the datum.
     """
 
     schema: StructType
@@ -132,8 +132,8 @@ class AvroDecoder:
     mark: bytes = field(default_factory=lambda: secrets.token_bytes(_MARK_BYTES), repr=False)
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
-        # Once for each task: what the first row sets holds for those behind it.
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
+        # Once for each task: the settings of the first row apply to the rows after it.
         first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
         limits = F.when(first, F.concat_ws("", *map(F.expr, map(_set, _LIMITS.items())))).otherwise("")
         limited = rows.withColumn("_limits", limits)
@@ -144,7 +144,7 @@ class AvroDecoder:
         parsed = limited.withColumn("_parsed", self._parsed())
         record = F.col("_parsed.datum")
         if decimals(self.schema):
-            # By the type's name: of it everything may be null, and a cast to fewer digits may make it so.
+            # By the type's name: then every field may be null, and a cast to fewer digits may return null.
             record = record.cast(self.schema.simpleString())
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
         return shared.decoded_or_dead_letter(
@@ -163,7 +163,7 @@ class AvroDecoder:
         return F.when(self._packed(), F.col("_opened.content")).otherwise(body) if self._opens else body
 
     def _harmless(self) -> Column:
-        """Whether no decimal has more bytes than one that fits a column."""
+        """Return a condition: no decimal has more bytes than one that fits a column."""
         if not decimals(self.schema):
             return F.lit(True)
         found = self._read(_without_decimals, _limits_are_set())
@@ -175,7 +175,7 @@ class AvroDecoder:
         return (F.length(self._body()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
 
     def _parsed(self) -> Column:
-        """``datum`` and ``end``; both null where it cannot be read."""
+        """Return ``datum`` and ``end``, both null where the payload cannot be read."""
         return self._read(framed_schema, _limits_are_set() & F.col("_harmless"))
 
     def _read(self, shape: Callable[[str], str], condition: Column) -> Column:
@@ -188,7 +188,7 @@ class AvroDecoder:
         return parsed
 
     def _id(self) -> Column:
-        """Of the writer's schema; null without a header."""
+        """Return the id of the writer's schema; null without a header."""
         payload, header = F.col("payload"), _HEADER_BYTES[self.framing]
         if self.framing == "confluent":
             identity = F.conv(F.hex(F.substring(payload, 2, 4)), 16, 10)
@@ -243,21 +243,21 @@ class AvroDecoder:
 
 
 def _set(limit: tuple[str, int]) -> str:
-    """Set a limit in whichever JVM this runs; no setting of Spark's reaches executors on every engine."""
+    """Set a limit in the JVM that runs this expression; no Spark setting reaches the executors on every engine."""
     name, value = limit
     return f"java_method('java.lang.System', 'setProperty', '{name}', '{value}')"
 
 
 def _limits_are_set() -> Column:
-    """Always true; looks at what sets the limits, so that they are set before.
+    """Return a condition that is always true and depends on the column that sets the limits, so that they are set first.
 
-    Were it asked whether that is null, the optimizer would know the answer, and take away the column that sets them.
+    With ``isNull`` the optimizer would know the answer and remove the column that sets them.
     """
     return F.length("_limits") >= 0
 
 
 def framed_schema(schema: str) -> str:
-    """A record of the datum, read with :func:`_wide`, and of what stands behind it."""
+    """Return the schema of a record of two fields: the datum, read with :func:`_wide`, and the mark after it."""
     return _framed(_wide(json.loads(schema)))
 
 
@@ -268,10 +268,10 @@ def _framed(schema: Any) -> str:
 
 
 def _wide(part: Any) -> Any:
-    """A schema whose decimals have as many digits as their bytes hold.
+    """Return a schema whose decimals have as many digits as their bytes hold.
 
-    Of a decimal of up to 18 digits Spark takes the last eight bytes, whatever stands before them
-    (``AvroDeserializer.createDecimal``): a longer one would be another number, without a word.
+    For a decimal of up to 18 digits Spark takes the last eight bytes and ignores those before
+    (``AvroDeserializer.createDecimal``): a longer one would become another number without an error.
     """
     if isinstance(part, list):
         return [_wide(each) for each in part]
@@ -285,7 +285,7 @@ def _wide(part: Any) -> Any:
 
 
 def _without_decimals(schema: str) -> str:
-    """The same frame, bytes in the place of decimals of any length."""
+    """Return the same framed schema with ``bytes`` instead of decimals of any length."""
 
     def bare(part: Any) -> Any:
         if isinstance(part, list):
@@ -302,26 +302,26 @@ def _without_decimals(schema: str) -> str:
 def decoder(
     spark: SparkSession, settings: AvroFormat, text: str, path: str, open_up_to: int | None = None
 ) -> AvroDecoder:
-    """Make the decoder, so that every mistake in a schema shows before the first record.
+    """Make the decoder, so that every error in a schema shows before the first record.
 
     Parameters
     ----------
     spark
-        Its Avro reads the schemas.
+        Session whose Avro library reads the schemas.
     path
-        Where it came from, for messages.
+        Origin of the schema, for messages.
     open_up_to
-        Most bytes of a compressed datum, when open.
+        Most bytes of a compressed datum, after decompression.
 
     Raises
     ------
     StartError
-        A schema that is wrong, that Spark has no types for or that a writer's does not fit; or an
-        engine without spark-avro.
+        A schema is wrong, Spark has no types for it or a writer's schema does not fit; or the
+        engine has no spark-avro.
     """
     jvm: Any = spark._jvm
     for name, value in _LIMITS.items():
-        # Where the driver decodes: something else of Avro's may be used before the first record is.
+        # For decoding in the driver: other code of Avro may run there before the first record.
         jvm.java.lang.System.setProperty(name, str(value))
     reader = json.dumps(avro_schemas.parse(spark, text, path))
     writers = {"": reader}

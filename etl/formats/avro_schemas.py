@@ -1,4 +1,4 @@
-"""Schemas of Avro: the reader's, and the writers' by their ids, from files beside the code or a registry."""
+"""Avro schemas: the reader's, and the writers' by id, from files beside the code or a registry."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _ANSWER_SECONDS = 10
 
 
 def java_schema(spark: SparkSession, text: str, where: str) -> Any:
-    """A schema as Avro's own parser has it.
+    """Parse a schema with Avro's own parser.
 
     Raises
     ------
     StartError
-        It is none, in the parser's words.
+        The text is no schema; the message is the parser's.
     """
     jvm: Any = spark._jvm
     try:
@@ -39,7 +39,7 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
     Raises
     ------
     StartError
-        As of :func:`java_schema`.
+        As in :func:`java_schema`.
     """
     java_schema(spark, text, where)
     return json.loads(text)
@@ -51,9 +51,9 @@ def from_folder(path: str, framing: str) -> dict[str, str]:
     Parameters
     ----------
     path
-        Folder below ``pipelines/``; the configuration has looked at the names in it.
+        Folder below ``pipelines/``; the configuration has checked the names in it.
     framing
-        Whose ids they are.
+        Framing whose ids they are.
     """
     package, *rest = PurePosixPath(path).parts
     found: dict[str, str] = {}
@@ -70,19 +70,19 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
     Parameters
     ----------
     url
-        Of the registry, such as ``https://registry.company.example:8081``.
+        URL of the registry, such as ``https://registry.company.example:8081``.
     subject
         Such as ``orders-value``.
 
     Returns
     -------
     dict
-        Id to schema, of the versions that were there at start.
+        Schema by id, of the versions that exist at start.
 
     Raises
     ------
     StartError
-        It does not answer, has no such subject, or a schema that is not Avro.
+        The registry does not answer, has no such subject, or has a schema that is not Avro.
     """
     base = f"{url.rstrip('/')}/subjects/{urllib.parse.quote(subject, safe='')}/versions"
     found: dict[str, str] = {}

@@ -1,19 +1,19 @@
-"""CSV: one record without a header in each payload, as RFC 4180 writes it, with the delimiter that is given.
+"""CSV: one record without a header in each payload, as in RFC 4180, with a configured delimiter.
 
-A dead letter has the stage
+Stages of a dead letter:
 
 ``decode``
     A null or empty payload, bytes that are not UTF-8, a NUL or a byte order mark, another number of columns
-    than the schema has (quotes that do not close make one), and anything behind the record.
+    than in the schema (also from an unclosed quote), and anything after the record.
 ``schema``
-    A value of another type than its column's, a number larger than a ``DOUBLE`` or ``FLOAT`` holds (``1e400``), or none for
+    A value of another type than its column, a number larger than a ``DOUBLE`` or ``FLOAT`` holds (``1e400``), or no value in
     a ``NOT NULL`` column.
 
-One line feed (or carriage return and line feed) at the end is no second record. A column that
-is the text for null is null, quoted or not, and so is an unquoted one that is empty; with another text for
-null, ``""`` is an empty text. A quote inside an unquoted value is
-a character like others. Numbers, times and flags are what Spark's CSV parser takes for them, among them
-``NaN``, ``Inf`` and ``-Inf`` in a ``DOUBLE``.
+One line feed (or carriage return and line feed) at the end does not start a second record. A column that
+holds the configured null text is null, quoted or not, and so is an empty unquoted one; with a null text
+that is not empty, ``""`` is an empty text. A quote inside an unquoted value is
+an ordinary character. Spark's CSV parser decides about numbers, times and flags; it takes
+``NaN``, ``Inf`` and ``-Inf`` for a ``DOUBLE``.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from .decoding import out_of_range_numbers
 from .decoding import rows as shared
 
 MOST_DELIMITERS = 20_000
-"""Of a payload. Spark's parser ends the whole batch at 20,480 columns (``maxColumns``), whatever the mode."""
+"""Most delimiters of a payload. At 20,480 columns (``maxColumns``) Spark's parser fails the complete batch in any mode."""
 
 _END, _CORRUPT = "_end", "_corrupt"
 
 
 @dataclass(frozen=True)
 class CsvFormat(Format):
-    """Columns between delimiters; ``quote`` is doubled inside quotes, ``null`` is the text that stands for null."""
+    """Columns between delimiters; ``quote`` is doubled inside quotes, ``null`` is the text for null."""
 
     kind: Literal["csv"]
     delimiter: str
@@ -49,26 +49,26 @@ class CsvFormat(Format):
     null: str
 
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> CsvDecoder:
-        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says; ``schema`` is DDL."""
+        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`; ``schema`` is DDL."""
         return CsvDecoder(schemas.read_ddl(spark, schema), self)
 
 
 @dataclass(frozen=True)
 class CsvDecoder:
-    """Decodes CSV by Spark's own parser, in one pass and without Python.
+    """Decoder of CSV by Spark's own parser, in one pass and without Python.
 
-    Spark's parser reads the first record of a text and is content. So one more column is set behind the
-    payload, with a value that nobody can guess: it is the record's last column only if the record
+    Spark's parser reads the first record of a text and ignores the rest. So one more column with a random
+    value is added after the payload: it is the record's last column only if the record
     ends where the payload does.
 
     Parameters
     ----------
     schema
-        Of the columns, in their order; the configuration has seen that each holds one value.
+        The columns, in their order; the configuration has checked that each holds one value.
     options
-        How it is written.
+        Delimiter, quote and null text.
     mark
-        The value behind the payload.
+        The random value after the payload.
     """
 
     schema: StructType
@@ -76,7 +76,7 @@ class CsvDecoder:
     mark: str = field(default_factory=lambda: secrets.token_hex(16), repr=False)
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         payload = F.col("payload")
         typed = self._read(rows)
         record = F.col("_record")
@@ -90,9 +90,9 @@ class CsvDecoder:
         return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict")
 
     def _read(self, rows: DataFrame) -> DataFrame:
-        """With ``_record``, the record and its two columns of ours; null where the parser must not be asked.
+        """Add ``_record``: the record and two internal columns; null where the parser cannot be used.
 
-        Decimals are read as texts, and made from them where that does not take forever.
+        Decimals are read as texts and converted where that does not take too long.
         """
         if not out_of_range_numbers.decimals(self.schema):
             return rows.withColumn("_record", self._parse(self.schema))
@@ -111,7 +111,7 @@ class CsvDecoder:
         return parsed.withColumn("_record", F.when(texts.isNotNull(), made)).drop("_texts")
 
     def _parse(self, schema: StructType) -> Column:
-        """The record and its two columns of ours; null where the parser must not be asked."""
+        """Return the record and two internal columns; null where the parser cannot be used."""
         text = F.col("payload").cast("string")
         framed = F.concat(
             F.regexp_replace(text, r"\r?\n\z", ""), F.lit(self.options.delimiter), F.lit(self.mark)
@@ -131,7 +131,7 @@ class CsvDecoder:
         return F.when(self._askable(), F.from_csv(framed, ddl, options))
 
     def _askable(self) -> Column:
-        # A line that begins with NUL is a comment to the parser, and what follows it a record.
+        # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
         return (self._delimiters() <= MOST_DELIMITERS) & ~self._marked()
 
     def _delimiters(self) -> Column:
@@ -143,7 +143,7 @@ class CsvDecoder:
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
 
     def _whole(self, record: Column) -> Column:
-        """Whether the parser refused nothing, and the record ended with the payload."""
+        """Return a condition: the parser refused nothing, and the record ended with the payload."""
         return record[_CORRUPT].isNull() & (record[_END] == self.mark)
 
     def _verdict(self, record: Column) -> Column:
@@ -153,7 +153,7 @@ class CsvDecoder:
         required = shared.required(self.schema, record.getField, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
-        # A lambda is the one way to name a value inside an expression.
+        # A lambda is the only way to name a value inside an expression.
         return F.transform(
             F.array(self._parse(texts)),
             lambda loose: (
@@ -190,7 +190,7 @@ class CsvDecoder:
         )
 
     def _infinite(self, record: Column, loose: Column) -> Column:
-        """Fields with a number that is out of range; what is infinite and has no digit is what it says."""
+        """Return the fields with a number out of range; an infinite value without a digit was written so."""
         asked = {
             f.name: out_of_range_numbers.all_finite(f.dataType, record[f.name]) for f in self.schema.fields
         }

@@ -1,20 +1,20 @@
-"""JSON, by Spark's own parser: every record comes out either decoded or as a dead letter with its reason.
+"""JSON, by Spark's own parser: every record is decoded, or becomes a dead letter with its reason.
 
-A dead letter has a stage and an error:
+Stages of a dead letter:
 
 ``decode``
     A null payload (a Kafka tombstone), an empty record, bytes that are not UTF-8, or
-    anything but exactly one JSON object. ``NaN`` and ``Infinity`` are not JSON.
+    anything other than exactly one JSON object. ``NaN`` and ``Infinity`` are not JSON.
 ``schema``
-    A JSON object with a value of another type than the schema's, or without a value
-    for a ``NOT NULL`` field. A number for a ``DECIMAL`` field (or a text that is one) with an exponent of more than
-    three digits, or of more than a thousand digits, is none of its type, however small it is. A number for a
-    ``DOUBLE`` or ``FLOAT`` field that is larger than its type holds (``1e400``) is out of range, and no Infinity.
+    A JSON object with a value of another type than in the schema, or without a value
+    for a ``NOT NULL`` field. In a ``DECIMAL`` field a number (or a text of one) with an exponent of more than
+    three digits, or with more than a thousand digits, has the wrong type, however small it is. In a
+    ``DOUBLE`` or ``FLOAT`` field a number larger than its type holds (``1e400``) is out of range, and not Infinity.
 
-What is taken: fields that the schema does not name are ignored; of a key given twice
+Accepted: fields that the schema does not name are ignored; for a repeated key
 the last value counts; a ``STRING`` field takes any value, as JSON text; a decimal is
-rounded to its scale; a number too small for a ``DOUBLE`` is zero; whole numbers in a ``TIMESTAMP`` field are seconds of the epoch;
-nesting to about 990 levels (the limit of the JSON parser is 1,000).
+rounded to its scale; a number too small for a ``DOUBLE`` is zero; whole numbers in a ``TIMESTAMP`` field are epoch seconds;
+nesting to about 990 levels (the JSON parser's limit is 1,000).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _UTC = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
 _DATE = r"^\d{4}-"
 
 _TEXT, _CORRUPT = "_text", "_corrupt"
-"""No names of a schema's fields: those that begin with _ are taken."""
+"""Not names of a schema's fields, as those may not begin with _."""
 
 _END = f"_{secrets.token_hex(8)}"
 """A name that no payload can know."""
@@ -59,7 +59,7 @@ _MARK = f'"{_END}":1}}'
 _BLANKS = r"[ \t\r\n]*"
 
 _BRACES = "}", "}\n", "}\r\n"
-"""How the bytes of an object mostly end."""
+"""Usual last bytes of an object."""
 
 _OPTIONS = {
     "mode": "PERMISSIVE",
@@ -78,37 +78,37 @@ class JsonFormat(Format):
     kind: Literal["json"] = "json"
 
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> JsonDecoder:
-        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says."""
+        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
         return JsonDecoder(schemas.read_ddl(spark, schema))
 
 
 @dataclass(frozen=True)
 class JsonDecoder:
-    """Decodes JSON objects by Spark's own parser, in one pass and without Python.
+    """Decoder of JSON objects by Spark's own parser, in one pass and without Python.
 
-    Spark's parser reads the first JSON value of a text and is content, whatever follows. So the
-    last brace gives way to one member more, under a name that is drawn again in each process, and a
-    brace. The object has that member exactly if the brace was its own: of whatever else the
-    payload is, the member is in an object within, in a text, after the end or breaks the
-    syntax, and no payload knows its name.
+    Spark's parser reads the first JSON value of a text and ignores the rest. So the last brace is replaced
+    by one more member, with a name that is random in each process, and a
+    brace. The object has that member exactly if the brace was its own. In any other
+    payload the member is in an inner object, in a text, after the end, or breaks the
+    syntax; and no payload knows its name.
 
-    What is not fine by that is read again, by the schema and with a text for each field: for the
-    reason, or because it is fine after all (``{}``, blanks after the brace).
+    A record that fails this check is parsed again, by the schema and with a text for each field: to find the
+    reason, or because it is good after all (``{}``, blanks after the brace).
 
     Parameters
     ----------
     schema
-        Of the object, from :func:`etl.formats.schemas.parse_schema`.
+        Schema of the object, from :func:`etl.formats.schemas.parse_schema`.
     """
 
     schema: StructType
     _projections: dict[tuple[str, ...], list[Projection]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    """By the columns that are kept. To build them takes the driver longer than to plan the batch with them."""
+    """Projections by the kept columns. The driver needs longer to build them than to plan a batch with them."""
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Replace ``payload`` by the schema's columns and the dead letter's.
+        """Replace ``payload`` by the schema's columns and those of a dead letter.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class JsonDecoder:
         return self.decode_observed(rows, lambda judged, _: judged)
 
     def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
-        """Decode rows that are observed once they are judged; see :func:`etl.formats.base.decode_observed`."""
+        """Decode rows and observe them once they are judged; see :func:`etl.formats.base.decode_observed`."""
         kept = tuple(c for c in rows.columns if c != "payload")
         if kept not in self._projections:
             steps = self._project(kept)
@@ -135,15 +135,15 @@ class JsonDecoder:
         return taken_apart.of(observe(rows, "exact.verdict.error"))
 
     def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
-        """Projections: one that makes the text to parse, one that parses and judges, one that takes the fields apart.
+        """Return projections: one makes the text to parse, one parses and judges, one splits the record into fields.
 
-        What is written in the second many times runs once, as Spark shares what is evaluated in any case; with the first it is
-        short, and with the last the plan stays linear in the number of fields. Where arrays or maps hold a ``DOUBLE``, one more
-        is between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_finite`.
+        A repeated expression in the second runs once, as Spark shares what is always evaluated. The first keeps it
+        short, and the last keeps the plan linear in the number of fields. Arrays or maps with a ``DOUBLE`` need one more
+        between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_finite`.
         """
         raw = _parse(F.col(_TEXT), _times_as_text(nullable(self.schema)))
-        # Asked of each value by itself: out of the record, each question would hold the whole of it, and the
-        # driver would take apart thousands of expressions for every batch.
+        # Conditions on single values: on the record, each condition would contain the complete record, and the
+        # driver would process thousands of expressions for every batch.
         values = {f.name: _quick_value(f, raw.getField(f.name)) for f in self.schema.fields}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
@@ -160,7 +160,7 @@ class JsonDecoder:
             *others,
             F.col("payload"),
             record.alias("quick"),
-            # Whether it is fine comes first: what is asked in a later branch only is not shared.
+            # This condition comes first: Spark does not share what only a later branch evaluates.
             F.when(
                 ~fine,
                 F.when(F.col("payload").isNull(), self._letter(reason("decode", TOMBSTONE))).otherwise(
@@ -192,17 +192,17 @@ class JsonDecoder:
         return to_parse, judged, ranged, taken_apart
 
     def _quick_text(self) -> Column:
-        """What the quick way parses; null where that could take forever."""
+        """Return the text for the first parse; null where parsing could take too long."""
         suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
         return _with_end() if suspected is None else F.when(~suspected, _with_end())
 
     def _letter(self, verdict: Column) -> Column:
-        """What :meth:`_exact` says of a dead letter, without asking it; with routes most payloads are null, for each decoder."""
+        """Return a dead letter as :meth:`_exact` does, without a parse; with routes, most payloads are null for each decoder."""
         none = F.lit(None).cast(_with_marks(nullable(self.schema)))
         return F.struct(none.alias("record"), verdict.alias("verdict"))
 
     def _exact(self) -> Column:
-        """``record`` and ``verdict`` of what the quick way could not take; each parse runs once."""
+        """Return ``record`` and ``verdict`` of a record that failed the first check; each parse runs once."""
         suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
         if suspected is None:
             return _let(self._parses(), self._judge)
@@ -211,13 +211,13 @@ class JsonDecoder:
         return _let(F.when(suspected, harmless), lambda found: _let(self._parses(found), self._judge))
 
     def _parses(self, harmless: Column | None = None) -> Column:
-        """The record by its schema, and with a text for each field.
+        """Parse the record by its schema, and with a text for each field.
 
         Parameters
         ----------
         harmless
-            The fields with decimals, where one may take forever, of a text in which none does. They are
-            parsed as they came if nothing was refused of that.
+            The fields with decimals, parsed from a text in which none takes too long. The original text is
+            parsed only if none of these fields was refused.
         """
         texts = StructType([StructField(f.name, StringType()) for f in self.schema])
         strict = _parse(_with_end_after_all(_text()), nullable(self.schema))
@@ -255,7 +255,7 @@ class JsonDecoder:
         return F.struct(record.alias("record"), found.alias("verdict"))
 
     def _diagnosis(self, record: Column, fields: StructType, loose: Column, text: str) -> Column:
-        """Tell "not an object" from "wrong type", by a parse that allows any type."""
+        """Distinguish "not an object" from "wrong type", by a parse that allows any type."""
         refused = F.concat_ws(
             ", ",
             *(
@@ -263,7 +263,7 @@ class JsonDecoder:
                 for f in fields
             ),
         )
-        # Not a `when`, which would hold the list of all fields twice.
+        # Not a `when`, which would contain the list of all fields twice.
         where = F.regexp_replace(refused, "^$", "inside a nested field")
         return F.when(_all(*_whole(loose)), reason("schema", F.concat(F.lit(text), where))).otherwise(
             reason("decode", NOT_ONE)
@@ -271,10 +271,10 @@ class JsonDecoder:
 
 
 def _let(value: Column, then: Callable[[Column], Column]) -> Column:
-    """What becomes of a value that is evaluated once.
+    """Apply a function to a value that is evaluated once.
 
-    A lambda is the one way to name a value inside an expression; as a column of its own it would be
-    carried through by every good record too.
+    A lambda is the only way to name a value inside an expression; as a column, every good record
+    would carry it too.
     """
     return F.transform(F.array(value), then).getItem(0)
 
@@ -289,10 +289,10 @@ def _times_as_text(schema: StructType) -> StructType:
 
 
 def _quick_value(field: StructField, value: Column) -> Column:
-    """A time out of its text as ``from_json`` has it, or null where this cannot tell; others as they are.
+    """Return a time from its text as ``from_json`` does, or null where that is not certain; other values unchanged.
 
-    Spark compiles a regular expression for each zone that it meets, which takes as long as all
-    the rest of a record. A time in UTC needs none: the session's own zone is UTC. What
+    Spark compiles a regular expression for each zone that it meets, which takes as long as the
+    rest of a record. A time in UTC needs none: the session's zone is UTC. A text that
     begins like a date was a JSON text, not a number of seconds.
     """
     if not isinstance(field.dataType, TimestampType):
@@ -304,7 +304,7 @@ def _quick_value(field: StructField, value: Column) -> Column:
 
 
 def _with_end() -> Column:
-    """The payload with a member more in the place of its last brace; null where it ends with none."""
+    """Return the payload with one more member in its last object instead of the last brace; null without a last brace."""
     ways = (
         F.when(_text().endswith(brace), F.concat(_cut(F.col("payload"), len(brace)), F.lit(f",{_MARK}")))
         for brace in _BRACES
@@ -313,13 +313,13 @@ def _with_end() -> Column:
 
 
 def _with_end_after_all(text: Column) -> Column:
-    """The same, slower, for any blanks after the brace, and for an object without members, where no comma may be."""
+    """Do the same, slower, with any blanks after the brace, and for an object without members, where no comma is allowed."""
     ended = F.regexp_replace(text, rf"\}}{_BLANKS}\z", f",{_MARK}")
     return F.regexp_replace(ended, rf"^({_BLANKS}\{{){_BLANKS},({re.escape(_MARK)})\z", "$1$2")
 
 
 def _cut(value: Column, last: int) -> Column:
-    """Bytes but for the last ones, as text; of a text itself Spark would count the characters."""
+    """Remove the last bytes and return text; on a text Spark would count characters."""
     return value.substr(F.lit(1), F.length(value) - last).cast("string")
 
 
@@ -332,15 +332,15 @@ def _parse(text: Column, schema: StructType) -> Column:
 
 
 def _whole(record: Column) -> tuple[Column, Column]:
-    """What holds of a record of which nothing was refused, and that ends where its text does."""
+    """Return conditions: nothing of a record was refused, and it ends where its text does."""
     return record[_CORRUPT].isNull(), record[_END].isNotNull()
 
 
 def _all(*conditions: Column) -> Column:
-    """All of them; false where one is unknown."""
+    """Return a conjunction that is false where a condition is null."""
     return F.coalesce(reduce(lambda a, b: a & b, conditions), F.lit(False))
 
 
 def _text() -> Column:
-    """The payload as text; costs nothing, as Spark keeps texts as bytes."""
+    """Return the payload as text; this costs nothing, as Spark keeps texts as bytes."""
     return F.col("payload").cast("string")

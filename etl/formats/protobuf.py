@@ -1,20 +1,20 @@
 """Protobuf: one message in each payload, read with a descriptor file.
 
-A field that is absent is null where the language can tell (proto2, ``optional``, ``oneof``, messages), and has
-its type's zero value where it cannot (plain proto3). Enums become their names, or the number where none is
-known; unsigned numbers the next larger type; ``google.protobuf.Timestamp`` a timestamp. Fields that the
-descriptor does not name are ignored; of one given twice the last counts, and messages are merged. An entry of a map that lacks its key or its value
-has the zero value there, in both languages. An empty payload is a message with nothing set.
+An absent field is null where the language can tell (proto2, ``optional``, ``oneof``, messages), and has
+its type's zero value where it cannot (plain proto3). Enums become their names, or the number if it has no
+name; unsigned numbers the next larger type; ``google.protobuf.Timestamp`` a timestamp. Fields that the
+descriptor does not name are ignored; of a single field given twice the last value counts, and messages are merged.
+A missing key or value of a map entry has the zero value, in both languages. An empty payload is a message with nothing set.
 
-A dead letter has the stage
+Stages of a dead letter:
 
 ``decode``
-    A null payload, bytes that are no message, a message that is cut off, a text that is not UTF-8, and one
-    of more than :data:`MOST_VALUES` values.
+    A null payload, bytes that are no message, a message that is cut off, a text that is not UTF-8, and a
+    message of more than :data:`MOST_VALUES` values.
 ``schema``
-    A field of another type than the descriptor's, a time out of range, no value for a ``required`` field.
+    A field of another type than in the descriptor, a time out of range, no value for a ``required`` field.
 
-Only Python can do this without a jar that is not published for every engine, so it is an Arrow function.
+Without Python it would need a jar that is not published for every engine, so it is an Arrow function.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .protobuf_descriptors import ENUM, MESSAGE, STRING, Field, Message
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799
-"""Seconds of the years 1 to 9999, which ``google.protobuf.Timestamp`` may hold."""
+"""Range of ``google.protobuf.Timestamp`` in seconds: the years 1 to 9999."""
 
 _WIRE = {
     1: protobuf_wire.FIXED64,
@@ -57,7 +57,7 @@ _MOST_OF_TWO_BYTES = 1 << 11
 
 
 MOST_VALUES = 1_000_000
-"""Of a payload: messages, each with all of its fields, and items of lists. Two bytes can stand for a message, which takes
+"""Most values of a payload: messages, each with all of its fields, and list items. A message can be two bytes, and takes
 half a kilobyte of Python's memory or more."""
 
 
@@ -71,20 +71,20 @@ class ProtobufFormat(Format):
     message: str
 
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> ProtobufDecoder:
-        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says."""
+        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
         return decoder(schemas.read_file(spark, schema), self.message, schema)
 
 
 class SchemaError(ValueError):
-    """A message whose fields are not those of the descriptor."""
+    """A message whose fields do not match the descriptor."""
 
 
 Read = Callable[[Any], Any]
-"""From a raw value of the wire to Python's."""
+"""Converts a raw value to Python."""
 
 
 def _scalar(one: Field) -> tuple[Read, Any]:
-    """How a value is read, and which an absent field without presence has."""
+    """Return the reader of a field's values, and the value of an absent field without presence."""
     fixed: dict[int, str] = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
     if one.kind in fixed:
         unpack = struct.Struct(fixed[one.kind]).unpack
@@ -95,17 +95,19 @@ def _scalar(one: Field) -> tuple[Read, Any]:
         return _text, ""
     if one.kind == ENUM:
         names = one.names or {}
-        return lambda raw: names.get(number := protobuf_wire.signed(raw, 32), str(number)), names.get(0, "0")
+        return lambda raw: names.get(number := protobuf_wire.to_signed(raw, 32), str(number)), names.get(
+            0, "0"
+        )
     readers: dict[int, tuple[Read, Any]] = {
         # Most numbers are small, and need no look at their sign.
-        3: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.signed(raw, 64), 0),
+        3: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.to_signed(raw, 64), 0),
         4: (Decimal, Decimal(0)),
-        5: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.signed(raw, 32), 0),
+        5: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.to_signed(raw, 32), 0),
         8: (bool, False),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
-        17: (lambda raw: protobuf_wire.signed(protobuf_wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
-        18: (lambda raw: protobuf_wire.signed(protobuf_wire.zigzag(raw), 64), 0),
+        17: (lambda raw: protobuf_wire.to_signed(protobuf_wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
+        18: (lambda raw: protobuf_wire.to_signed(protobuf_wire.zigzag(raw), 64), 0),
     }
     return readers[one.kind]
 
@@ -119,7 +121,7 @@ def _text(raw: bytes) -> str:
 
 @dataclass(frozen=True)
 class _Slot:
-    """Where a field's values go."""
+    """Target of a field's values."""
 
     name: str
     kind: int
@@ -130,17 +132,17 @@ class _Slot:
 
 @dataclass
 class ValueBudget:
-    """For how many values there is room in what is made of a payload."""
+    """Number of values that may still be made of a payload."""
 
     left: int = MOST_VALUES
 
     def take(self, values: int) -> None:
-        """Make room for so many.
+        """Reserve room for a number of values.
 
         Raises
         ------
         WireError
-            There is none left.
+            No room is left.
         """
         self.left -= values
         if self.left < 0:
@@ -153,14 +155,14 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
     Parameters
     ----------
     message
-        As the descriptor has it.
+        Message of the descriptor.
     room
-        Of the payload.
+        Budget of the payload.
 
     Returns
     -------
     Callable
-        From bytes to values by column; raises :class:`etl.formats.protobuf_wire.WireError` and :class:`SchemaError`.
+        Function from bytes to values by column; raises :class:`etl.formats.protobuf_wire.WireError` and :class:`SchemaError`.
     """
     width = 1 + len(message.fields)
     slots: dict[int, _Slot] = {}
@@ -173,7 +175,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
             absent[one.name] = b"" if one.message is not None else zero
         else:
             absent[one.name] = None if one.presence or one.repeated else zero
-    # What nearly every field is: a value of its own type behind a tag of one or two bytes.
+    # The common case of a field: a value of its own type after a tag of one or two bytes.
     plain = {
         number << 3 | slot.kind: (slot.name, slot.kind, slot.read, _FIXED_BYTES.get(slot.kind, 0))
         for number, slot in slots.items()
@@ -246,7 +248,7 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
             room.take(1)
             values[slot.name].append(slot.read(raw))
         elif slot.message and values[slot.name]:
-            # Of a message in several parts, of which there may be millions: bytes would be copied with each.
+            # A message may come in millions of parts: bytes would be copied for each.
             if isinstance(values[slot.name], bytes):
                 values[slot.name] = bytearray(values[slot.name])
             values[slot.name] += raw
@@ -258,12 +260,12 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
 
 
 def _count(slot: _Slot, raw: Any) -> int:
-    """How many values a packed field has, or would have: each number ends with a byte without the highest bit."""
+    """Count the values of a packed field without reading them: each varint ends with a byte without the highest bit."""
     return len(raw.translate(None, _GO_ON)) if slot.kind == protobuf_wire.VARINT else len(raw) // 4
 
 
 def _unpacked(slot: _Slot, raw: Any) -> list[Any]:
-    """Values of a packed repeated field."""
+    """Return the values of a packed repeated field."""
     if slot.kind == protobuf_wire.LENGTH:
         raise SchemaError(f"wrong type: {slot.name}")
     values: list[Any] = []
@@ -285,9 +287,9 @@ def _moment(data: bytes) -> datetime:
         if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
             raise SchemaError("wrong type inside a google.protobuf.Timestamp")
         if number == 1:
-            seconds = protobuf_wire.signed(int(raw), 64)
+            seconds = protobuf_wire.to_signed(int(raw), 64)
         elif number == 2:
-            nanos = protobuf_wire.signed(int(raw), 32)
+            nanos = protobuf_wire.to_signed(int(raw), 32)
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
         raise SchemaError("a timestamp out of range")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)
@@ -295,14 +297,14 @@ def _moment(data: bytes) -> datetime:
 
 @dataclass(frozen=True)
 class ProtobufDecoder:
-    """Decodes Protobuf messages in Python.
+    """Decoder of Protobuf messages in Python.
 
     Parameters
     ----------
     message
-        From the descriptor file.
+        Message of the descriptor file.
     arrow
-        Whether payloads are handed over by Arrow; left out, what this engine can.
+        True to send payloads by Arrow; the default is what this engine supports.
     """
 
     message: Message
@@ -314,20 +316,20 @@ class ProtobufDecoder:
         return self.message.struct
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         return arrow.decode(rows, self.schema, partial(decode_function, self.message), by_arrow=self.arrow)
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """Decodes payloads one by one."""
+    """Decoder of payloads one by one."""
 
     read: Callable[[bytes], dict[str, Any]]
     room: ValueBudget
 
     @property
     def values(self) -> int:
-        """How many the last payload has come to."""
+        """Number of values of the last payload."""
         return MOST_VALUES - self.room.left
 
     def __call__(self, payload: bytes | None) -> arrow.Decoded:
@@ -343,7 +345,7 @@ class _Reading:
 
 
 def decode_function(message: Message) -> arrow.Decode:
-    """Make the function of one payload where it runs: what travels is the message's description."""
+    """Make the decode function on the worker; only the message's description is serialized."""
     room = ValueBudget()
     return _Reading(reader(message, room), room)
 
@@ -356,12 +358,12 @@ def decoder(data: bytes, message: str, path: str) -> ProtobufDecoder:
     message
         Full name of the message.
     path
-        Of the file, for messages.
+        File, for messages.
 
     Raises
     ------
     StartError
-        As :func:`etl.formats.protobuf_descriptors.read`, and names that a table cannot have.
+        As in :func:`etl.formats.protobuf_descriptors.read`, or a table cannot have the names.
     """
     found = protobuf_descriptors.read(data, message, path)
     check_names(found.struct, path)

@@ -1,7 +1,7 @@
-"""What a Protobuf descriptor file says of a message: its fields, and the columns that they become.
+"""Reader of Protobuf descriptor files: a message's fields, and the columns that they become.
 
-``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes such a file, itself a
-message (``google/protobuf/descriptor.proto``), which is read here by its field numbers.
+``protoc --include_imports --descriptor_set_out=orders.desc orders.proto`` writes such a file. It is itself a
+message (``google/protobuf/descriptor.proto``) and is read here by its field numbers.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ class Field:
     kind
         A value of ``FieldDescriptorProto.Type``.
     presence
-        Whether a field that is absent is null; otherwise it has its type's zero value, as the language says.
+        True if an absent field is null; otherwise it has its type's zero value, by the rules of the language.
     message
-        Of a field that holds one.
+        Message that the field holds, if any.
     names
-        Of an enum's numbers.
+        Names of an enum's numbers.
     """
 
     name: str
@@ -84,12 +84,12 @@ class Field:
 
     @property
     def is_map(self) -> bool:
-        """Whether it is a map, which is written as repeated entries."""
+        """True for a map, which is encoded as repeated entries."""
         return self.repeated and self.message is not None and self.message.is_entry
 
     @property
     def type(self) -> DataType:
-        """Of the column."""
+        """Type of the column."""
         kind = SCALARS[self.kind] if self.message is None else self.message.type
         if self.is_map:
             assert isinstance(kind, StructType), "an entry is a message"
@@ -99,7 +99,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Message:
-    """A message and its fields, in the order of their declaration."""
+    """Message and its fields, in the order of their declaration."""
 
     name: str
     fields: tuple[Field, ...]
@@ -107,12 +107,12 @@ class Message:
 
     @property
     def is_timestamp(self) -> bool:
-        """Whether it is protobuf's own type for a moment."""
+        """True for protobuf's own timestamp type."""
         return self.name == _TIMESTAMP
 
     @property
     def type(self) -> DataType:
-        """A struct of its fields; a timestamp for a moment."""
+        """A struct of its fields, or a timestamp."""
         return TimestampType() if self.is_timestamp else self.struct
 
     @property
@@ -129,13 +129,13 @@ def read(data: bytes, name: str, where: str) -> Message:
     name
         Full name, such as ``shop.Order``.
     where
-        Of the file, for messages.
+        File, for messages.
 
     Raises
     ------
     StartError
-        No descriptor file, no such message in it, a message that holds itself (a table has no such
-        column), or a type that is not in the file.
+        The file is no descriptor file, lacks the message or a type, or the message contains itself (a table cannot have such
+        a column).
     """
     try:
         kinds = dict(_types(data))
@@ -149,7 +149,7 @@ def read(data: bytes, name: str, where: str) -> Message:
 
 @dataclass(frozen=True)
 class _Type:
-    """A message or an enum as the file has it: its parts by field number."""
+    """Message or enum of the file: its parts by field number."""
 
     parts: Mapping[int, list[Any]]
     proto3: bool
@@ -212,7 +212,7 @@ def _field(
         raise StartError(f"{where}: the file lacks type {of}; write it with protoc --include_imports")
     message = _message(of, kinds, above, where) if kind == MESSAGE else None
     names = dict(_numbers(kinds[of])) if kind == ENUM else None
-    # Fields of a oneof tell whether they are there, and so does proto3's `optional`, which is written as one.
+    # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
     presence = not proto3 or message is not None or 9 in parts
     return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names)
 
@@ -220,11 +220,11 @@ def _field(
 def _numbers(enum: _Type) -> Iterator[tuple[int, str]]:
     for each in enum.parts.get(2, []):
         parts = protobuf_wire.members(_bytes(each))
-        yield protobuf_wire.signed(_number(parts, 2), 32), _text(parts, 1)
+        yield protobuf_wire.to_signed(_number(parts, 2), 32), _text(parts, 1)
 
 
 def _number(parts: Mapping[int, list[Any]], number: int) -> int:
-    """A number; 0 where there is none, which no field's number, type or label is."""
+    """Return a number; 0 if absent, which is no valid field number, type or label."""
     value = parts.get(number, [0])[-1]
     if not isinstance(value, int):
         raise protobuf_wire.WireError(f"field {number} of a descriptor is not a number")

@@ -1,4 +1,4 @@
-"""Protobuf's wire format: tags, and the values behind them (protobuf.dev, "Encoding")."""
+"""Protobuf's wire format: tags and their values (protobuf.dev, "Encoding")."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _LARGEST_NUMBER = (1 << 29) - 1
 
 
 class WireError(ValueError):
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned number of up to 64 bits; give it and the place behind it.
+    """Read an unsigned number of up to 64 bits; return it and the position after it.
 
     Raises
     ------
     WireError
-        It is cut off, or longer than ten bytes.
+        The number is cut off, or longer than ten bytes.
     """
     try:
         byte = data[at]
@@ -39,26 +39,26 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     raise WireError("a number of more than ten bytes")
 
 
-def signed(value: int, bits: int) -> int:
-    """The two's complement of the lowest bits."""
+def to_signed(value: int, bits: int) -> int:
+    """Return the two's complement of the lowest bits."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
 def zigzag(value: int) -> int:
-    """The number that a zigzag-coded one stands for."""
+    """Decode a zigzag-coded number."""
     return (value >> 1) ^ -(value & 1)
 
 
 def field(data: bytes, at: int) -> tuple[int, int, int | bytes, int]:
-    """Read one field: its number, wire type, raw value (a number, or bytes) and the place behind it.
+    """Read one field: its number, wire type, raw value (a number or bytes) and the position after it.
 
-    A group, which nothing has written for long, is passed over as a whole, and its value is empty.
+    A group (a deprecated encoding) is skipped, and its value is empty.
 
     Raises
     ------
     WireError
-        No field, or one that is cut off.
+        There is no field, or it is cut off.
     """
     tag, at = varint(data, at)
     number, kind = tag >> 3, tag & 7
@@ -98,7 +98,7 @@ def _behind_group(data: bytes, at: int, number: int) -> int:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Read number, wire type and raw value of each field, as :func:`field` does."""
+    """Yield number, wire type and raw value of each field, see :func:`field`."""
     at = 0
     while at < len(data):
         number, kind, value, at = field(data, at)
@@ -106,7 +106,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def members(data: bytes) -> dict[int, list[int | bytes]]:
-    """All values of a message by field number."""
+    """Return all values of a message by field number."""
     found: dict[int, list[int | bytes]] = {}
     for number, _, value in fields(data):
         found.setdefault(number, []).append(value)

@@ -1,4 +1,4 @@
-"""Schema files: where they are read, and what DDL becomes."""
+"""Schema files: search, reading and DDL parsing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .decoding.rows import check_names
 
 
 def read_schema(spark: SparkSession, path: str) -> str:
-    """Read a schema file that is text, as :func:`read_file` does.
+    """Read a schema file that is text, see :func:`read_file`.
 
     Raises
     ------
     StartError
-        No such file, or it is not UTF-8.
+        The file does not exist, or is not UTF-8.
     """
     try:
         return read_file(spark, path).decode()
@@ -29,19 +29,19 @@ def read_schema(spark: SparkSession, path: str) -> str:
 
 
 def read_file(spark: SparkSession, path: str) -> bytes:
-    """Read a file that travels with the job, such as a schema: beside the code in the archive, or at a URL.
+    """Read a file of the job, such as a schema: from the archive, beside the code, or from a URL.
 
     Parameters
     ----------
     spark
-        Whose file systems read a URL or an absolute path.
+        Session whose file systems read a URL or an absolute path.
     path
         Such as ``pipelines/flights/schemas/flight.ddl``.
 
     Raises
     ------
     StartError
-        No such file.
+        The file does not exist.
     """
     try:
         if "://" in path or path.startswith("/"):
@@ -56,35 +56,38 @@ def read_file(spark: SparkSession, path: str) -> bytes:
 
 
 def read_ddl(spark: SparkSession, path: str) -> StructType:
-    """Read a schema file that is DDL.
+    """Read a schema file of DDL.
 
     Raises
     ------
     StartError
-        As :func:`read_schema` and :func:`parse_schema`.
+        As in :func:`read_schema` and :func:`parse_schema`.
     """
     return parse_schema(spark, read_schema(spark, path), path)
 
 
 def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
-    """Read a DDL schema, such as ``carrier STRING NOT NULL, dep_time INT``.
+    """Parse a DDL schema, such as ``carrier STRING NOT NULL, dep_time INT``.
 
     Parameters
     ----------
     spark
-        Whose parser reads it.
+        Session whose parser reads it.
     name
-        Where the text came from, for messages.
+        Origin of the text, for messages.
 
     Raises
     ------
     StartError
-        Not DDL, no field at all, a name that begins with ``_`` (those are ours), or two names that differ in case
-        only. The configuration refuses ``NOT NULL`` inside an array or a map, where it could not be kept.
+        The text is not DDL, or has no field, a name that begins with ``_`` (reserved), or two names that differ in case
+        only. The configuration refuses ``NOT NULL`` inside an array or a map, where it could not be enforced.
     """
     try:
         schema = spark.createDataFrame([], ddl).schema
-    except (ArithmeticException, ParseException) as error:  # the former for a decimal of more than 38 digits
+    except (
+        ArithmeticException,
+        ParseException,
+    ) as error:  # ArithmeticException: a decimal of more than 38 digits
         raise StartError(f"{name}: not a schema: {_first_line(error)}") from error
     return check_names(schema, name)
 

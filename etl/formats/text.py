@@ -1,6 +1,6 @@
-"""Text: a payload is the value of the one field that its schema has.
+"""Text: a payload is the value of the schema's only field.
 
-A dead letter of the stage ``decode`` is a null payload and bytes that are not UTF-8. An empty
+A dead letter of the stage ``decode`` is a null payload or bytes that are not UTF-8. An empty
 payload is an empty text.
 """
 
@@ -20,29 +20,29 @@ from .decoding import rows as shared
 
 @dataclass(frozen=True)
 class TextFormat(Format):
-    """A payload is a value; the query's ``schema`` is DDL of one ``STRING`` field."""
+    """A payload is a value; the query's ``schema`` is DDL with one ``STRING`` field."""
 
     kind: Literal["text"] = "text"
 
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> TextDecoder:
-        """Make what decodes, as :meth:`etl.launch.format_kinds.Format.decoder` says."""
+        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
         return TextDecoder(schemas.read_ddl(spark, schema))
 
 
 @dataclass(frozen=True)
 class TextDecoder:
-    """Decodes UTF-8 into one column.
+    """Decoder of UTF-8 into one column.
 
     Parameters
     ----------
     schema
-        One ``STRING`` field, as the configuration has seen.
+        One ``STRING`` field; the configuration has checked this.
     """
 
     schema: StructType
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.formats.base.Decoder.decode` says."""
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         payload = F.col("payload")
         [field] = self.schema.fields
         verdict = F.when(payload.isNull(), shared.reason("decode", shared.TOMBSTONE)).when(

@@ -1,1 +1,1 @@
-"""A job as a whole: built, run, supervised, fenced and stopped."""
+"""Build, run, supervision, fence and shutdown of a job."""

@@ -1,8 +1,8 @@
-"""Benchmark: a job's queries over records that are already there, at rising limits, each run from nothing.
+"""Benchmark: runs of a job's queries over existing records, at rising limits, each from an empty start.
 
-Started in place of the job (``--benchmark URL``), on whatever engine, from the job's own launch
-document: what is measured is what will run. The schedule comes in as JSON and the measurements
-go out as JSON; what they mean is worked out elsewhere (``millrace.benchmark``).
+It is started instead of the job (``--benchmark URL``), on any engine, from the job's own launch
+document: the measured job is the one that will run. The schedule and the measurements
+are JSON; ``millrace.benchmark`` interprets them.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from ..record.tables import Table
 POLL_SECONDS = 0.1
 
 MOST_SECONDS = 900.0
-"""Longest that one run may take; one that hangs must not hang all."""
+"""Longest time of one run; a run that hangs must not block the others."""
 
 _BATCH = re.compile(r"batch = (\d+)")
 
 Route = TypeVar("Route", bound=RouteSettings)
 
 Opened = Callable[[JobSettings, str, int | None], Query]
-"""Builds a query of a job by name; the number is what a derive query reads at most."""
+"""Builds a query of a job by name; the number limits the rows that a derive query reads in a batch."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run: a fresh checkpoint and fresh tables.
+    """One run, with a new checkpoint and new tables.
 
     Attributes
     ----------
     number
-        In the order in which they are run.
+        Position in the order of runs.
     limit
         Most records of a batch.
     partitions
-        How many of the topic's partitions are read, from 0 on.
+        Number of the topic's partitions to read, from 0 on.
     repetition
-        Of the same limit and partitions; -1 for one that only warms up.
+        Repetition of the same limit and partitions; -1 for a warm-up.
     batches
-        After which the run ends.
+        Batches after which the run ends.
     """
 
     number: int
@@ -67,16 +67,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What is to be measured.
+    """Runs to measure.
 
     Attributes
     ----------
     queries
-        A query that reads a topic, and those that derive from its table, one after the other.
+        Names: one query that reads a topic, then those that derive from its table.
     topic_partitions
-        Of the topic that was filled.
+        Partitions of the topic that was filled.
     result
-        URL that the measurements are written to.
+        URL for the measurements.
     """
 
     queries: tuple[str, ...]
@@ -94,7 +94,7 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
     Raises
     ------
     StartError
-        It is not there, or not one.
+        The file does not exist or is no schedule.
     """
     try:
         text = hadoop_files.read_text(spark, url)
@@ -108,14 +108,14 @@ def read_schedule(spark: SparkSession, url: str) -> Schedule:
 
 @dataclass
 class Benchmark:
-    """Runs a schedule.
+    """Runner of a schedule.
 
     Parameters
     ----------
     opened
-        Builds its queries.
+        Builds a query.
     report
-        Told about each run.
+        Gets an event for each run.
     """
 
     spark: SparkSession
@@ -125,7 +125,7 @@ class Benchmark:
     _made: set[str] = field(default_factory=set)
 
     def __call__(self, schedule: Schedule) -> int:
-        """Run all, write what was measured, end.
+        """Run the schedule and write the measurements.
 
         Returns
         -------
@@ -135,7 +135,7 @@ class Benchmark:
         Raises
         ------
         StartError
-            A query that cannot be measured this way.
+            A query cannot be measured this way.
         """
         chain = self._chain(schedule)
         begun = batch_accounts.now()
@@ -163,7 +163,7 @@ class Benchmark:
         return 0
 
     def _chain(self, schedule: Schedule) -> tuple[LandSettings | DirectSettings | DeriveSettings, ...]:
-        """The queries in their order: each derives from the first one's table."""
+        """Return the queries in their order: each one after the first derives from the first one's table."""
         have = {q.name: q for q in self.job.queries}
         unknown = [name for name in schedule.queries if name not in have]
         if unknown:
@@ -204,7 +204,7 @@ class Benchmark:
     def _fresh(
         self, query: LandSettings | DirectSettings | DeriveSettings, run: Run, partitions: int
     ) -> LandSettings | DirectSettings | DeriveSettings:
-        """The same query from the topic's beginning, into tables of its own, as soon as it can."""
+        """Return the query with the topic's beginning as its start, its own tables and no wait between triggers."""
         if isinstance(query, DeriveSettings):
             table = self._own(query.source_table)
             return dataclasses.replace(
@@ -269,7 +269,7 @@ class Benchmark:
                     )
                 time.sleep(POLL_SECONDS)
             progress = _full(running.recentProgress)
-            # Asked before the stop, which cuts the current batch short: that is no failure.
+            # Read before the stop, which interrupts the current batch: that is no failure.
             failure = None if running.isActive else running.exception()
         finally:
             running.stop()
@@ -288,19 +288,19 @@ class Benchmark:
 
 
 def _from_start(route: Route, run: Run, partitions: int) -> Route:
-    """The same from the beginning of its topic, as far as a run reads it."""
+    """Return the route with a source that reads from the beginning of its topic, as far as the run needs."""
     source = route.source.from_start(run.limit, run.partitions, partitions)
     assert source is not None, f"{route.source.name} was taken for one that can be measured"
     return dataclasses.replace(route, source=source)
 
 
 def _full(progress: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Batches that held records."""
+    """Return the batches that held records."""
     return [each for each in progress if each["numInputRows"]]
 
 
 def tasks_of(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
-    """Seconds that each task of a query's batches ran.
+    """Return the run time in seconds of each task of a query's batches.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def tasks_of(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
     Returns
     -------
     dict
-        By batch, a list for each stage in their order; a stage's tasks in theirs.
+        By batch: a list for each stage, with the seconds of its tasks, both in order.
     """
     context = spark._jsc.sc()
     gateway: Any = spark.sparkContext._gateway
@@ -336,7 +336,7 @@ def tasks_of(spark: SparkSession, run: str) -> dict[int, list[list[float]]]:
 
 
 def machine(spark: SparkSession) -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Describe the machine of the measurements."""
     context = spark.sparkContext
     jvm: Any = spark._jvm
     return {

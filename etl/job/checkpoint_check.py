@@ -1,4 +1,4 @@
-"""Keeps the manifest beside each checkpoint of a job, and refuses a start that would misread one."""
+"""Check of a job's checkpoints at start by their manifests; a start that would misread a checkpoint is refused."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from .lease import FOLDER
 
 
 class Manifests:
-    """The manifests of a job's queries.
+    """Manifests of a job's queries.
 
     Parameters
     ----------
     report
-        Where is told what was adopted, and what follows from a change.
+        Gets an event for each adopted checkpoint and for each consequence of a change.
     binds
-        Names and values of ``--bind``, by which the sources are asked for their ids.
+        Names and values of ``--bind``, with which the sources look up their ids.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class Manifests:
         self._new: dict[str, Manifest] = {}
 
     def check_all(self) -> JobSettings:
-        """Hold every query against the checkpoint that it would continue from, before anything is read.
+        """Compare every query with the checkpoint that it would continue from, before anything is read.
 
         Returns
         -------
         JobSettings
-            The job's, with other starts for queries that were told to start from a moment
+            Settings of the job, with another start for queries that are to start at a time
             (``millrace checkpoint reset``).
 
         Raises
         ------
         StartError
-            A checkpoint that another query, connector or layout of state has written, or that lost its identity, or a
-            topic or stream that was made again; names every one of them, what changed, and the way out.
+            A checkpoint was written by another query, connector or layout of state, or has lost its id; or a
+            topic or stream was made again. The message names each of them, the change and the remedy.
         """
         there = set(hadoop_files.names(self._spark, self._folder))
         wrong: list[str] = []
@@ -79,16 +79,16 @@ class Manifests:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def with_manifest(self, query: Query) -> Query:
-        """Hold what a built query keeps in its state against its checkpoint, and see to its manifest.
+    def with_state_check(self, query: Query) -> Query:
+        """Compare the state of a built query with its checkpoint, and keep the checkpoint's manifest current.
 
-        A checkpoint without a manifest gets one now; another version's is replaced after the first batch of this one, so
-        that a version which never gets so far leaves nothing behind.
+        A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's
+        first batch, so a version that completes no batch leaves no trace.
 
         Raises
         ------
         StartError
-            Its state is laid out in another way.
+            Its state has another layout.
         """
         origin = self._origins.get(query.name)
         if origin is not None:
@@ -105,7 +105,7 @@ class Manifests:
             return query
         self._refuse(query.name, manifest.changes(old, new))
         if new.state is not None and old.state is not None:
-            # The checkpoint keeps its own, so the next version is to hear of them again.
+            # The checkpoint keeps these two; so the next version reports the difference again.
             kept = dataclasses.replace(
                 new.state, partitions=old.state.partitions, provider=old.state.provider
             )
@@ -166,7 +166,7 @@ class Manifests:
         try:
             return manifest.read(hadoop_files.read_text(self._spark, url))
         except (ManifestError, OSError) as error:
-            # Without one the checkpoint counts as that of a release before manifests.
+            # A checkpoint without a manifest would count as one of a release before manifests.
             raise StartError(
                 f"query {query}: the checkpoint's manifest {url} cannot be read: {error}; restore it, or delete it if "
                 "the query's sources, sink and state settings have not changed since its last run: the checkpoint is "
@@ -174,7 +174,7 @@ class Manifests:
             ) from error
 
     def _started(self, query: QuerySettings) -> QuerySettings:
-        """A query whose checkpoint was reset to a moment: its sources begin there, whatever the document says."""
+        """Return a query whose checkpoint was reset to a time: its sources start there, not where the document says."""
         url = f"{self._folder}/{_start_file(query.name)}"
         try:
             at = str(json.loads(hadoop_files.read_text(self._spark, url))["start"])
@@ -198,7 +198,7 @@ class Manifests:
 
 
 class FirstBatchHandler:
-    """A handler that does something before its first batch, or after it."""
+    """Handler that runs an action before or after its first batch."""
 
     def __init__(
         self,
@@ -231,7 +231,7 @@ def _start_file(query: str) -> str:
 def _from(source: Any, start: str) -> Any:
     reading = getattr(source, "reading", None)
     if reading is not None:
-        # Offsets by hand would go before the moment.
+        # Start offsets would take precedence over the time.
         return dataclasses.replace(
             source, start=start, reading=dataclasses.replace(reading, start_offsets=None)
         )

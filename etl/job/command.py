@@ -1,4 +1,4 @@
-"""What the entry script runs: a job, or the one command that its arguments ask for (``docs/launch-document.md``)."""
+"""Entry script: runs a job, or the one command that its arguments ask for (``docs/launch-document.md``)."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from .supervise import Retries, Supervisor
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a job until it is stopped or fails, or do once what its arguments ask for in its place: replay, backfill, benchmark.
+    """Run a job until it is stopped or fails, or run one command instead: replay, backfill, benchmark.
 
     Parameters
     ----------
     arguments
-        Of the script, without its name.
+        Arguments of the script, without its name.
 
     Returns
     -------
     int
-        0 after a requested stop or a replay, 1 after a failure, of the start too, or a replay that was asked for letters
-        that are not there, 2 for a job that must not start.
+        0 after a requested stop or a completed command; 1 after a failure, also of the start, or a replay of letters
+        that do not exist; 2 for a job that must not start.
     """
     given = launch.parse_arguments(arguments)
     spark = log_redaction.redacting_session()
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
             job = launch.read_document(document, given)
             region = launch.region(document)
             if region is not None:
-                # Clients of AWS look here; whether an engine sets it is nowhere written.
+                # AWS clients read these variables; no engine documents that it sets them.
                 os.environ.setdefault("AWS_REGION", region)
                 os.environ.setdefault("AWS_DEFAULT_REGION", region)
             done = _once(spark, job, given)
@@ -77,8 +77,8 @@ def main(arguments: Sequence[str]) -> int:
             try:
                 queries = run.build(spark, job, given.binds, report)
             except (OSError, CapturedException, Py4JJavaError) as error:
-                # Not a mistake of the settings: a disk that is full or a service that does not answer.
-                report.failed(error)
+                # Not an error of the settings: such as a full disk or a service that does not answer.
+                report.report_failure(error)
                 spark.stop()
                 return 1
             housekeeping = Maintenance(spark, maintenance_schedule.of(job, report), report)
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         supervisor = Supervisor(spark, report, monitor, Retries(job.batch_retries), lease=held)
         signal.signal(signal.SIGTERM, lambda _number, _frame: supervisor.stop())
         signal.signal(signal.SIGINT, lambda _number, _frame: supervisor.stop())
-        # From here on the supervisor gives the lease back, and only when no query writes any more.
+        # From here on the supervisor releases the lease, after all queries have stopped writing.
         unsupervised.pop_all()
         status = supervisor.run(queries)
         spark.stop()
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None:
-    """Do what was asked for in place of running the job; None where nothing was."""
+    """Run the requested command instead of the job; return None if there is none."""
     report = Reporter(job.job)
     if given.replay is not None:
         query, work = given.replay.query, partial(_replay, spark, job, given.replay, report, given.binds)
@@ -119,7 +119,7 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
     try:
         status = work()
     except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, NoAnswerError) as error:
-        report.failed(error, query=query)
+        report.report_failure(error, query=query)
         status = 1
     spark.stop()
     return status

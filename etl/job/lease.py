@@ -1,6 +1,6 @@
-"""One writer for the checkpoints of a job: who holds the lease runs, and nobody else.
+"""Lease for the checkpoints of a job: only the run that holds it may write them.
 
-``docs/adr/0310-one-writer.md`` says what this fences and what it does not.
+``docs/adr/0310-one-writer.md`` describes what this fences and what it does not.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from ..record.errors import StartError
 from ..services import aws
 
 FOLDER = "_millrace"
-"""Beside the checkpoints of a job's queries; no query's name begins with an underscore."""
+"""Folder beside the checkpoints of a job's queries; no query's name begins with an underscore."""
 
 LIVE_SECONDS = 30.0
-"""A lease that was not renewed for so long may be taken: the longest that a restart waits for one that was killed."""
+"""A lease that was not renewed for this long may be taken: the longest wait of a restart after a killed run."""
 
 RENEW_SECONDS = 10.0
 
 LOOK_SECONDS = 1.0
-"""Between two looks at a lease that somebody else holds."""
+"""Seconds between two checks of a lease that another run holds."""
 
 MARGIN_SECONDS = 5.0
-"""So much before the others may take it, its holder gives it up."""
+"""The holder gives the lease up this many seconds before others may take it."""
 
 _TIMEOUTS = (3.0, 4.0)
-"""To connect and to read, in seconds: a call that hangs must not outlast the lease."""
+"""Connect and read timeouts in seconds: a call that hangs must not outlast the lease."""
 
 Told = Callable[[Mapping[str, Any]], None]
 
 
 def of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Lease | None:
-    """The lease of a prefix of checkpoints; None for a folder of this machine, which no deployed job and no sandbox has.
+    """Return the lease of a checkpoint prefix; None for a local folder, which no deployed job and no sandbox uses.
 
     Parameters
     ----------
     checkpoints
         URL or path.
     run
-        Who takes it, for people: the engine's name of the run.
+        Name of the holder, for people: the engine's name of the run.
     processes
-        Ids of the processes that write: while one of them lives, its holder does.
+        Ids of the processes that write: the holder is alive while one of them is.
     told
-        Called with who holds it when it has to be waited for.
+        Called with the holder's record if this run has to wait for it.
 
     Raises
     ------
     StartError
-        A file system that cannot exclude a second writer.
+        The file system cannot exclude a second writer.
     """
     parts = urlparse(checkpoints)
     if parts.scheme in ("", "file"):
@@ -73,9 +73,10 @@ def of(checkpoints: str, run: str, processes: tuple[int, ...], told: Told) -> Le
 
 @dataclass
 class Lease:
-    """The right to write the checkpoints below a prefix: an object that is written under conditions (``If-None-Match``, ``If-Match``), and again every ten seconds.
+    """Right to write the checkpoints below a prefix: an object in S3 that is renewed every ten seconds by conditional writes.
 
-    S3 decides who of two was first. The object's age is counted by S3's own clock, and by ours only while we look on.
+    The conditions are ``If-None-Match`` and ``If-Match``: S3 decides which of two writers was first. The object's age is
+    measured by S3's clock, and by the local clock only while this run waits.
     """
 
     bucket: str
@@ -93,16 +94,16 @@ class Lease:
     _thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take it, or wait for it, for at most :data:`LIVE_SECONDS` and a little.
+        """Take the lease, or wait for it, for little more than :data:`LIVE_SECONDS`.
 
         Raises
         ------
         StartError
-            Somebody holds it who is alive.
+            A live run holds it.
         """
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         self._client = aws.client("s3", region, None, timeouts=_TIMEOUTS)
-        # The versions of boto3 that the engines ship do not all know the parameter; S3 knows the header.
+        # Not every engine's boto3 knows the parameter; S3 knows the header.
         self._client.meta.events.register("before-call.s3.PutObject", self._add_condition)
         self._record = _record(self.run, self.processes)
         if not self._patiently(lambda: self._put(("If-None-Match", "*"))):
@@ -112,36 +113,36 @@ class Lease:
         self._thread.start()
 
     def lost(self) -> str | None:
-        """Why it is not held any more; None while it is. Asks the clock, not S3."""
+        """Return the reason why the lease is no longer held; None while it is. Uses the clock, not S3."""
         if self._gone is None and _now() > self._renewed + LIVE_SECONDS - MARGIN_SECONDS:
             self._gone = f"it could not be renewed for {_now() - self._renewed:.0f} s"
         return self._gone
 
     def release(self) -> None:
-        """Give it back, so that the next run need not wait; once it is given back or lost, nothing happens."""
+        """Release the lease, so that the next run need not wait; no effect if it is already released or lost."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(timeout=2 * sum(_TIMEOUTS))
         if self.lost() is not None:
             return
         self._record["released"] = True
-        # If it does not arrive, the next run waits.
+        # If this write fails, the next run waits.
         self._once(lambda: self._put(("If-Match", self._etag)))
         self._gone = "it was given back"
 
-    # ---- taking it from somebody else ----
+    # ---- taking over another run's lease ----
 
     def _take_over(self) -> None:
         seen, looked, said = "", _now(), False
         while True:
             etag, record, age = self._patiently(self._look)
             if record.get("holder") == self._record["holder"]:
-                self._etag = etag  # ours after all: the answer was lost
+                self._etag = etag  # this run's after all: only the answer was lost
                 return
             if seen and etag != seen and not record.get("released"):
                 raise StartError(_refusal(f"s3://{self.bucket}/{self.key}", record))
             free = record.get("released") or _known_dead(record)
-            # Its age in whole seconds, or as long as we have looked on without seeing it renewed.
+            # Its age in whole seconds, or the time that this run has watched it without a renewal.
             if free or age > LIVE_SECONDS + 1 or _now() - looked > LIVE_SECONDS:
                 self._record["generation"] = int(record.get("generation", 0)) + 1
                 if self._patiently(lambda etag=etag: self._put(("If-Match", etag))):  # type: ignore[misc]  # of this turn
@@ -155,13 +156,13 @@ class Lease:
             time.sleep(LOOK_SECONDS)
 
     def _look(self) -> tuple[str, dict[str, Any], float]:
-        """The object's tag, what it says, and its age by S3's clock."""
+        """Return the object's tag, its record, and its age by S3's clock."""
         found = self._client.get_object(Bucket=self.bucket, Key=self.key)
         said = found["ResponseMetadata"]["HTTPHeaders"].get("date")
         age = 0.0 if said is None else (parsedate_to_datetime(said) - found["LastModified"]).total_seconds()
         return str(found["ETag"]), _parsed(found["Body"].read().decode(errors="replace")), age
 
-    # ---- keeping it ----
+    # ---- renewal ----
 
     def _keep(self) -> None:
         wait = RENEW_SECONDS
@@ -175,7 +176,7 @@ class Lease:
                 return
 
     def _still_ours(self) -> bool:
-        """Whether the object that is there is ours: of a renewal that arrived and whose answer did not."""
+        """Check that this run's object is still there: a renewal may have arrived although its answer did not."""
         found = self._once(self._look)
         if found is None:
             return True  # unknown; the clock decides
@@ -185,7 +186,7 @@ class Lease:
         return False
 
     def _put(self, condition: tuple[str, str]) -> bool:
-        """Write the object under a condition; whether it held."""
+        """Write the object under a condition; return False if the condition failed."""
         from botocore.exceptions import ClientError
 
         begun = _now()
@@ -195,7 +196,7 @@ class Lease:
                 Bucket=self.bucket, Key=self.key, Body=json.dumps(self._record).encode()
             )
         except ClientError as error:
-            # 409: two at once; S3 asks for another try, and the other one may have been first.
+            # 409: concurrent writes. S3 asks for a retry, but the other writer may have been first.
             if aws.code_of(error) in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409"):
                 return False
             raise
@@ -206,11 +207,11 @@ class Lease:
         params["headers"][self._condition[0]] = self._condition[1]
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
-        """Call S3 at the start: wait while it is busy, and say it once where it refuses."""
+        """Call S3 at the start: wait while it is busy, and raise an error if it refuses."""
         return aws.ask_at_start(f"the lease s3://{self.bucket}/{self.key}", None, lambda _client: call())
 
     def _once(self, call: Callable[[], Any]) -> Any:
-        """Call S3 and take no answer for None."""
+        """Call S3, and return None if it does not answer."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -234,7 +235,7 @@ def _record(run: str, processes: tuple[int, ...]) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    """A lease's record; an empty one where somebody else's bytes stand in its place."""
+    """Parse a lease's record; return an empty one for foreign bytes."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -250,7 +251,7 @@ def _refusal(where: str, record: Mapping[str, Any]) -> str:
 
 
 def _known_dead(record: Mapping[str, Any]) -> bool:
-    """Whether the holder ran on this machine, since its last boot, and none of its processes is left."""
+    """Check that the holder ran on this machine since its last boot and all its processes have ended."""
     held = record.get("processes")
     if not held or not isinstance(held, dict) or record.get("boot") != _machine() or not _machine():
         return False
@@ -258,7 +259,7 @@ def _known_dead(record: Mapping[str, Any]) -> bool:
 
 
 def _machine() -> str:
-    """Name this boot of this machine, as far as its process ids reach; empty where the system does not tell."""
+    """Identify this boot and process namespace of this machine; empty if the system does not show it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
@@ -267,7 +268,7 @@ def _machine() -> str:
 
 
 def _begun(pid: int) -> str | None:
-    """When a process began, in the kernel's ticks, so that an id that was used again is told apart; None if it has ended."""
+    """Return the start time of a process in kernel ticks, which tells a reused id apart; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -276,6 +277,6 @@ def _begun(pid: int) -> str | None:
 
 
 def _now() -> float:
-    """Seconds that also pass while the machine sleeps, where the system has such a clock."""
+    """Return seconds from a clock that also runs while the machine sleeps, if the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)

@@ -1,9 +1,9 @@
-"""Ends a run whose lease is lost, whatever its queries and its supervisor wait for.
+"""Fence: ends a run whose lease is lost, even if its queries or its supervisor are blocked.
 
 Spark's ``StreamingQuery.stop`` interrupts the thread of a query and waits for its end: with
-``spark.sql.streaming.stopTimeout`` at its default, 0, without end (``StreamExecution``, Spark 3.5 to 4). A thread that is in
-Python, or in a client that takes no notice, continues with its batch. And who would call it may itself wait for a
-service that does not answer. So a thread of its own, which needs nobody, ends the process.
+``spark.sql.streaming.stopTimeout`` at its default, 0, without limit (``StreamExecution``, Spark 3.5 to 4). A thread that is in
+Python, or in a client that ignores the interrupt, continues with its batch. The caller of ``stop`` may itself wait for a
+service that does not answer. So a separate thread, which depends on nothing else, ends the process.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from .lease import Lease
 POLL_SECONDS = 0.2
 
 END_SECONDS = 3.0
-"""So long after the loss the queries may take to end: with what :func:`kill` takes, less than :data:`etl.job.lease.MARGIN_SECONDS`,
-after which another run may begin."""
+"""Time for the queries to end after the loss: with the time of :func:`kill`, less than :data:`etl.job.lease.MARGIN_SECONDS`,
+after which another run may start."""
 
 TOLD_SECONDS = 0.5
-"""An engine's JVM hands on what Python has written, and needs a moment for it."""
+"""Time that an engine's JVM needs to pass on Python's output."""
 
 HALT_SECONDS = 1.0
-"""So long a JVM may take to begin its end; one that stands still takes longer, and is killed."""
+"""Time for a JVM to start its shutdown; a blocked JVM takes longer and is killed."""
 
 STATUS = 1
 
 
 def check(lease: Lease | None) -> None:
-    """Let nobody continue whose lease is gone: a JVM that stood still for a while may be behind its successor.
+    """Raise if the lease is lost: after a long pause of the JVM, its successor may already run.
 
     Raises
     ------
     LeaseLostError
-        It is lost.
+        The lease is lost.
     """
     lost = None if lease is None else lease.lost()
     if lost is not None:
@@ -53,18 +53,18 @@ def check(lease: Lease | None) -> None:
 
 
 class Fence:
-    """Watches a lease; once it is lost, and its queries continue, ends the process.
+    """Watcher of a lease that ends the process if queries continue after the loss.
 
     Parameters
     ----------
     lease
-        Held.
+        A lease that is held.
     tell
-        Says why, before the end.
+        Reports the reason before the end.
     kill
         Ends the process.
     seconds
-        That queries are given to end by themselves.
+        Time for the queries to end on their own.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Fence:
         threading.Thread(target=self._watch, name="fence", daemon=True).start()
 
     def take_down(self) -> None:
-        """The queries have ended: nobody writes any more."""
+        """Stop watching: the queries have ended, and nothing writes any more."""
         self._down.set()
 
     def _watch(self) -> None:
@@ -88,7 +88,7 @@ class Fence:
                 check(self._lease)
             except LeaseLostError as error:
                 if not self._down.wait(self._seconds):
-                    # Who cannot tell it must end anyway.
+                    # The process must end even if it cannot report.
                     with suppress(OSError, ValueError):
                         self._tell(error)
                     self._kill()
@@ -96,13 +96,13 @@ class Fence:
 
 
 def jvm_process(spark: SparkSession) -> int:
-    """Id of the process of the session's JVM."""
+    """Return the process id of the session's JVM."""
     jvm: Any = spark._jvm
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
 def killer(spark: SparkSession) -> Callable[[], None]:
-    """What ends this process and the session's JVM at once, without the hooks of a shutdown, which wait for batches."""
+    """Return a function that ends this process and the session's JVM at once, without shutdown hooks, which wait for batches."""
     jvm: Any = spark._jvm
     return partial(kill, partial(jvm.java.lang.Runtime.getRuntime().halt, STATUS), jvm_process(spark))
 
@@ -113,10 +113,10 @@ def kill(halt: Callable[[], Any], beside: int) -> None:
     Parameters
     ----------
     halt
-        Asks the JVM to end; its answer never comes.
+        Asks the JVM to end; the call never returns.
     beside
-        Id of the JVM's process, for a JVM that cannot be asked. As the first process of a container it takes no signal;
-        without Python, which the batch comes back to, it then commits nothing, and ends.
+        Process id of the JVM, for a JVM that does not respond. As the first process of a container it gets no signal;
+        but when its batch returns to Python, which has ended, it commits nothing and ends.
     """
 
     def ask() -> None:
@@ -124,7 +124,7 @@ def kill(halt: Callable[[], Any], beside: int) -> None:
             halt()
 
     time.sleep(TOLD_SECONDS)
-    # Py4J writes a stack for each call that the end of the JVM cuts off.
+    # Py4J logs a stack trace for each call that the JVM's end interrupts.
     logging.disable()
     asking = threading.Thread(target=ask, daemon=True)
     asking.start()

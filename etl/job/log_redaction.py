@@ -1,4 +1,4 @@
-"""What Spark leaves out of event logs, plans and its pages: what is ours, joined with what the job's settings ask for."""
+"""Redaction of Spark's event logs, plans and web pages: the core's patterns joined with those of the job's settings."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pyspark.sql import SparkSession
 from ..services import jvm_name_cache
 
 OURS = {
-    # Names of settings and options, and texts; Spark's own default is secret, password, token and access key.
+    # Names of settings and options, and texts; Spark's default is secret, password, token and access key.
     "spark.redaction.regex": (
         "(?i:secret|pass(?:word|wd|phrase)|pwd|token|credential|jaas[.]config"
         "|(?:access|private|api|account|session|shared)[._-]?key)"
     ),
-    # Of options of a plan also URLs, as by Spark's own default.
+    # For options of a plan also URLs, as in Spark's default.
     "spark.sql.redaction.options.regex": "(?i:url)",
 }
 
 
 def redaction_settings(asked: Mapping[str, str]) -> dict[str, str]:
-    """Return both patterns; one that is asked for is added to ours and never takes its place.
+    """Return both patterns; a configured one is added to the core's and never replaces it.
 
     Examples
     --------
@@ -32,11 +32,11 @@ def redaction_settings(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def redacting_session() -> SparkSession:
-    """Return the job's session, which leaves out secrets from its first event on.
+    """Return the job's session, which redacts secrets from its first event on.
 
-    Set here and not where the job is submitted: a pattern is full of marks that a shell on the way might read.
+    The patterns are set here and not at submission: they contain characters that a shell might interpret.
     """
-    SparkContext._ensure_initialized()  # the JVM, which knows what was submitted
+    SparkContext._ensure_initialized()  # starts the JVM, which knows the submitted settings
     asked = dict(SparkConf().getAll())
     builder = SparkSession.builder
     for name, pattern in redaction_settings(asked).items():

@@ -1,4 +1,4 @@
-"""When a job compacts, expires and clears its tables, beside its queries."""
+"""Schedule of table maintenance (compaction, expiry, clearing) beside a job's queries."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from ..repair.erase import Erasure
 MaintenanceTask = TableTask | Erasure
 
 FIRST = timedelta(minutes=10)
-"""From a job's start: a start has a backlog to see to."""
+"""Delay after a job's start, which first has a backlog to process."""
 
 
 @dataclass
 class Maintenance:
-    """Does chores one after the other, each as often as it wants, from a while after a job's start on.
+    """Runner of chores, one after the other, each at its own interval, from a while after a job's start.
 
-    What fails is reported and tried again the next time: it is no reason for a stream to end.
+    A failure is reported and the chore is tried again at its next time: a stream does not end for it.
 
     Parameters
     ----------
     chores
-        What there is to do.
+        Chores to run.
     report
-        Told what failed.
+        Gets an event for each failure.
     first
-        Before the first time.
+        Delay before the first chore.
     """
 
     spark: SparkSession
@@ -48,17 +48,17 @@ class Maintenance:
     _stop: threading.Event = field(default_factory=threading.Event, repr=False)
 
     def start(self) -> None:
-        """Begin, in a daemon thread."""
+        """Start in a daemon thread."""
         if self.chores:
             threading.Thread(target=self._run, name="chores", daemon=True).start()
 
     def stop(self) -> None:
-        """End after what is at hand; returns at once."""
+        """End after the current chore; return at once."""
         self._stop.set()
 
     def _run(self) -> None:
         begun = time.monotonic()
-        # What somebody waits for is done as soon as it would be later on.
+        # A chore with a shorter interval (somebody waits for it) starts after that interval.
         due = {n: begun + min(self.first, c.every).total_seconds() for n, c in enumerate(self.chores)}
         while not self._stop.wait(max(0.0, min(due.values()) - time.monotonic())):
             number = min(due, key=due.__getitem__)
@@ -76,12 +76,12 @@ class Maintenance:
 
 
 def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
-    """Chores of a job.
+    """Return the chores of a job.
 
     Parameters
     ----------
     report
-        Where is reported what was done.
+        Gets an event for each chore that has run.
     """
     found: list[MaintenanceTask] = [Erasure(job, report)]
     if job.dead_letters_kept_seconds is not None:
@@ -92,7 +92,7 @@ def of(job: JobSettings, report: Reporter) -> tuple[MaintenanceTask, ...]:
     upkeep = job.upkeep
     if upkeep is None:
         return tuple(found)
-    # Retention first, expiry last: so the bytes of a deleted letter leave when they may.
+    # Retention first, expiry last: so the bytes of a deleted dead letter are removed as early as allowed.
     for kept_up in upkeep.tables:
         table = Table.of(job.catalog, kept_up.table)
         found.append(Compaction(table, upkeep.file_bytes, report))

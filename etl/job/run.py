@@ -1,4 +1,4 @@
-"""From a job's settings to running queries."""
+"""Build of running queries from a job's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..queries.derive import Deriver
 from ..queries.direct import DirectBatchWriter
 from ..queries.land import Lander, table_schema
 from ..queries.query_parts import (
-    await_landing,
+    await_landing_table,
     batch_transform_and_schema,
     direct_routes,
     enrich_then_transform,
@@ -37,12 +37,12 @@ from .checkpoint_check import Manifests
 def build(
     spark: SparkSession, job: JobSettings, binds: Mapping[str, str], report: Reporter
 ) -> tuple[Query, ...]:
-    """Make tables and queries, so that every mistake shows before the first record is read.
+    """Make tables and queries, so that every error shows before the first record is read.
 
     Raises
     ------
     StartError
-        Whatever does not fit.
+        Settings, tables, checkpoints or sources that do not fit.
     """
     spark_settings.prepare(spark, job)
     kept = Manifests(spark, job, report, binds)
@@ -50,7 +50,7 @@ def build(
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
     built = ((q, _query(spark, job, q, binds, report)) for q in order)
-    return tuple(kept.with_manifest(_handled(query, job, q, binds, report)) for q, query in built)
+    return tuple(kept.with_state_check(_handled(query, job, q, binds, report)) for q, query in built)
 
 
 def open_query(
@@ -62,7 +62,7 @@ def open_query(
     binds: Mapping[str, str],
     report: Reporter,
 ) -> Query:
-    """One query of a job, to be measured; ``most`` rows in a batch where it derives from a table."""
+    """Open one query of a job for a measurement; ``most`` limits the rows of a batch of a derive query."""
     spark_settings.prepare(spark, job)
     return _query(spark, job, next(q for q in job.queries if q.name == name), binds, report, most)
 
@@ -83,7 +83,7 @@ def _query(
 def _handled(
     query: Query, job: JobSettings, settings: QuerySettings, binds: Mapping[str, str], report: Reporter
 ) -> Query:
-    """With what has to be done around its batches for the kinds of its sources."""
+    """Add the batch handlers that the kinds of its sources need."""
     for kind in dict.fromkeys(type(source) for source in settings.sources):
         query = kind.with_batch_handlers(query, job, settings, binds, report)
     return query
@@ -130,7 +130,7 @@ def _derive(
     most: int | None,
 ) -> Query:
     for table in query.landings:
-        await_landing(spark, job, query.name, table, report)
+        await_landing_table(spark, job, query.name, table, report)
     landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = enrich_then_transform(spark, job, query.name, query, report)
@@ -144,8 +144,8 @@ def _derive(
             at=batch_accounts.iso_text(batch_accounts.now()),
         )
     if (query.state is not None or query.latest_by) and begun:
-        # Files come in no order: of two batches the second might hold the earlier record of a key, and rows that a
-        # watermark, which the first one moved on, leaves out.
+        # Files have no order: of two batches the second might hold the earlier record of a key, or rows that
+        # are late because the first one advanced the watermark.
         rows = open_derived_stream(spark, job, query, compose, landing, None)
     compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
     sink = prepare_sink(spark, job, query.sink, schema, binds, report, query.key)

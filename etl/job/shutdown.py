@@ -1,4 +1,4 @@
-"""Lets a batch end while the JVM shuts down."""
+"""Shutdown hook that lets a batch end before the JVM does."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 HOOK_PRIORITY = 100
-"""Before Spark's own shutdown hook, which stops the context (Hadoop's for file systems has 10, Spark's 40)."""
+"""Before Spark's own shutdown hook, which stops the context (priorities: Hadoop's file systems 10, Spark 40)."""
 
 HOOK_SECONDS = 1800
-"""Longest that a shutdown waits for a batch: the longest grace period of EMR Serverless."""
+"""Longest wait of a shutdown for a batch: the longest grace period of EMR Serverless."""
 
 _PREFIX = "DelayedShutdownHook-for-"
-"""How Guava names the hooks of its exiting executors (``MoreExecutors.getExitingExecutorService``)."""
+"""Prefix of the hooks of Guava's exiting executors (``MoreExecutors.getExitingExecutorService``)."""
 
 _POOLS = ("getWorkerPool", "getDeleteWorkerPool")
-"""Of Iceberg's ``ThreadPools``."""
+"""Methods of Iceberg's ``ThreadPools``."""
 
 
 class _Hook:
@@ -36,21 +36,21 @@ class _Hook:
 
 
 def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
-    """Have something done before the JVM ends (an engine's SIGTERM goes there, not to Python).
+    """Run an action before the JVM ends (an engine's SIGTERM goes to the JVM, not to Python).
 
     Parameters
     ----------
     action
-        Called in a thread of the shutdown, which waits for it, for at most :data:`HOOK_SECONDS`.
+        Called in a thread of the shutdown, which waits for it for at most :data:`HOOK_SECONDS`.
 
     Returns
     -------
     object
-        For :func:`remove_hook`.
+        The hook, for :func:`remove_hook`.
     """
     gateway: Any = spark.sparkContext._gateway
     ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    # A Thread is held in the JVM, so that the same object can be removed again.
+    # The JVM keeps the Thread, so the same object can be removed again.
     hook = gateway.jvm.java.lang.Thread(_Hook(action))
     manager = gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get()
     seconds = gateway.jvm.java.util.concurrent.TimeUnit.SECONDS
@@ -59,36 +59,36 @@ def add_hook(spark: SparkSession, action: Callable[[], None]) -> Any:
 
 
 def remove_hook(spark: SparkSession, hook: Any) -> None:
-    """Take back what :func:`add_hook` added."""
+    """Remove a hook that :func:`add_hook` added."""
     gateway: Any = spark.sparkContext._gateway
     try:
         gateway.jvm.org.apache.hadoop.util.ShutdownHookManager.get().removeShutdownHook(hook)
     except Py4JError:
-        # The JVM is shutting down and takes no changes: the hook is what brought us here.
+        # The JVM is shutting down and refuses changes: this code runs because of the hook.
         return
 
 
 def keep_thread_pools(spark: SparkSession) -> int:
-    """Take away the hooks by which Iceberg's pools end as soon as a shutdown begins.
+    """Remove the hooks with which Iceberg's pools end as soon as a shutdown starts.
 
-    An engine's SIGTERM begins the JVM's shutdown, which waits for the current batch (:mod:`etl.job.supervise`). All hooks run
-    at once, and those of Iceberg's pools refuse from then on what the batch asks of them: it fails, and comes again. The
-    pools' threads are daemons, so that without the hooks they end with the JVM anyway.
+    An engine's SIGTERM starts the JVM's shutdown, which waits for the current batch (:mod:`etl.job.supervise`). All hooks run
+    at once, and after their hooks Iceberg's pools refuse the batch's tasks: it fails and is repeated. The
+    pools' threads are daemons, so without the hooks they still end with the JVM.
 
     Returns
     -------
     int
-        How many hooks were taken away; none where there is no Iceberg, or where Java does not let us see them
+        Number of hooks removed; 0 without Iceberg, or if Java does not grant access to them
         (Spark opens ``java.lang`` to its drivers).
     """
     jvm: Any = spark._jvm
     made = 0
     for name in _POOLS:
         try:
-            # Made now, so that its hook is there to be taken.
+            # Create it now, so that its hook exists and can be removed.
             getattr(jvm.org.apache.iceberg.util.ThreadPools, name)()
         except (Py4JError, TypeError):
-            # A package that is not there is called in vain, and so is a pool that this Iceberg does not have.
+            # The package is missing, or this Iceberg does not have the pool.
             continue
         made += 1
     if not made:

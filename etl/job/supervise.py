@@ -1,4 +1,4 @@
-"""Runs the queries of a job side by side: one that fails is reported, and does not cut another's batch short."""
+"""Supervisor of a job's queries, which run side by side: a failure is reported and does not interrupt another's batch."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOST_PROGRESS = 'because the return value of "scala.Option.get()" is null'
-"""Spark 4.1.1 works out how far a topic was read by the newest offsets that it asked for. A run that begins with a batch which was planned
-before has asked for none: its query ends after that batch was committed, when its progress is to be told
-(``KafkaMicroBatchStream.metrics``). The next start begins with a new batch."""
+"""Error of Spark 4.1.1 that does not fail a batch. Spark computes the progress of a topic from the newest offsets that it
+requested. A run that starts with an already planned batch has requested none: its query ends after that batch is committed,
+when Spark reports the progress (``KafkaMicroBatchStream.metrics``). The next start begins with a new batch."""
 
 POLL_SECONDS = 0.2
 
 CHECK_SECONDS = 60.0
-"""How long a partition that nobody reads may go unnoticed."""
+"""Seconds between two checks of a source: the longest time that an unread partition stays unnoticed."""
 
 
 class StopRequestedError(Exception):
-    """Ends a query at the beginning of a batch, when the job was told to stop."""
+    """Error that ends a query at the start of a batch, after a stop of the job was requested."""
 
 
 @dataclass(frozen=True)
 class Retries:
-    """How often a query that failed is started again, alone, before the job fails.
+    """Retries of one failed query before the job fails.
 
     Attributes
     ----------
     most
-        Failures in a row that are retried; a batch that succeeds restarts the count.
+        Most failures in a row that are retried; a successful batch resets the count.
     first_seconds, longest_seconds
-        The wait before the first retry, doubled before each further one, and its bound.
+        Wait before the first retry, doubled before each further one, and its upper limit.
     """
 
     most: int = 0
@@ -67,7 +67,7 @@ class Retries:
     longest_seconds: float = 300.0
 
     def wait(self, attempt: int) -> float:
-        """Seconds before an attempt, counted from 1; up to a fifth more, so that queries do not retry in step."""
+        """Return the seconds before an attempt, counted from 1; a random addition of up to 20% keeps queries out of step."""
         seconds: float = min(self.first_seconds * 2 ** (attempt - 1), self.longest_seconds)
         return seconds * random.uniform(1.0, 1.2)
 
@@ -87,7 +87,7 @@ class _Running:
     checked_at: float = field(default_factory=time.monotonic)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        # A batch that has begun is finished; the next one is left to the next start.
+        # A batch that has started is completed; the next one is left to the next start.
         if self.stopping.is_set():
             raise StopRequestedError(self.spec.name)
         try:
@@ -100,28 +100,28 @@ class _Running:
 
     @property
     def where(self) -> dict[str, int]:
-        """The batch that failed, as an event has it."""
+        """The failed batch, as a field of an event."""
         return {} if self.failed_batch is None else {"batch": self.failed_batch}
 
 
 @dataclass
 class Supervisor:
-    """Starts queries, waits for them, ends them.
+    """Supervisor of queries: starts them, waits for them and ends them.
 
     Parameters
     ----------
     report
-        Where events go.
+        Receives the events.
     monitor
-        What measures the queries; none measures nothing. It is closed when they have ended.
+        Measures the queries; None for no measurements. It is closed when they have ended.
     retries
-        Of a query that fails, while the others continue.
+        Retries of a failed query, while the others continue.
     check_seconds
-        Time between two looks at a source.
+        Seconds between two checks of a source.
     lease
-        Of the checkpoints, held; it is given back when the queries have ended. None for queries that nobody else starts.
+        Lease of the checkpoints, held; it is released when the queries have ended. None if no other run can start the queries.
     kill
-        Ends the process when the lease is lost and a query does not end within ``end_seconds``.
+        Ends the process if the lease is lost and a query does not end within ``end_seconds``.
     """
 
     spark: SparkSession
@@ -136,7 +136,7 @@ class Supervisor:
     _done: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
-        """Ask for an end after the current batches; returns at once, may be called from a signal handler."""
+        """Request an end after the current batches; returns at once and may be called from a signal handler."""
         self._stopping.set()
 
     def run(self, queries: Sequence[Query]) -> int:
@@ -175,8 +175,8 @@ class Supervisor:
             ended = _have_ended(running)
             if watched is not None and ended:
                 watched.take_down()
-            # While a shutdown still waits: afterwards the JVM, which is asked and which carries
-            # standard output, is gone.
+            # Before a waiting shutdown of the JVM continues: afterwards the JVM, which the monitor queries and which
+            # carries standard output, is gone.
             if self.monitor is not None:
                 self.monitor.close()
             if self.lease is not None and ended:
@@ -185,7 +185,7 @@ class Supervisor:
             shutdown.remove_hook(self.spark, hook)
 
     def _wait_for_end(self) -> None:
-        """Of a shutdown of the JVM, which waits for it."""
+        """Stop and wait for the end, as a hook of the JVM's shutdown."""
         self.stop()
         self._done.wait(shutdown.HOOK_SECONDS)
 
@@ -194,9 +194,9 @@ class Supervisor:
             return None
 
         def tell(error: LeaseLostError) -> None:
-            # None is running while the first is still being started.
+            # The list is empty while the first query is being started.
             for where in [{"query": one.spec.name, **one.where} for one in running] or [{}]:
-                self.report.failed(error, **where)
+                self.report.report_failure(error, **where)
 
         return Fence(self.lease, tell, self.kill or lease_fence.killer(self.spark), self.end_seconds)
 
@@ -239,7 +239,7 @@ class Supervisor:
                     if one.error is not None and not stopped:
                         failed = self._fail(one)
                 elif self._stopping.is_set() and not one.query.status["isTriggerActive"]:
-                    # The next trigger may begin in this moment, and what it reads is interrupted.
+                    # The next trigger may start at this moment, and its reads are interrupted.
                     one.interrupted = True
                     _end(one)
                 else:
@@ -248,11 +248,11 @@ class Supervisor:
         return failed
 
     def _end_if_lost(self, running: list[_Running]) -> None:
-        """End all queries when the lease is lost, in the middle of a batch too."""
+        """End all queries if the lease is lost, even in the middle of a batch."""
         try:
             lease_fence.check(self.lease)
         except LeaseLostError as error:
-            # All at once: one that does not end must not keep another's batch going.
+            # All at once: a query that does not end must not let another's batch continue.
             ends = [threading.Thread(target=_end, args=(one,), daemon=True) for one in running]
             for end in ends:
                 end.start()
@@ -262,7 +262,7 @@ class Supervisor:
                 one.error, one.again_at = error, None
 
     def _check(self, one: _Running) -> None:
-        """Look at the source of a query that runs; what it would leave unread ends the query."""
+        """Check the source of a running query; data that it would leave unread ends the query."""
         if one.look is None:
             if one.spec.check is not None and time.monotonic() >= one.checked_at + self.check_seconds:
                 one.checked_at = time.monotonic()
@@ -275,13 +275,13 @@ class Supervisor:
             self.report.emit("unchecked", query=one.spec.name, error=str(error))
         elif error is not None:
             _end(one)
-            # Behind it: the current batch was cut short, and has said so.
+            # After the end: the interrupted batch has set an error of its own.
             one.error = error
 
     def _will_retry(self, one: _Running) -> bool:
-        """Set the time of the next attempt, if there is to be one, and report it."""
+        """Schedule and report the next attempt; return False if there is none."""
         final = (StopRequestedError, RestartQueryError, LossError, LeaseLostError, StartError)
-        waits = one.again_at is not None  # and is told to stop meanwhile
+        waits = one.again_at is not None  # the stop was requested while it waits
         if one.error is None or isinstance(one.error, final) or self._stopping.is_set() or waits:
             return False
         if one.attempts >= self.retries.most:
@@ -302,14 +302,14 @@ class Supervisor:
         return True
 
     def _reopen(self, one: _Running) -> bool:
-        """Start a query again on its checkpoint; its current batch is planned, not landed, and comes again."""
+        """Start a query again on its checkpoint; its current batch is planned but not committed, and is repeated."""
         if one.spec.reopen is None or self._stopping.is_set():
             return False
         self.report.emit("reopened", query=one.spec.name, why=str(one.error))
         return self._start_again(one)
 
     def _start_after_lost_progress(self, one: _Running) -> bool:
-        """Start a query again that Spark ended after a batch was committed; an attempt is not counted for it."""
+        """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
         if one.error is None or self._stopping.is_set() or LOST_PROGRESS not in whole_text(one.error):
             return False
         self.report.emit(
@@ -318,7 +318,7 @@ class Supervisor:
         return self._start_again(one)
 
     def _start_again(self, one: _Running) -> bool:
-        """Start a query on its checkpoint: its last batch comes again. An error is found by the next look."""
+        """Start a query on its checkpoint: its last batch is repeated. An error shows at the next check."""
         one.again_at = one.error = one.failed_batch = None
         try:
             one.query = self._start(replace(one.spec, rows=_rows(one.spec)), one)
@@ -331,19 +331,19 @@ class Supervisor:
 
     def _fail(self, one: _Running) -> bool:
         assert one.error is not None
-        self.report.failed(one.error, query=one.spec.name, **one.where)
+        self.report.report_failure(one.error, query=one.spec.name, **one.where)
         self._stopping.set()
         return True
 
 
 def _rows(query: Query) -> DataFrame:
-    """What a query reads, opened again."""
+    """Open the rows of a query again."""
     if query.reopen is None:
         return query.rows
     try:
         return query.reopen()
     except StartError as error:
-        # What could be started once is no mistake: who was asked does not answer, or not now.
+        # It could be started before, so this is no error of the settings: a service does not answer at present.
         raise NoAnswerError(str(error)) from error
 
 
@@ -351,13 +351,13 @@ def _have_ended(running: Sequence[_Running]) -> bool:
     try:
         return not any(one.query.isActive for one in running if one.query)
     except Py4JError:
-        return False  # the JVM does not answer, and nobody knows
+        return False  # the JVM does not answer, so this is unknown
 
 
 def _end(one: _Running) -> None:
-    """Interrupt a query and wait for its end, as long as ``spark.sql.streaming.stopTimeout`` says."""
+    """Interrupt a query and wait for its end, up to ``spark.sql.streaming.stopTimeout``."""
     try:
         if one.query is not None and one.query.isActive:
             one.query.stop()
     except (CapturedException, Py4JError):
-        return  # not ended in that time: it ends after its batch, or with the process
+        return  # not ended in that time: it ends after its batch or with the process

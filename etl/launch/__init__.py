@@ -1,1 +1,1 @@
-"""What a job is told at its start: the launch document, its arguments, its kinds, read strictly."""
+"""Input of a job's start, read strictly: the launch document, its arguments and its kinds."""

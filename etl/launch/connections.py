@@ -1,4 +1,4 @@
-"""Connections to Kafka clusters, as a launch document says them."""
+"""Connections to Kafka clusters, as a launch document defines them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class SecretLogin:
-    """What a cluster lets in by, or is known by, and the secret of Secrets Manager that holds it.
+    """Method of authentication at a cluster, and the secret in Secrets Manager that it needs.
 
     Attributes
     ----------
@@ -22,10 +22,10 @@ class SecretLogin:
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a Kafka cluster.
+    """Address and authentication of a Kafka cluster.
 
-    MSK's brokers are known to AWS only: ``cluster`` is looked up at start by the
-    job's own role, unless ``--bind kafka.NAME.bootstrap=HOST:PORT`` gives them.
+    The addresses of MSK's brokers are known to AWS only: the job's own role looks up ``cluster`` at
+    start, unless ``--bind kafka.NAME.bootstrap=HOST:PORT`` gives them.
     """
 
     cluster: str | None

@@ -1,4 +1,4 @@
-"""What the core asks of every engine: options of its Kinesis connector, and how that behaves."""
+"""Interface of an engine: options of its Kinesis connector, and the connector's behaviour."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from ..sources.kinesis.source import KinesisSource
 
 KINESIS_IN_PYTHON = "millrace-kinesis"
-"""Format of the sandbox's own reader (``millrace/sandbox/kinesis_reader``), which takes the options of Glue's connector and ``region``."""
+"""Format of the sandbox's reader (``millrace/sandbox/kinesis_reader``), with the options of Glue's connector and ``region``."""
 
 
 @dataclass(frozen=True)
 class Engine(ABC):
-    """What a job runs on; a launch document has its name alone, of which :mod:`etl.launch.typed_json` makes the class."""
+    """Engine of a job; a launch document has only its name, from which :mod:`etl.launch.typed_json` makes the class."""
 
     KINDS = ENGINES
     ADDS_ARGUMENTS = False
-    """Whether arguments of its own reach the entry script."""
+    """True if the engine adds its own arguments to those of the entry script."""
     KINESIS_FORMAT = ""
-    """Of its Kinesis connector, as Spark names it."""
+    """Format of its Kinesis connector, as Spark names it."""
     PASSES_OVER_CLOSED_SHARDS = False
-    """Whether what is unread of a shard when it is found closed is never read."""
+    """True if the connector never reads the rest of a shard that it finds closed."""
     SPLITS_AGGREGATES = False
-    """Whether a batch may end inside an aggregate of Kinesis' producer library, whose records have no number."""
+    """True if a batch may end inside an aggregate of Kinesis' producer library, whose records have no number."""
     BY_CONSUMER_ARN = False
-    """Whether its connector wants a fan-out consumer's ARN in the place of its name."""
+    """True if the connector takes a fan-out consumer's ARN instead of its name."""
 
     kind: str
 
@@ -38,28 +38,28 @@ class Engine(ABC):
     def kinesis_options(
         self, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Options of its Kinesis connector.
+        """Return the options of its Kinesis connector.
 
         Parameters
         ----------
         source
-            What to read, and how much of it in a batch.
+            Stream to read, and the limits of a batch.
         endpoint
-            Another endpoint than the region's own.
+            Endpoint other than the region's own.
         shards
-            All of the stream, where the start is a moment.
+            All shards of the stream, where the start is a time.
         """
 
     def kinesis_format(self, spark: str) -> str:
-        """Name its Kinesis connector, as Spark knows it.
+        """Return the format of its Kinesis connector.
 
         Parameters
         ----------
         spark
-            Release that runs the job.
+            Version of Spark that runs the job.
         """
         return self.KINESIS_FORMAT
 
     def credentials(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Options that give the connector its credentials; none where the job's own role is used."""
+        """Return the connector's options for credentials; none if it uses the job's role."""
         return {}

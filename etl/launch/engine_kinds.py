@@ -1,4 +1,4 @@
-"""The engines that a launch document may name, each with the class that is imported when a job runs on it."""
+"""Registry of the engines that a launch document may name; each class is imported when a job runs on it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ENGINES = {
     "emr": ".engines.emr:Emr",
     "sandbox": ".engines.sandbox:Sandbox",
 }
-"""By kind, as launch documents name it, the class of :mod:`etl.launch.engine`'s contract."""
+"""Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine`."""
 
 
 def of(kind: str) -> Engine:
-    """The engine of a kind.
+    """Return the engine of a kind.
 
     Raises
     ------
     SettingsError
-        There is none.
+        The kind is unknown.
     """
     from .engine import Engine
 

@@ -1,4 +1,4 @@
-"""The payload formats that a launch document may name, each with its settings, imported when a query has it."""
+"""Registry of the payload formats that a launch document may name; each is imported when a query uses it."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ FORMATS = {
     "avro": ".formats.avro:AvroFormat",
     "protobuf": ".formats.protobuf:ProtobufFormat",
 }
-"""By ``kind``, where its settings are: a frozen dataclass whose fields are the keys of the launch document."""
+"""Class of each format's settings, by ``kind``: a frozen dataclass whose fields are the keys of the launch document."""
 
 
 @dataclass(frozen=True)
 class Format(ABC):
-    """How a payload is written, as the launch document says it; :mod:`etl.launch.typed_json` reads the class of its ``kind``."""
+    """Settings of a payload format in a launch document; :mod:`etl.launch.typed_json` reads the class of its ``kind``."""
 
     KINDS = FORMATS
     NAMES_FIELDS = False
-    """Whether the bytes name the fields that they hold, so that values of some can be cut out of them."""
+    """True if the bytes name their fields, so that single values can be cut out of them."""
     IN_LINES = True
-    """Whether a payload is a line of a text, so that files of them can be landed."""
+    """True if a payload is one line of a text, so that files of them can be landed."""
 
     kind: str
 
     @abstractmethod
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> Decoder:
-        """Make what decodes; every mistake in its schema shows here, before the first record.
+        """Make the decoder; every error in its schema shows here, before the first record.
 
         Parameters
         ----------
         schema
             Path of the query's schema file.
         open_up_to
-            Most bytes of what the format itself compresses, when open; None opens nothing.
+            Most bytes, after decompression, of data that the format itself compresses; None decompresses none.
 
         Raises
         ------
         StartError
-            The file is missing, or not what the format needs.
+            The file is missing, or the format cannot use it.
         """

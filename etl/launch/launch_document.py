@@ -1,4 +1,4 @@
-"""How a job is started: arguments of the entry script, and the launch document they point at."""
+"""Start of a job: arguments of the entry script, and the launch document that they name."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _KAFKA_BIND = re.compile(r"kafka\.(?P<connection>[a-z][a-z0-9-]*)\.(bootstrap|au
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """Which dead letters go through decoding again.
+    """Dead letters to decode again.
 
     Attributes
     ----------
     query
-        The land query whose table holds them.
+        Query whose dead letters they are.
     ids
-        Their identities; none for all.
+        Their identities; empty for all.
     corrected
-        URL of payloads in place of their own; none for their own.
+        URL of corrected payloads; None to use the original ones.
     """
 
     query: str
@@ -50,18 +50,18 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """Which range of a landing table goes through a derive query again, or what a land query lands again.
+    """Range of a landing table to derive again, or records for a land query to land again.
 
     Attributes
     ----------
     query
-        A derive query, or with an origin a land query.
+        A derive query; with ``origin`` a land query.
     since, until
-        Of arrival, UTC; ``until`` is not part of it. None for files.
+        Range of arrival times in UTC, ``until`` excluded. None for files.
     replace
-        Whether rows that the sink has of the range are replaced; if not, only those it lacks are written.
+        True to replace the sink's rows of the range; false to write only missing ones.
     origin
-        ``stream`` for the land query's own, or the URL of files; None for a derive query's landing table.
+        ``stream`` for the land query's own stream, or the URL of files; None for a derive query's landing table.
     """
 
     query: str
@@ -73,24 +73,24 @@ class BackfillRequest:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The entry script's arguments.
+    """Arguments of the entry script.
 
     Attributes
     ----------
     document
         URL of the launch document.
     engine
-        In place of the engine that the document names.
+        Engine to use instead of the document's.
     binds
-        What is known only where the job runs.
+        Values that are known only where the job runs.
     replay
-        Replay dead letters in place of running the job.
+        Replay dead letters instead of running the job.
     backfill
-        Derive a range again in place of running the job.
+        Backfill a range instead of running the job.
     benchmark
-        URL of a schedule of measurements, made in place of running the job.
+        URL of a schedule of measurements, to run instead of the job.
     unknown
-        Arguments of nobody's; Glue adds some of its own.
+        Unknown arguments; Glue adds some of its own.
     """
 
     document: str
@@ -103,7 +103,7 @@ class Arguments:
 
 
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Read the arguments; wrong ones end the process with status 2, as argparse does."""
+    """Parse the arguments; invalid ones end the process with status 2, as in argparse."""
     parser = argparse.ArgumentParser(prog="main.py", allow_abbrev=False)
     parser.add_argument("--launch-document", required=True, metavar="URL")
     parser.add_argument("--engine", choices=ENGINES)
@@ -155,7 +155,7 @@ def _moment(text: str) -> datetime:
 
 
 def _identities(text: str) -> tuple[str, ...]:
-    """Several in one argument too: Glue takes each name once. No topic or stream has a comma in its name."""
+    """Split a comma-separated argument: Glue accepts each name once. No topic or stream has a comma in its name."""
     ids = tuple(text.split(","))
     if not all(ids):
         raise argparse.ArgumentTypeError(f"{text!r}: an identity is empty")
@@ -177,13 +177,13 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
     text
         The document, JSON.
     arguments
-        Of the entry script.
+        Arguments of the entry script.
 
     Raises
     ------
     StartError
-        Not a document of this version, settings that this core does not know, a bind for nothing, or an
-        unknown argument (Glue passes its own arguments on to the script, so there they are let pass).
+        Not a document of this version, unknown settings, a bind that the job does not use, or an
+        unknown argument (allowed on Glue, which adds its own arguments to the script's).
     """
     where = arguments.document
     try:
@@ -210,25 +210,25 @@ def read_document(text: str, arguments: Arguments) -> JobSettings:
 
 
 def region(text: str) -> str | None:
-    """Region in which a job runs; None where a document has none, as those of a sandbox's tests.
+    """Return the region of a job; None if the document has none, as in tests of the sandbox.
 
     Parameters
     ----------
     text
-        The document, after :func:`read_document` took it.
+        The document, accepted by :func:`read_document`.
     """
     found = json.loads(text).get("region")
     return None if found is None else str(found)
 
 
 def deployed_name(text: str, job: JobSettings) -> str:
-    """Name under which a job is deployed, which alarms watch; its own name where a document has none.
+    """Return the deployed name of a job, which alarms watch; the job's own name if the document has none.
 
     Parameters
     ----------
     text
-        The document, after :func:`read_document` took it.
+        The document, accepted by :func:`read_document`.
     job
-        What it held.
+        Settings that were read from it.
     """
     return str(json.loads(text).get("name") or job.job)

@@ -17,16 +17,16 @@ from .source_kinds import Source
 
 @dataclass(frozen=True)
 class RuleSettings:
-    """A condition in Spark SQL that each good record meets.
+    """Condition in Spark SQL for each good record.
 
     Attributes
     ----------
     where
-        On the fields of a record, and its envelope.
+        Condition on the fields of a record and its envelope.
     where_landed
         The same on the columns of the landing table, where a route's fields are in a struct.
     action
-        With a record of which it is not true: count it, make it a dead letter, or fail before the batch is committed.
+        Action for a record that does not meet it: count it, make it a dead letter, or fail before the batch is committed.
     """
 
     name: str
@@ -37,15 +37,15 @@ class RuleSettings:
 
 @dataclass(frozen=True)
 class RouteSettings:
-    """The records of one topic or stream within a query, and how they are decoded.
+    """The records of one topic or stream within a query, and their decoding.
 
     Attributes
     ----------
     name
-        Of the route, and of its column in the landing table; None for the only route of a query that is written without
-        routes, whose fields are columns themselves.
+        Name of the route and of its column in the landing table; None for the only route of a query without
+        routes, whose fields are top-level columns.
     origin
-        Own name of the topic or stream whose records take the route; None for all that there are.
+        Own name of the topic or stream whose records take the route; None for all records.
     redact
         Fields of the schema whose values reach no table.
     """
@@ -62,22 +62,22 @@ class RouteSettings:
 
 @dataclass(frozen=True)
 class Routed:
-    """A query that reads topics or streams."""
+    """Query that reads topics or streams."""
 
     name: str
     routes: tuple[RouteSettings, ...]
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What it reads, each once: several routes may be topics of one pattern."""
+        """Its sources, each once: several routes may be topics of one pattern."""
         found = [route.source for route in self.routes]
-        # By comparison: those with offsets cannot be hashed.
+        # By comparison: sources with offsets are not hashable.
         return tuple(source for place, source in enumerate(found) if source not in found[:place])
 
 
 @dataclass(frozen=True)
 class LandSettings(Routed):
-    """A query that writes every record to a landing table (``database.table``)."""
+    """Query that writes every record to a landing table (``database.table``)."""
 
     kind: Literal["land", "route"]
     table: str
@@ -87,7 +87,7 @@ class LandSettings(Routed):
 
 @dataclass(frozen=True)
 class EnrichmentSettings:
-    """A broadcast join: ``on`` maps stream column to table column, ``columns`` new column to table column."""
+    """Broadcast join: ``on`` maps stream column to table column, ``columns`` new column to table column."""
 
     table: str
     on: Mapping[str, str]
@@ -97,12 +97,12 @@ class EnrichmentSettings:
 
 @dataclass(frozen=True)
 class WatermarkSettings:
-    """Records later than ``delay_seconds`` behind the latest ``time`` (a timestamp column) are left out.
+    """Watermark: records with a ``time`` (a timestamp column) more than ``delay_seconds`` before the latest are left out.
 
     Attributes
     ----------
     ahead_seconds
-        So are those whose ``time`` is later than their arrival by more than that.
+        Records whose ``time`` is later than their arrival by more than this are left out too.
     """
 
     time: str
@@ -121,16 +121,16 @@ class JoinSettings:
 
 @dataclass(frozen=True)
 class StateSettings:
-    """What a derive query keeps from batch to batch.
+    """State that a derive query keeps between batches.
 
     Attributes
     ----------
     distinct
-        Fields; of records that are equal in them within the watermark the first is taken.
+        Fields; the first of the records that are equal in them within the watermark is used.
     key
-        Columns that identify a result, which a later one replaces; none where rows are records.
+        Columns that identify a result, which a later one replaces; empty where rows are records.
     output_mode
-        Of results: ``append`` writes each once, when the watermark has passed it.
+        Output mode of results: ``append`` writes each once, when the watermark has passed it.
     """
 
     watermark: WatermarkSettings
@@ -142,16 +142,16 @@ class StateSettings:
 
 @dataclass(frozen=True)
 class DeriveSettings:
-    """A query over the good records of a landing table (``database.table``).
+    """Query over the good records of a landing table (``database.table``).
 
     Attributes
     ----------
     dead_letters
-        Table (``database.table``) that takes the rows which the sink refuses; None where it takes all.
+        Table (``database.table``) for the rows that the sink refuses; None if it refuses none.
     route
-        Of a table with routes, the one whose records are read; None for all, as they are.
+        For a table with routes, the one whose records are read; None for all, unchanged.
     latest_by
-        Columns that identify a row, of which the record that landed last is kept; none where rows are records, or
+        Columns that identify a row, of which the record that landed last is kept; empty where rows are records, or
         where ``state`` has a key.
     """
 
@@ -169,7 +169,7 @@ class DeriveSettings:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """None: it reads tables."""
+        """Empty, because it reads tables."""
         return ()
 
     @property
@@ -180,13 +180,13 @@ class DeriveSettings:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Columns that identify a row that a later one replaces; none where rows are records."""
+        """Columns that identify a row, which a later one replaces; empty where rows are records."""
         return self.latest_by or (self.state.key if self.state is not None else ())
 
 
 @dataclass(frozen=True)
 class DirectRouteSettings(RouteSettings):
-    """A route of a direct query, with its own transform and sink."""
+    """Route of a direct query, with its own transform and sink."""
 
     enrich: tuple[EnrichmentSettings, ...]
     transform: str | None
@@ -195,12 +195,12 @@ class DirectRouteSettings(RouteSettings):
 
 @dataclass(frozen=True)
 class DirectSettings(Routed):
-    """A query from topics or streams whose batches replay, read once, each through a transform into a sink, without a landing table.
+    """Query without a landing table, from sources whose batches replay, read once, each through a transform into a sink.
 
     Attributes
     ----------
     dead_letters
-        Table (``database.table``), in the shape of a landing table with these routes, that takes what could not be decoded.
+        Table (``database.table``) for records that could not be decoded, in the shape of a landing table with these routes.
     """
 
     kind: Literal["direct", "direct-route"]
@@ -211,19 +211,19 @@ class DirectSettings(Routed):
 
 
 QuerySettings = LandSettings | DeriveSettings | DirectSettings
-"""Told apart by ``kind``; documents name a land or direct query with routes by one of its own."""
+"""Distinguished by ``kind``; a land or direct query with routes has a kind of its own in documents."""
 
 _ROUTE = {"land": RouteSettings, "direct": DirectRouteSettings}
 
 
 @dataclass(frozen=True)
 class TableUpkeep:
-    """A table (``database.table``) that the job keeps up.
+    """Table (``database.table``) that the job maintains.
 
     Attributes
     ----------
     readers
-        Checkpoints of the queries, of whatever job, that derive from it.
+        Checkpoints of the queries, in any job, that derive from it.
     """
 
     table: str
@@ -232,7 +232,7 @@ class TableUpkeep:
 
 @dataclass(frozen=True)
 class UpkeepSettings:
-    """What is done to tables now and then: files of ``file_bytes``, past states and orphans of an age deleted."""
+    """Table maintenance: files of ``file_bytes``, and the ages at which old snapshots and orphan files are deleted."""
 
     file_bytes: int
     snapshots_kept_seconds: int
@@ -242,22 +242,22 @@ class UpkeepSettings:
 
 @dataclass(frozen=True)
 class JobSettings:
-    """Everything the core reads.
+    """All settings that the core reads.
 
     Attributes
     ----------
     version
-        Of this format; another one is refused.
+        Version of this format; another one is refused.
     catalog
         Name of the Spark catalog that holds the tables.
     checkpoints
         Prefix; each query keeps its checkpoint below ``checkpoints/query-name``.
     dead_letters_kept_seconds
-        Age from which on dead letters are deleted; None keeps them.
+        Age at which dead letters are deleted; None keeps them.
     upkeep
-        None where somebody else keeps the tables.
+        None if another system maintains the tables.
     batch_retries
-        Failures in a row after which a query that fails is not started again, and the job fails.
+        Failures in a row of a query that are retried; the next failure ends the job.
     """
 
     version: Literal[1]
@@ -316,14 +316,14 @@ def parse(document: Any) -> JobSettings:
 
 
 def _without_kind(connection: Any) -> Any:
-    """A connection without the kind that earlier documents say; nothing asked for it."""
+    """Remove the key ``kind`` from a connection of an earlier document; nothing reads it."""
     return (
         {k: v for k, v in connection.items() if k != "kind"} if isinstance(connection, dict) else connection
     )
 
 
 def _with_routes(query: Any) -> Any:
-    """A query as documents write it that has no routes: one route, without a name."""
+    """Convert a query that a document writes without routes: one route without a name."""
     route = _ROUTE.get(str(query.get("kind"))) if isinstance(query, dict) else None
     if route is None or "routes" in query:
         return query

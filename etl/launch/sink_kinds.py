@@ -1,4 +1,4 @@
-"""The sinks that a launch document may name, each with its settings, imported when a job has it."""
+"""Registry of the sinks that a launch document may name; each is imported when a job uses it."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ SINKS = {
     "parquet": ".sinks.parquet:ParquetSinkSettings",
     "delta": ".sinks.delta:DeltaSinkSettings",
 }
-"""By ``kind``, where its settings are: a frozen dataclass whose fields are the keys of the launch document."""
+"""Class of each sink's settings, by ``kind``: a frozen dataclass whose fields are the keys of the launch document."""
 
 
 @dataclass(frozen=True)
 class JobContext:
-    """What a sink may ask of its job and its query.
+    """Data of the job and the query that a sink may use.
 
     Attributes
     ----------
     connections
-        Of Kafka, by name.
+        Connections to Kafka, by name.
     binds
         Such as endpoints of local servers.
     catalog
-        That holds the lake's tables.
+        Catalog of the lake's tables.
     key
-        Columns that identify a row which a later one replaces; none where rows are records.
+        Columns that identify a row, which a later one replaces; empty where rows are records.
     report
-        Where alterations of a table are told.
+        Gets an event for each alteration of a table.
     """
 
     connections: Mapping[str, Connection]
@@ -53,30 +53,30 @@ class JobContext:
 
 @dataclass(frozen=True)
 class SinkSettings(ABC):
-    """Where a query writes, as its launch document says it; :mod:`etl.launch.typed_json` reads the class of its ``kind``."""
+    """Settings of a sink in a launch document; :mod:`etl.launch.typed_json` reads the class of its ``kind``."""
 
     KINDS = SINKS
     NAMED_BY = "table"
-    """Field that names what is written."""
+    """Field with the name of the target."""
 
     kind: str
 
     @property
     def target(self) -> str:
-        """What is written, as manifests of checkpoints name it."""
+        """Name of the target in manifests of checkpoints."""
         return f"{self.kind} {getattr(self, self.NAMED_BY)}"
 
     @property
     def lake_table(self) -> str | None:
-        """Table (``database.table``) of the job's catalog, which can be backfilled and measured; None for a place beside it."""
+        """Table (``database.table``) in the job's catalog, which can be backfilled and measured; None for any other target."""
         return None
 
     @abstractmethod
     def open(self, context: JobContext) -> Sink:
-        """Make what writes; nothing is made or asked yet, unless an implementation says so.
+        """Make the sink; nothing is created or called yet, unless an implementation says so.
 
         Raises
         ------
         StartError
-            It names what the job has not.
+            The settings name something that the job does not have.
         """

@@ -1,4 +1,4 @@
-"""The sources that a launch document may name, each with its settings, imported when a query reads it."""
+"""Registry of the sources that a launch document may name; each is imported when a query reads it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ SOURCES = {
     "kinesis": ".sources.kinesis.source:KinesisSource",
     "kafka": ".sources.kafka.source:KafkaSource",
 }
-"""By ``kind``, where its settings are: a frozen dataclass whose fields are the keys of the launch document."""
+"""Class of each source's settings, by ``kind``: a frozen dataclass whose fields are the keys of the launch document."""
 
 
 class Source(ABC):
-    """What a query reads, as its launch document says it; :mod:`etl.launch.typed_json` reads the class of its ``kind``.
+    """Settings of a source in a launch document; :mod:`etl.launch.typed_json` reads the class of its ``kind``.
 
     Attributes
     ----------
     name
-        Of the stream in the environment; rows of a landing table have it as ``_source``.
+        Name of the stream in the environment; rows of a landing table have it as ``_source``.
     start
-        Where a query without a checkpoint begins: ``earliest``, ``latest`` or a moment in ISO 8601, UTC.
+        Start of a query without a checkpoint: ``earliest``, ``latest`` or a time in ISO 8601, UTC.
     retention_seconds
-        How long the source keeps a record; no older one can come again.
+        Retention of the source in seconds; no older record can be replayed.
     """
 
     KINDS = SOURCES
     REPLAYS = True
-    """Whether a batch that comes again holds the same records; what does not brings a guard with its leg."""
+    """True if a repeated batch holds the same records; otherwise the source's leg has a guard."""
     COUNTED = False
-    """Whether its offsets are numbers by topic and partition, of which Spark's progress tells the newest, too."""
+    """True if its offsets are numbers by topic and partition, and Spark's progress has the newest ones."""
 
     kind: str
     name: str
@@ -49,30 +49,30 @@ class Source(ABC):
     @property
     @abstractmethod
     def own_name(self) -> str:
-        """Of the stream or topic, where it is."""
+        """Name of the stream or topic at its service."""
 
     @property
     def leg(self) -> tuple[str, ...]:
-        """Sources of a query that are alike in this are one leg: a line of Spark's offset log."""
+        """Key of its leg: sources of a query with the same key share one line of Spark's offset log."""
         return (self.name,)
 
     @property
     def manifest_name(self) -> str | None:
-        """Name by which the manifest lists it among the sources of its leg; None for one that is always alone."""
+        """Name in the manifest among the sources of its leg; None for a source that is always alone."""
         return None
 
     @property
     def null_payload_deletes(self) -> bool:
-        """Whether a record without a payload deletes what has its key."""
+        """True if a record without a payload deletes the record with its key."""
         return False
 
     @property
     def partition_limit(self) -> int | None:
-        """Most records that one partition gives a batch; None where the batch as a whole has a limit."""
+        """Most records of one partition in a batch; None if only the complete batch has a limit."""
         return None
 
     def offsets_by_partition(self, offset: Any) -> dict[str, int] | None:
-        """Offsets by what the envelope's ``_shard`` calls a partition; None where positions are no numbers.
+        """Return offsets by partition, as ``_shard`` in the envelope names it; None if positions are no numbers.
 
         Parameters
         ----------
@@ -83,31 +83,31 @@ class Source(ABC):
 
     @abstractmethod
     def origin(self, job: JobSettings) -> str:
-        """Name what a checkpoint's positions are of, as manifests do."""
+        """Return the stream, topic or connection to which a checkpoint's positions belong, for manifests."""
 
     def connector(self, engine: Engine, spark: str) -> str:
-        """Name what reads it, and writes positions that no other reads.
+        """Return the name of the connector that reads it; no other connector reads its positions.
 
         Parameters
         ----------
         spark
-            Release that runs the job.
+            Version of Spark that runs the job.
         """
         return self.kind
 
     @abstractmethod
     def open(self, leg: Sequence[Self], context: SourceContext) -> Leg:
-        """Make what reads it, together with the others of its leg.
+        """Open the source together with the others of its leg.
 
         Parameters
         ----------
         leg
-            Its sources, this one the first.
+            Sources of the leg, this one first.
 
         Raises
         ------
         StartError
-            The job lacks what it takes, or is not let in.
+            The job lacks a setting that the source needs, or access is denied.
         """
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Source(ABC):
         query: QuerySettings,
         binds: Mapping[str, str],
     ) -> Identity:
-        """What tells its leg from others of the same names."""
+        """Return the ids that distinguish its leg from others of the same names."""
 
     @classmethod
     def with_batch_handlers(
@@ -130,7 +130,7 @@ class Source(ABC):
         binds: Mapping[str, str],  # noqa: ARG003
         report: Reporter,  # noqa: ARG003
     ) -> Query:
-        """The query with what has to be done around each of its batches for sources of this kind."""
+        """Add the handlers that sources of this kind need around each batch."""
         return query
 
     def commit_follower(
@@ -141,40 +141,40 @@ class Source(ABC):
         binds: Mapping[str, str],
         report: Reporter,
     ) -> Follower | None:
-        """What is told of each batch of the query after its commit; None for nothing.
+        """Return the follower that is notified of each batch after its commit; None for none.
 
         Raises
         ------
         StartError
-            What it tells cannot be found.
+            The follower's target cannot be found.
         """
         return None
 
     @abstractmethod
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
-        """What reads a range of time of it.
+        """Return the reader of a range of time.
 
         Raises
         ------
         StartError
-            It cannot be read by time.
+            The source cannot be read by time.
         """
 
     def from_start(self, limit: int, partitions: int, of: int) -> Self | None:
-        """The same from its beginning, to be measured; None where it cannot be read so.
+        """Return this source with a start at its beginning, for a measurement; None if that is not possible.
 
         Parameters
         ----------
         limit
             Most records of a batch.
         partitions, of
-            How many of its partitions are read, and how many it has.
+            Number of its partitions to read, and in total.
         """
         return None
 
 
 def group_sources(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
-    """Put the sources of a query together into legs, in an order that does not depend on the file's.
+    """Group the sources of a query into legs, in an order that does not depend on the file's.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def group_sources(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
     Returns
     -------
     tuple
-        By kind, then by what its legs have in common; the sources of a leg by their own names.
+        By kind, then by the key of the leg; the sources of a leg by their own names.
     """
     legs: dict[tuple[str, ...], list[Source]] = {}
     for source in sources:

@@ -1,4 +1,4 @@
-"""Spark settings that the core depends on, whoever started the session."""
+"""Spark settings that the core depends on, however the session was started."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
     # With the default (EXCEPTION) one malformed timestamp in a record fails the job.
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # A wrong value must not hide the right ones when a dead letter's reason is found.
+    # A wrong value must not hide the right ones when the reason for a dead letter is determined.
     "spark.sql.json.enablePartialResults": "true",
-    # Overflow and wrong types in from_json are our dead letters, not errors of the job.
+    # Overflow and wrong types in from_json make dead letters, not errors of the job.
     "spark.sql.ansi.enabled": "false",
-    # Where this rule empties a plan, the observed figures of the batch never come.
+    # If this rule empties a plan, the batch's observed figures never arrive.
     "spark.sql.adaptive.optimizer.excludedRules": _RULE,
-    # With the default (EXCEPTION) a day before 1582, or a time before 1900, fails a write of Parquet files. Spark 4 has
-    # this one: such days are written as they are, and not as another calendar's.
+    # With the default (EXCEPTION) a day before 1582, or a time before 1900, fails a write of Parquet files. CORRECTED is the
+    # default of Spark 4: such days are written unchanged, not converted to another calendar.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     # Rates, latency, watermark and state of each query in Spark's own metrics system.
@@ -30,7 +30,7 @@ RUNTIME = {
 
 
 def prepare(spark: SparkSession, job: JobSettings) -> None:
-    """Set what the core depends on, and refuse a session that cannot run the job.
+    """Set the settings that the core depends on, and refuse a session that cannot run the job.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ def prepare(spark: SparkSession, job: JobSettings) -> None:
     Raises
     ------
     StartError
-        Speculation is on with a source whose batches do not replay: of two attempts at a task each would read
-        other records.
+        Speculation is on with a source whose batches do not replay: two attempts of a task would read
+        different records.
     """
     once = {q.name: s.kind.title() for q in job.queries for s in q.sources if not s.REPLAYS}
     if once and (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
@@ -52,5 +52,5 @@ def prepare(spark: SparkSession, job: JobSettings) -> None:
         )
     for key, value in RUNTIME.items():
         spark.conf.set(key, value)
-    # Each query has a session of its own; a cached table would hide another one's commits.
+    # Each query has its own session; a cached table would hide another query's commits.
     spark.conf.set(f"spark.sql.catalog.{job.catalog}.cache-enabled", "false")

@@ -1,4 +1,4 @@
-"""Where a query without a checkpoint begins: a source's ``start``, and moments as sources count them."""
+"""Start of a query without a checkpoint: a source's ``start``, and times as sources count them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from ..record.errors import StartError
 
 
 def start_time(start: str) -> datetime | None:
-    """Read a query's start.
+    """Parse a query's start.
 
     Parameters
     ----------
     start
-        ``earliest``, ``latest`` or a moment in ISO 8601 with its zone.
+        ``earliest``, ``latest`` or a time in ISO 8601 with its zone.
 
     Returns
     -------
     datetime or None
-        The moment, in UTC; None for the two words.
+        The time, in UTC; None for the two words.
 
     Raises
     ------
     StartError
-        Anything else.
+        Any other text.
     """
     if start in ("earliest", "latest"):
         return None
@@ -34,7 +34,7 @@ def start_time(start: str) -> datetime | None:
 
 
 def parse_time(text: str) -> datetime | None:
-    """A moment in ISO 8601 with its zone, in UTC; None for anything else."""
+    """Parse a time in ISO 8601 with its zone; return it in UTC, or None for any other text."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -43,5 +43,5 @@ def parse_time(text: str) -> datetime | None:
 
 
 def milliseconds(at: datetime) -> str:
-    """Milliseconds of the epoch, as Kafka and Kinesis count them."""
+    """Return milliseconds since the epoch, as Kafka and Kinesis count them."""
     return str(round(at.timestamp() * 1000))

@@ -1,4 +1,4 @@
-"""Frozen dataclasses out of decoded JSON: every key there, none unknown, every value of its type."""
+"""Frozen dataclasses from decoded JSON: no missing and no unknown keys, every value of its type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 
 class SettingsError(ValueError):
-    """A launch document that this version of the core does not understand."""
+    """Launch document that this version of the core does not understand."""
 
 
 def read(kind: Any, value: Any, path: str) -> Any:
@@ -22,12 +22,12 @@ def read(kind: Any, value: Any, path: str) -> Any:
     Parameters
     ----------
     kind
-        A frozen dataclass, a union of those that ``kind`` tells apart, a class whose ``KINDS`` names one for each kind as
+        A frozen dataclass, a union of those that ``kind`` tells apart, a class whose ``KINDS`` maps each kind to a
         ``module:Name``, a literal, a tuple, a mapping, or a plain type.
     value
-        Decoded from JSON.
+        Value, decoded from JSON.
     path
-        Where it stands, for messages.
+        Path of the value in the document, for messages.
 
     Raises
     ------
@@ -37,8 +37,10 @@ def read(kind: Any, value: Any, path: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     registry = vars(kind).get("KINDS") if isinstance(kind, type) else None
     if registry is not None:
-        value = {"kind": value} if isinstance(value, str) else value  # a name alone is an object of that kind
-        return read(named(_of_kind(registry, value, path)), value, path)
+        value = (
+            {"kind": value} if isinstance(value, str) else value
+        )  # a plain name is short for an object of that kind
+        return read(import_object(_of_kind(registry, value, path)), value, path)
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, path)
     if origin is Literal:
@@ -56,7 +58,7 @@ def read(kind: Any, value: Any, path: str) -> Any:
             raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
         return types.MappingProxyType({k: read(arguments[1], v, f"{path}.{k}") for k, v in value.items()})
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        # JSON has no infinity; Python reads one out of 1e400, and has whole numbers that are none of its floats.
+        # JSON has no infinity, but Python reads 1e400 as one, and has integers too large for a float.
         if abs(value) <= sys.float_info.max:
             return float(value)
         raise SettingsError(f"{path}: expected float, found {value!r}")
@@ -66,19 +68,19 @@ def read(kind: Any, value: Any, path: str) -> Any:
 
 
 def read_versioned(kind: Any, text: str, path: str, version: int) -> Any:
-    """Read a value of a type out of a JSON object that says beside it of which version it is.
+    """Read a value of a type from a JSON object that also has a ``version``.
 
     Parameters
     ----------
     kind, path
-        As for :func:`read`.
+        As in :func:`read`.
     version
-        The only one that is read.
+        The only accepted version.
 
     Raises
     ------
     ValueError
-        Not JSON, of another version, or as of :func:`read`.
+        Not JSON, another version, or as in :func:`read`.
     """
     held: Any = json.loads(text)
     found = held.pop("version", None) if isinstance(held, dict) else None
@@ -104,15 +106,15 @@ def _read_union(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
 
 
 def _of_kind(kinds: Mapping[str, Any], value: Any, path: str) -> Any:
-    """What stands for the ``kind`` of an object."""
+    """Return the entry for the ``kind`` of an object."""
     found: Any = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(found, str) or found not in kinds:
         raise SettingsError(f"{path}.kind: {found!r} is not one of {', '.join(map(repr, kinds))}")
     return kinds[found]
 
 
-def named(loader: str) -> Any:
-    """Import what ``module:Name`` names."""
+def import_object(loader: str) -> Any:
+    """Import the object that ``module:Name`` names."""
     module, _, name = loader.partition(":")
     return getattr(importlib.import_module(module, (__package__ or "").rpartition(".")[0]), name)
 

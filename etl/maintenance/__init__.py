@@ -1,1 +1,1 @@
-"""What keeps tables quick and small over months: compaction, expiry, retention."""
+"""Table maintenance for months of operation: compaction, expiry, retention."""

@@ -1,12 +1,12 @@
-"""What keeps a table quick and small over months, while streams write to it and read from it.
+"""Maintenance of a table for months, while streams write to it and read from it.
 
-Four chores, three of them by Iceberg's own procedures. *Compaction* makes large files out of the small ones
-that batches leave; it makes no records, so a stream that derives from the table passes over it.
-*Expiry* forgets the table's past states, but none that a derive query has yet to read: their
-checkpoints say where they are. *Orphan removal* deletes files that no state names, which a writer
-that was killed left behind. *Retention* deletes dead letters that are older than a company keeps them, in one
-transaction that rewrites the files of old days only; a stream that derives from the table makes no records of it. The
-bytes leave S3 with the table's old snapshots.
+Four chores, three of them by Iceberg's procedures. *Compaction* makes large files from the small ones
+of batches; it adds no records, so a stream that derives from the table skips its commits.
+*Expiry* removes old snapshots, except those that a derive query has not read yet: the checkpoints
+of these queries record their positions. *Orphan removal* deletes files that no snapshot names, left by a writer
+that was killed. *Retention* deletes dead letters after a configured age, in one
+transaction that rewrites only the files of old days; a stream that derives from the table does not read it as records. The
+bytes are deleted from S3 with the table's old snapshots.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ..record.envelope import ERASED
 from ..record.tables import Table
 
 MOST_SNAPSHOTS = 5_000
-"""However young: each is an entry of about a kilobyte in the metadata that every commit writes again."""
+"""Most snapshots, however young: each is an entry of about a kilobyte in the metadata that every commit writes again."""
 
 FEWEST_SNAPSHOTS = 20
-"""However old: a query finds its last commit among them (:mod:`etl.record.commits`)."""
+"""Fewest snapshots, however old: a query finds its last commit among them (:mod:`etl.record.commits`)."""
 
 _DELETE_FILES = 10
-"""Files of deletes that a data file may have before it is rewritten without them: a reader opens all of them."""
+"""Delete files per data file at which it is rewritten: a reader opens all of them."""
 
 _GROUP_FILES = 2
-"""Files of the wanted size that are written at once: so many cores the stream lacks meanwhile."""
+"""Files of the target size that are written at once: they take as many cores from the stream meanwhile."""
 
 
 def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) -> DataFrame:
@@ -45,16 +45,16 @@ def call(spark: SparkSession, table: Table, procedure: str, **arguments: str) ->
     Parameters
     ----------
     spark
-        With Iceberg's extensions.
+        Session with Iceberg's extensions.
     table
-        Its name is checked (:meth:`etl.record.tables.Table.of`).
+        Table whose name is checked (:meth:`etl.record.tables.Table.of`).
     **arguments
-        SQL, of our own making.
+        SQL from this code, not from users.
 
     Returns
     -------
     DataFrame
-        What it gives, when it has run.
+        Result of the procedure, after it has run.
     """
     given = "".join(f", {name} => {value}" for name, value in arguments.items())
     statement = f"CALL {table.catalog}.system.{procedure}(table => '{table.database}.{table.name}'{given})"
@@ -67,21 +67,21 @@ def first_row(rows: DataFrame) -> Mapping[str, Any]:
 
 
 def sql_timestamp(at: datetime) -> str:
-    """Return a moment as SQL, whatever the session's zone."""
+    """Return a time as SQL, independent of the session's zone."""
     return f"TIMESTAMP '{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"
 
 
 class TableTask(ABC):
-    """Something to do to a table now and then.
+    """Maintenance task for a table, run at intervals.
 
     Attributes
     ----------
     WHAT
-        In a word, for reports.
+        Short name for reports.
     report
-        Told what was done.
+        Gets an event when work was done.
     every
-        From one time to the next.
+        Interval between two runs.
     """
 
     WHAT = ""
@@ -92,38 +92,38 @@ class TableTask(ABC):
 
     @property
     def name(self) -> str:
-        """What it does, and to which table."""
+        """The task and its table."""
         return f"{self.WHAT} {self.table}"
 
     def __call__(self, spark: SparkSession) -> None:
-        """Do it now, to a table that is there."""
+        """Run it now if the table exists."""
         if self.table.exists(spark):
             self.work(spark, batch_accounts.now())
 
     @abstractmethod
     def work(self, spark: SparkSession, begun: datetime) -> None:
-        """Do it; where there is nothing to do, nothing is written or told."""
+        """Do the work; if there is none, write and report nothing."""
 
     def report_done(self, event: str, begun: datetime, **fields: Any) -> None:
-        """Report what was done."""
+        """Report the work that was done."""
         times = batch_accounts.batch_times(begun, batch_accounts.now())
         self.report.emit(event, table=str(self.table), **fields, **times)
 
 
 @dataclass(frozen=True)
 class Compaction(TableTask):
-    """Makes files of a wanted size out of small ones.
+    """Compaction: makes files of a target size from small ones.
 
     Parameters
     ----------
     table
-        Its commits are made on top of what others commit meanwhile. Where another one
+        Its commits are based on those that others make meanwhile. If another commit
         rewrites the same files (results that are replaced by key), the loser tries again:
-        the stream its batch, this the next day.
+        the stream repeats its batch, this task runs again the next day.
     file_size
-        Bytes.
+        Target size in bytes.
     report
-        Told what was rewritten.
+        Gets an event with the rewritten files.
     """
 
     table: Table
@@ -134,14 +134,14 @@ class Compaction(TableTask):
     WHAT = "compact"
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
-        """Rewrite small files; a table without any is not written."""
+        """Rewrite small files; without any, write nothing."""
         options = {
             "target-file-size-bytes": str(self.file_size),
-            # One group after the other, each committed by itself: what a failure costs is one group.
+            # One group after the other, each with its own commit: a failure costs only one group.
             "max-file-group-size-bytes": str(_GROUP_FILES * self.file_size),
             "max-concurrent-file-group-rewrites": "1",
             "partial-progress.enabled": "true",
-            # Of results that are replaced by key without writing their files again: each batch adds one to many files.
+            # For results that are replaced by key with delete files: each batch adds one to many data files.
             "delete-file-threshold": str(_DELETE_FILES),
         }
         pairs = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
@@ -159,21 +159,21 @@ class Compaction(TableTask):
 
 @dataclass(frozen=True)
 class Expiry(TableTask):
-    """Forgets a table's past states, and deletes the files that only they name.
+    """Expiry: removes a table's old snapshots, and deletes the files that only they name.
 
-    A derive query that is behind is never cut off: the state that it has read last, by its
-    checkpoint, and all later ones stay. One that has planned a batch and committed none
-    holds everything. One that has never run holds nothing: it begins with all files of a state that the table knows
-    (:mod:`etl.checkpoints.initial_snapshot`), and of a landing table the newest state for that stays, and all later ones.
+    A slow derive query never loses data: the snapshot that it read last, by its
+    checkpoint, and all later ones stay. A query that has planned a batch and committed none
+    keeps all snapshots. A query that has never run keeps none: it starts with all files of a known snapshot
+    (:mod:`etl.checkpoints.initial_snapshot`). Of a landing table the newest snapshot for such a start and all later ones stay.
 
     Parameters
     ----------
     keep
-        Age from which on a past state goes.
+        Age at which an old snapshot may be removed.
     readers
-        Checkpoints of the queries that derive from the table, in whatever job.
+        Checkpoints of the queries that derive from the table, in any job.
     report
-        Told what went, and which reader holds what.
+        Gets events with the removed files, and with each reader that keeps snapshots.
     """
 
     table: Table
@@ -185,7 +185,7 @@ class Expiry(TableTask):
     WHAT = "expire"
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
-        """Expire what is old enough and no reader needs."""
+        """Expire the snapshots that are old enough and that no reader needs."""
         before = self._wanted(spark, begun)
         if before is None:
             return
@@ -209,7 +209,7 @@ class Expiry(TableTask):
             )
 
     def _wanted(self, spark: SparkSession, now: datetime) -> datetime | None:
-        """Before when states may go if nobody reads them; None where there is none to go."""
+        """Return the time before which unread snapshots may be removed; None if there are none to remove."""
         committed = [
             row["committed_at"]
             for row in spark.sql(
@@ -225,10 +225,10 @@ class Expiry(TableTask):
         return limit
 
     def _beginning(self, spark: SparkSession) -> datetime | None:
-        """When the state was committed that a new reader begins at; None for a table that no query derives from.
+        """Return the commit time of the snapshot at which a new reader starts; None for a table that no query derives from.
 
-        It is the present state, or was before the last compaction or delete. Of a table of results, which every batch
-        rewrites, it would be the first state forever.
+        This is the current snapshot, or the one before the last compaction or delete. For a table of results, which every batch
+        rewrites, it would always be the first snapshot.
         """
         metadata = self.table.metadata(spark)
         if metadata.schema().findField("_error") is None:
@@ -237,7 +237,7 @@ class Expiry(TableTask):
         return None if first is None else commit_time(first)
 
     def _needed(self, spark: SparkSession, reader: str) -> datetime | None:
-        """When the state was committed that a reader has read last; the epoch where that is not known."""
+        """Return the commit time of the snapshot that a reader has read last; the epoch where it is not known."""
         states = read_states(spark, reader, self.table.metadata(spark))
         return None if states is None else min(map(commit_time, states), default=_EPOCH)
 
@@ -246,20 +246,20 @@ _EPOCH = datetime.fromtimestamp(0, tz=UTC)
 
 
 def commit_time(snapshot: Any) -> datetime:
-    """When a state of a table was committed."""
+    """Return the commit time of a snapshot."""
     return datetime.fromtimestamp(snapshot.timestampMillis() / 1000, tz=UTC)
 
 
 @dataclass(frozen=True)
 class OrphanFileRemoval(TableTask):
-    """Deletes files below a table's location that none of its states names.
+    """Orphan removal: deletes files below a table's location that no snapshot names.
 
     Parameters
     ----------
     older_than
-        Age of a file from which on nobody can still be about to commit it.
+        Age of a file at which no writer can still be about to commit it.
     report
-        Told how many went.
+        Gets an event with the number of files.
     """
 
     table: Table
@@ -270,7 +270,7 @@ class OrphanFileRemoval(TableTask):
     WHAT = "remove orphans of"
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
-        """Delete them."""
+        """Delete the files."""
         rows = call(
             spark, self.table, "remove_orphan_files", older_than=sql_timestamp(begun - self.older_than)
         )
@@ -280,13 +280,13 @@ class OrphanFileRemoval(TableTask):
 
 @dataclass(frozen=True)
 class Retention(TableTask):
-    """Deletes old dead letters of a landing table, or of a table of dead letters of a direct query, while the stream writes.
+    """Retention: deletes old dead letters of a landing table, or of a direct query's dead letter table, while the stream writes.
 
     Parameters
     ----------
     keep
-        Age from which on a dead letter goes: since it arrived and since it was landed. The time of
-        arrival of a Kafka record is what its producer says, and may lie years back.
+        Age, since arrival and since landing, at which a dead letter is deleted. The arrival
+        time of a Kafka record is set by its producer and may be years back.
     """
 
     table: Table
@@ -297,7 +297,7 @@ class Retention(TableTask):
     WHAT = "expire dead letters of"
 
     def work(self, spark: SparkSession, begun: datetime) -> None:
-        """Delete what is too old now; a table without any is not written."""
+        """Delete the dead letters that are too old now; without any, write nothing."""
         before = begun - self.keep
         old = f"< timestamp_micros({int(before.timestamp() * 1e6)})"
         condition = (
@@ -305,7 +305,7 @@ class Retention(TableTask):
             f"AND _arrived_at {old} AND (_landed_at IS NULL OR _landed_at {old})"
         )
         if count := spark.table(str(self.table)).where(condition).count():
-            # A table's name is checked (``Table.of``), and the rest holds one number of ours.
+            # The table's name is checked (``Table.of``), and the rest holds only a number computed here.
             spark.sql(f"DELETE FROM {self.table} WHERE {condition}")  # noqa: S608
             self.report_done(
                 "expired", begun, dead_letters=count, arrived_before=batch_accounts.iso_text(before)

@@ -1,1 +1,1 @@
-"""What a running job tells about itself: measured beside the batches, handed to outputs that cannot hold them up."""
+"""Metrics of a running job: measured beside the batches, and sent to outputs that cannot delay them."""

@@ -1,7 +1,7 @@
-"""When the records of a batch arrived: taken inside the batch's own action, read from Spark's progress.
+"""Arrival times of a batch's records: observed in the batch's own action, read from Spark's progress.
 
-The summary is Spark's own quantile sketch (``percentile_approx``, after Greenwald and Khanna), which
-Spark merges over the tasks of a batch; CloudWatch puts batches together.
+The summary is Spark's quantile sketch (``percentile_approx``, after Greenwald and Khanna), which
+Spark merges over the tasks of a batch; CloudWatch merges batches.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pyspark.sql import functions as F
 from .sketch import Sketch, of_points
 
 NAME = "millrace_arrivals"
-"""Of the observed figures in a progress event."""
+"""Name of the observed figures in a progress event."""
 
 COLUMN = "_arrived_at"
 
 ACCURACY = 1000
-"""Ranks are off by a thousandth at most."""
+"""Error of ranks: at most one thousandth."""
 
 _TAIL, _BODY = 5, 19
 SHARES = (0.01,) * _TAIL + (0.05,) * _BODY
-"""Share of the records that each point stands for, from the oldest: fine where p95 and p99 of the age lie."""
+"""Share of the records that each point represents, from the oldest: fine near p95 and p99 of the age."""
 
 RANKS = tuple(round(sum(SHARES[:i]) + SHARES[i] / 2, 4) for i in range(len(SHARES)))
-"""Where in the order of arrival the points lie: in the middle of what each stands for."""
+"""Ranks of the points in the order of arrival: each in the middle of its share."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ArrivalTimes:
     Attributes
     ----------
     points
-        At :data:`RANKS`.
+        Arrival times at :data:`RANKS`.
     """
 
     rows: int
@@ -48,28 +48,28 @@ class ArrivalTimes:
 
     @classmethod
     def of(cls, observed: Mapping[str, Any]) -> ArrivalTimes | None:
-        """Read a progress event's ``observedMetrics``; None where nothing was observed or nothing has a time."""
+        """Read a progress event's ``observedMetrics``; None if nothing was observed or no record has a time."""
         row = observed.get(NAME)
         if not row or row.get("oldest") is None:
             return None
         return cls(int(row["rows"]), int(row["oldest"]), int(row["youngest"]), tuple(map(int, row["points"])))
 
     def ages(self, committed: float) -> Sketch:
-        """Seconds from arrival to a commit.
+        """Return the ages, in seconds from arrival to a commit.
 
-        A producer's or broker's clock may be ahead of ours; no record is younger than nothing.
+        A producer's or broker's clock may be ahead of the job's; no age is negative.
 
         Parameters
         ----------
         committed
-            Seconds since 1970.
+            Time of the commit, in seconds since 1970.
         """
         values = [max(0.0, committed - point / 1000) for point in self.points]
         return of_points(values, SHARES, self.rows, max(0.0, committed - self.oldest / 1000))
 
 
 def observe_arrivals(rows: DataFrame) -> DataFrame:
-    """Observe the arrival of the rows that pass here, where they carry it; the rows stay as they are.
+    """Observe the arrival times of the rows, if they have any; the rows do not change.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The metrics that a job reports, by name; ``docs/metrics.md`` says what each is, and a test compares the two."""
+"""Names of the metrics that a job reports; ``docs/metrics.md`` describes each, and a test compares the two."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PREFIX = "Millrace"
 """First word of each job's CloudWatch namespace."""
 
 Kind = Literal["total", "level", "spread"]
-"""``total`` adds up over batches, ``level`` is what the last batch saw, ``spread`` has a value for each record."""
+"""``total`` is summed over batches, ``level`` is the last batch's value, ``spread`` has a value for each record."""
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Metric:
     Attributes
     ----------
     name
-        In CloudWatch.
+        Name in CloudWatch.
     unit
-        CloudWatch's own word.
+        CloudWatch's name for the unit.
     kind
-        How values of several batches go together.
+        Aggregation of several batches' values.
     per_query
-        With the dimensions ``job`` and ``query``; otherwise ``job`` alone.
+        True for the dimensions ``job`` and ``query``; false for ``job`` alone.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""CloudWatch: the metrics of all of a job's queries by ``PutMetricData``, a call for each interval.
+"""CloudWatch output: the metrics of all of a job's queries by ``PutMetricData``, one call per interval.
 
-Of the API (``PutMetricData`` and ``MetricDatum``, CloudWatch API reference): a call holds at most 1,000 data and 1 MiB, a
-datum at most 150 different values, each with how often it came, which may be a fraction. Percentiles are worked out of them.
+Limits of the API (``PutMetricData`` and ``MetricDatum``, CloudWatch API reference): a call has at most 1,000 data and 1 MiB, a
+datum at most 150 different values, each with its count, which may be a fraction. CloudWatch computes percentiles from them.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ MOST_VALUES = 150
 MOST_DATA = 1000
 
 MOST_NUMBERS = 8000
-"""Of a call: with its count a value takes less than 128 bytes of the query protocol, so that it stays below 1 MiB."""
+"""Most values of a call: with its count a value takes less than 128 bytes of the query protocol, so a call stays below 1 MiB."""
 
 GATHER_SECONDS = 30.0
-"""Batches of so long share a call: alarms look at whole minutes, and calls are paid one by one."""
+"""Seconds of batches that share a call: alarms evaluate whole minutes, and each call costs money."""
 
 _MINUTE = 60
 
 
 @dataclass
 class CloudWatch:
-    """Sends a job's metrics. What cannot be sent is dropped and counted; the first time that a reason occurs it is said.
+    """Sender of a job's metrics. Metrics that cannot be sent are dropped and counted; each reason is reported once.
 
     Parameters
     ----------
     job
         Deployed name of the job: the dimension ``job``, and the end of the namespace.
     region
-        Where its alarms are.
+        Region of its alarms.
     report
-        Is told why something could not be sent: the event ``metrics_unsent``.
+        Gets the reason why metrics could not be sent: the event ``metrics_unsent``.
     """
 
     job: str
@@ -58,11 +58,11 @@ class CloudWatch:
         Raises
         ------
         OSError
-            CloudWatch, or the way there, refused some.
+            CloudWatch refused samples or was not reached.
         """
         try:
             with aws.as_start_error("CloudWatch takes no metrics"):
-                # Nobody waits for a call but those behind it in the same queue.
+                # Only later calls in the same queue wait for this one.
                 self._client = self._client or aws.client("cloudwatch", self.region, None, (5, 10))
                 for data in calls(self.job, samples):
                     namespace = f"{PREFIX}/{self.job}"
@@ -77,14 +77,14 @@ class CloudWatch:
 
 
 def calls(job: str, samples: Sequence[MetricSample]) -> Iterator[list[dict[str, Any]]]:
-    """Write samples as the ``MetricData`` of calls.
+    """Yield samples as the ``MetricData`` of calls.
 
     Parameters
     ----------
     job
         Deployed name of the job, the dimension ``job``.
     samples
-        Of any queries; those of one query and minute are put together.
+        Samples of any queries; those of one query and minute are merged.
     """
     call: list[dict[str, Any]] = []
     numbers = 0
@@ -120,7 +120,7 @@ def _data(job: str, samples: Sequence[MetricSample]) -> Iterator[dict[str, Any]]
 
 
 def _values(samples: Sequence[MetricSample]) -> Mapping[str, Mapping[float, float]]:
-    """Each metric's values, and how often each came; milliseconds, and thousandths of a record, are enough."""
+    """Return each metric's values with their counts, rounded to milliseconds and thousandths of a record."""
     values: dict[str, defaultdict[float, float]] = defaultdict(lambda: defaultdict(float))
     for sample in samples:
         for name, value in sample.values.items():

@@ -1,4 +1,4 @@
-"""A file of JSON lines, one for each sample, that never grows without bound."""
+"""Output of metrics as a file of JSON lines, one for each sample, with a size limit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ KEPT = 4
 
 @dataclass(frozen=True)
 class JsonLines:
-    """Appends samples to a file; a full one becomes ``NAME.1``, that one ``NAME.2``, and the last is deleted.
+    """File of samples, with rotation: a full one becomes ``NAME.1``, that one ``NAME.2``, and the last is deleted.
 
     Parameters
     ----------
     path
-        The file; its folder must be there.
+        The file; its folder must exist.
     job
         Deployed name of the job, part of every line.
     most_bytes
         Size at which a file is full.
     kept
-        Full files that stay.
+        Number of full files to keep.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class JsonLines:
     kept: int = KEPT
 
     def write(self, samples: Sequence[MetricSample]) -> None:
-        """Append samples, in whole lines.
+        """Append samples as complete lines.
 
         Raises
         ------
@@ -54,12 +54,12 @@ class JsonLines:
 
 class _Rotated(RotatingFileHandler):
     def handleError(self, record: LogRecord) -> None:  # noqa: N802 - logging's name
-        """Raise it, in place of a trace on standard error."""
+        """Raise the error instead of printing a trace to standard error."""
         raise  # the error that logging is handling
 
 
 def fields(job: str, sample: MetricSample) -> Mapping[str, Any]:
-    """What a line of the file holds: metrics by name, and four figures of the records' age."""
+    """Return the content of a line: metrics by name, and four figures of the records' age."""
     line: dict[str, Any] = {
         "at": datetime.fromtimestamp(sample.at, UTC)
         .isoformat(timespec="milliseconds")

@@ -1,7 +1,7 @@
-"""Collects the metrics of all queries of a job and hands them to the outputs.
+"""Monitor that collects the metrics of all queries of a job and sends them to the outputs.
 
-A query is asked about once a second, in place of a ``StreamingQueryListener`` in Python, which runs inside a thread of
-Spark's own (``docs/adr/0500-polled-progress.md``): no call of Spark's ever waits for us.
+Queries are polled once a second, instead of by a ``StreamingQueryListener`` in Python, which runs inside a thread of
+Spark's (``docs/adr/0500-polled-progress.md``): no call of Spark ever waits for this code.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from .output_queues import Pipe
+from .background_writer import BackgroundWriter
 from .progress import BacklogSource, MetricSample, TriggerMeter
 
 if TYPE_CHECKING:
@@ -27,44 +27,44 @@ if TYPE_CHECKING:
 POLL_SECONDS = 1.0
 
 CLOSE_SECONDS = 5.0
-"""Longest that the end of a job waits for its last metrics."""
+"""Longest time that the end of a job waits for its last metrics."""
 
 _COUNTED = MappingProxyType({"failed": "QueryFailures", "retrying": "QueryRetries"})
-"""Events that are a metric by themselves."""
+"""Events that count as a metric."""
 
 _REMEMBERED = 200
-"""Batches whose accounts are kept until Spark has told about them, too: it keeps a hundred for each query."""
+"""Batches whose accounts are kept until Spark reports their progress: Spark keeps a hundred for each query."""
 
 
 class Monitor:
-    """Asks every query what it did, in a daemon thread of its own.
+    """Poller of all queries' progress, in its own daemon thread.
 
-    Nothing here is in the way of a batch: a batch hands over its accounts and continues, and Spark
-    keeps what is asked for in any case.
+    It never delays a batch: a batch passes on its accounts and continues, and Spark
+    keeps its progress in any case.
 
     Parameters
     ----------
     outputs
-        Pipes to what writes samples.
+        Pipes to the writers of samples.
     origins
-        What each query reads, by the query's name.
+        Backlog source of each query, by the query's name.
     followers
-        Pipes that are told all that Spark says of a query's triggers, by the query's name.
+        Pipes for all progress of a query's triggers, by the query's name.
     others
-        Pipes of the job whose losses are counted, too, and which are closed last.
+        Other pipes of the job, whose losses are counted too, and which are closed last.
     poll_seconds
-        Time between two looks.
+        Seconds between two polls.
     close_seconds
-        Longest that the end waits for the last metrics.
+        Longest time that the end waits for the last metrics.
     """
 
     def __init__(
         self,
-        outputs: Sequence[Pipe[MetricSample]],
+        outputs: Sequence[BackgroundWriter[MetricSample]],
         *,
         origins: Mapping[str, BacklogSource] = MappingProxyType({}),
-        followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
-        others: Sequence[Pipe[Any]] = (),
+        followers: Mapping[str, BackgroundWriter[Mapping[str, Any]]] = MappingProxyType({}),
+        others: Sequence[BackgroundWriter[Any]] = (),
         poll_seconds: float = POLL_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
     ) -> None:
@@ -86,32 +86,32 @@ class Monitor:
         self._thread.start()
 
     def watch(self, query: str, feed: SparkFeed) -> None:
-        """Ask about a query from now on; one that was started again continues where it was."""
+        """Poll a query from now on; a restarted query continues its measurement."""
         with self._lock:
             before = self._watched.get(query)
             if before is not None:
-                # Again, for its last batches; then it is forgotten, and with it all that Spark keeps of that run.
+                # One more poll for its last batches; then it is dropped, with all that Spark keeps of that run.
                 self._ended.append(before)
             else:
-                # A query that begins has something to tell, so that its silence from now on is one.
+                # A sample at the start, so that missing data from now on means silence.
                 self._put(MetricSample(time.time(), query, {"Triggers": 0}))
             meter = before[0] if before else TriggerMeter(query, self._origins.get(query, BacklogSource()))
             self._watched[query] = meter, feed
 
     def on_event(self, event: Mapping[str, Any]) -> None:
-        """Take an event that the job reports (``docs/launch-document.md``); returns at once."""
+        """Accept an event that the job reports (``docs/launch-document.md``); return at once."""
         if event["event"] == "batch" or event["event"] in _COUNTED:
             self._heard.put(event)
 
     def close(self) -> bool:
-        """Look a last time and let the outputs finish, all in the time allowed; return whether they did."""
+        """Poll a last time and let the outputs finish within the time limit; return True if they did."""
         until = time.monotonic() + self._close_seconds
         self._closing.set()
         self._thread.join(self._close_seconds)
         done = not self._thread.is_alive()
         for pipes in (self._outputs, self._others):
             for pipe in pipes:
-                pipe.finish()  # all begin at once: none waits for one that hangs
+                pipe.finish()  # all start at once: none waits for one that hangs
             for pipe in pipes:
                 done &= pipe.close(max(0.0, until - time.monotonic()))
         return done
@@ -119,21 +119,21 @@ class Monitor:
     def _run(self) -> None:
         closing = False
         while not closing:
-            # Again after the word to close, for the batches that ended meanwhile.
+            # One more poll after the request to close, for the batches that ended meanwhile.
             closing = self._closing.wait(self._poll_seconds)
             try:
                 self._look()
             except (Py4JJavaError, CapturedException):
-                self._lost += 1  # an answer of Java's, and no good one; the next look may have better luck
+                self._lost += 1  # an error from Java; the next poll may succeed
             except (Py4JError, OSError):
-                return  # the JVM has gone, and with it all that could be asked
+                return  # the JVM has ended, so there is nothing left to poll
 
     def _look(self) -> None:
         with self._lock:
             watched = (*self._ended, *self._watched.values())
             self._ended.clear()
         new = [(meter, feed.progress(), feed) for meter, feed in watched]
-        # Only now: a batch tells its accounts before Spark tells that it ended.
+        # Only now: a batch reports its accounts before Spark reports its end.
         self._listen()
         for meter, ended, feed in new:
             if ended:
@@ -166,10 +166,10 @@ class Monitor:
         for progress in ended:
             try:
                 accounts = self._accounts.pop((meter.query, progress["batchId"]), None)
-                # Tasks are known by job, not by batch: they go to the last batch since the last look.
+                # Failed tasks are known by job, not by batch: they count for the last batch since the last poll.
                 sample = meter.measure(progress, accounts, retried if progress is ended[-1] else 0)
             except (KeyError, TypeError, ValueError):
-                self._lost += 1  # a source that tells its progress in a way of its own
+                self._lost += 1  # a source with another form of progress
             else:
                 self._put(sample)
 
@@ -179,12 +179,12 @@ class Monitor:
 
 
 class SparkFeed:
-    """A query of this Spark session.
+    """Progress of a query in this Spark session.
 
     Parameters
     ----------
     query
-        Started.
+        A started query.
     """
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
@@ -197,12 +197,12 @@ class SparkFeed:
     def progress(self) -> list[dict[str, Any]]:
         """Return the triggers that ended since the last call, the oldest first.
 
-        Spark keeps a hundred; those with data come when they end, those without every ten seconds
+        Spark keeps a hundred; those with data appear when they end, those without every ten seconds
         (``spark.sql.streaming.noDataProgressEventInterval``).
         """
         recent = self._query.recentProgress()
         new: list[dict[str, Any]] = []
-        # From the newest backwards: each look into the JVM is a call.
+        # From the newest backwards: each access is a call into the JVM.
         for index in range(len(recent) - 1, -1, -1):
             begun = str(recent[index].timestamp())
             if begun <= self._seen:
@@ -213,9 +213,9 @@ class SparkFeed:
         return new[::-1]
 
     def failed_tasks(self) -> int:
-        """Return the tasks that failed in jobs of the query that ended since the last call.
+        """Return the number of failed tasks in jobs of the query that ended since the last call.
 
-        A job of Spark's that still runs is left for a later call.
+        A running Spark job is left for a later call.
         """
         jobs = self._context.statusTracker().getJobIdsForGroup(self._group)
         last, failed = self._last_job, 0
@@ -232,6 +232,6 @@ class SparkFeed:
                 else:
                     failed += int(data.numFailedTasks())
             except Py4JJavaError:
-                continue  # so many jobs since that Spark has forgotten this one
+                continue  # so many jobs since then that Spark has dropped this one
         self._last_job = newest
         return failed

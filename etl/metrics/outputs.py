@@ -1,4 +1,4 @@
-"""Where a job's metrics go: CloudWatch of its region; a file where it is asked for."""
+"""Outputs of a job's metrics: CloudWatch in its region, and a file if requested."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..record.batch_accounts import Reporter, Stream
 from ..record.errors import StartError
 from . import cloudwatch
+from .background_writer import BackgroundWriter
 from .jsonlines import JsonLines
 from .monitor import Monitor
-from .output_queues import Pipe
 from .progress import BacklogSource, MetricSample
 
 
 class Console:
-    """Standard output, at which nobody waits: a reader that hangs loses lines and holds nothing up.
+    """Standard output that never blocks: a reader that hangs loses lines and delays nothing.
 
     Parameters
     ----------
     stream
-        Where the lines go in the end.
+        Final target of the lines.
     """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self.pipe: Pipe[str] = Pipe("stdout", self._write)
+        self.pipe: BackgroundWriter[str] = BackgroundWriter("stdout", self._write)
 
     def write(self, text: str) -> None:
-        """Hand a whole line over, with its end."""
+        """Add a complete line, with its line end."""
         self.pipe.put(text)
 
     def flush(self) -> None:
-        """Do nothing: what is handed over is written at once."""
+        """Do nothing: lines are written as soon as possible."""
 
     def _write(self, texts: Sequence[str]) -> None:
         self._stream.write("".join(texts))
@@ -50,58 +50,60 @@ def open_monitor(
     binds: Mapping[str, str],
     region: str | None = None,
     others: Mapping[str, Callable[[Sequence[MetricSample]], None]] = MappingProxyType({}),
-    followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
+    followers: Mapping[str, BackgroundWriter[Mapping[str, Any]]] = MappingProxyType({}),
 ) -> Monitor:
-    """Open the outputs and begin to measure.
+    """Open the outputs and start to measure.
 
     Parameters
     ----------
     name
         Deployed name of the job.
     job
-        Its settings: what its queries read.
+        Its settings, for the sources of its queries.
     console
         Standard output.
     report
-        Whose events are listened to; it is told where the file is.
+        Source of the events; it also reports the path of the file.
     binds
         Names and values of ``--bind``: ``metrics.file``.
     region
-        Of the job's CloudWatch; None sends nothing there.
+        Region of CloudWatch; None sends nothing there.
     others
-        More outputs, by name.
+        Further outputs, by name.
     followers
-        Of queries, by name (:class:`etl.metrics.monitor.Monitor`).
+        Pipes of queries, by name (:class:`etl.metrics.monitor.Monitor`).
 
     Raises
     ------
     StartError
-        A file that cannot be written.
+        The file cannot be written.
     """
-    outputs: list[Pipe[MetricSample]] = [Pipe(f"metrics-{other}", write) for other, write in others.items()]
+    outputs: list[BackgroundWriter[MetricSample]] = [
+        BackgroundWriter(f"metrics-{other}", write) for other, write in others.items()
+    ]
     if region is not None:
         sent = cloudwatch.CloudWatch(name, region, report).write
         gathered = cloudwatch.GATHER_SECONDS
-        outputs.append(Pipe("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
+        outputs.append(BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
     if file := binds.get("metrics.file"):
-        outputs.append(Pipe("metrics-file", JsonLines(_file(file), name).write))
+        outputs.append(BackgroundWriter("metrics-file", JsonLines(_file(file), name).write))
     origins = {query.name: _origin(query) for query in job.queries}
     monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
-    report.listen(monitor.on_event)
+    report.add_listener(monitor.on_event)
     if file:
         report.emit("metrics", file=file)
     return monitor
 
 
 def _urgent(sample: MetricSample) -> bool:
-    """Starts and failures: a job that dies soon after has told of them."""
+    """Return True for starts and failures, so that a job that dies soon after has reported them."""
     return "Starts" in sample.values or "QueryFailures" in sample.values
 
 
 def _origin(query: QuerySettings) -> BacklogSource:
     if isinstance(query, DeriveSettings):
         return BacklogSource()
-    # Of several sources nobody can say by one number whose limit was hit.
+    # For several sources one number cannot show whose limit was reached.
     limit = query.sources[0].partition_limit if len(query.sources) == 1 else None
     return BacklogSource(counted=all(source.COUNTED for source in query.sources), limit=limit)
 

@@ -1,4 +1,4 @@
-"""From what Spark and the accounts tell about a trigger to metrics; no Spark is needed here."""
+"""Metrics of a trigger from Spark's progress and the batch's accounts; no Spark is needed here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sketch import Sketch
 PARTS = MappingProxyType(
     {
         "latestOffset": "LatestOffsetDuration",
-        # What sources of Spark's older kind call it; Glue's and the sandbox's Kinesis connectors are of it.
+        # Name in Spark's older source API, which Glue's and the sandbox's Kinesis connectors implement.
         "getOffset": "LatestOffsetDuration",
         "getBatch": "GetBatchDuration",
         "queryPlanning": "QueryPlanningDuration",
@@ -24,23 +24,23 @@ PARTS = MappingProxyType(
         "commitOffsets": "CommitOffsetsDuration",
     }
 )
-"""Spark's names in ``StreamingQueryProgress.durationMs`` to ours."""
+"""Metrics by Spark's names in ``StreamingQueryProgress.durationMs``."""
 
 
 EARLY = "millrace_early"
-"""How the names of observed figures begin whose ``rows`` were too far ahead of their arrival for a watermark."""
+"""Name prefix of observed figures; their ``rows`` are records too far ahead of their arrival for a watermark."""
 
 
 @dataclass(frozen=True)
 class BacklogSource:
-    """What a query reads, as far as its backlog is concerned.
+    """Properties of a query's sources that its backlog metrics need.
 
     Attributes
     ----------
     counted
-        Whether its offsets are numbers by topic and partition, which tell by themselves of a limit that was hit.
+        True if its offsets are numbers by topic and partition, which show a reached limit directly.
     limit
-        Records of a shard and batch, of the only stream that it reads.
+        Most records of a shard in a batch, if the query reads a single stream.
     """
 
     counted: bool = False
@@ -49,20 +49,20 @@ class BacklogSource:
 
 @dataclass(frozen=True)
 class MetricSample:
-    """Metrics of one moment.
+    """Metrics at one time.
 
     Attributes
     ----------
     at
         Seconds since 1970.
     query
-        None for what concerns the whole job.
+        None for metrics of the complete job.
     batch
         Spark's id; None where no batch ran.
     values
-        Metric to value.
+        Value by metric.
     ages
-        Of the batch's records at their commit, in seconds.
+        Ages of the batch's records at their commit, in seconds.
     """
 
     at: float
@@ -74,12 +74,12 @@ class MetricSample:
 
 @dataclass
 class TriggerMeter:
-    """Measures the triggers of one query, one after the other.
+    """Meter for the triggers of one query, in their order.
 
     Parameters
     ----------
     origin
-        What it reads.
+        Properties of its sources.
     """
 
     query: str
@@ -97,7 +97,7 @@ class TriggerMeter:
         progress
             A ``StreamingQueryProgress`` of Spark 3.5 to 4, decoded from JSON.
         accounts
-            The batch's own line (``docs/launch-document.md``); None where no batch ran.
+            The batch's event (``docs/launch-document.md``); None where no batch ran.
         retried
             Tasks that failed since the trigger before.
         """
@@ -154,7 +154,7 @@ class TriggerMeter:
         elif before is not None and begun > before[0]:
             arriving = max(0.0, (newest - before[1]) / (begun - before[0]))
             spare = values["ProcessedRowsPerSecond"] - arriving
-            # As long as more arrives than is processed, there is no such time.
+            # If more arrives than is processed, there is no drain time.
             if spare > 0:
                 found["DrainTime"] = waiting / spare
         return found
@@ -185,7 +185,7 @@ _ACCOUNTS = {
     "bad": "BadRecords",
     "filtered": "FilteredRecords",
 }
-"""Names in a batch's line to ours; each kind of query has its own."""
+"""Metrics by the names in a batch's event; each kind of query has its own names."""
 
 
 def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
@@ -193,7 +193,7 @@ def _accounts(accounts: Mapping[str, Any] | None) -> dict[str, float]:
         return {}
     found = {name: accounts[key] for key, name in _ACCOUNTS.items() if key in accounts}
     if "refused" in accounts:
-        # A row that a sink refused is a dead letter like any other.
+        # A row that a sink refused is a dead letter too.
         found["BadRecords"] = found.get("BadRecords", 0) + accounts["refused"]
     if "rules" in accounts:
         found["BrokenRules"] = sum(accounts["rules"].values())
@@ -207,9 +207,9 @@ def _ages(
         return None
     counts = _accounts(accounts)
     if counts.get("WrittenRecords") == 0 and counts.get("DuplicateRecords"):
-        return None  # a replay: all of it was committed before, by a run that is gone
+        return None  # a replay: a run that has ended committed all of it before
     ages = arrivals.ages(committed)
-    # A replay in part: what was written is younger than the oldest that was read.
+    # A partial replay: the written records are younger than the oldest one read.
     most = accounts.get("max_age_seconds") if accounts else None
     return ages if most is None else ages.capped(max(0.0, float(most)))
 
@@ -223,7 +223,7 @@ def _backlog_records(origin: BacklogSource, progress: Mapping[str, Any]) -> dict
 
 
 def _offsets(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], int]:
-    """Offset of each topic and partition, of all sources."""
+    """Return the offset of each topic and partition, of all sources."""
     found: dict[tuple[str, str], int] = {}
     for source in progress["sources"]:
         offset = source.get(which)
@@ -234,7 +234,7 @@ def _offsets(progress: Mapping[str, Any], which: str) -> dict[tuple[str, str], i
 
 
 def _shards(offset: Any) -> int:
-    """Shards of an offset, which Kinesis' connectors write as an object with one key for each."""
+    """Count the shards of an offset; Kinesis' connectors write it as an object with one key per shard."""
     shards = json.loads(offset) if isinstance(offset, str) else offset
     return sum(key.startswith("shardId-") for key in shards) if isinstance(shards, Mapping) else 0
 
@@ -250,15 +250,15 @@ def _state(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
     if early:
         found["EarlyRows"] = sum(row["rows"] for row in early if row)
     watermark = (progress.get("eventTime") or {}).get("watermark")
-    # Spark's watermark is 1970 until it has seen an event.
+    # Spark's watermark is 1970 before the first event.
     if watermark is not None and (at := _event_seconds(watermark)) > 0:
-        # Negative where it is ahead of the clock, and all that comes now is late.
+        # Negative if it is ahead of the clock; then all new records are late.
         found["WatermarkDelay"] = begun - at
     return found
 
 
 def _event_seconds(moment: str) -> float:
-    """Read an event's time, which may be of a year that Python does not have; then the last that it has."""
+    """Read an event's time; for a year that Python does not support, return the last time that it supports."""
     year = moment.removeprefix("+").partition("-")[0]
     return _LAST if len(year) > 4 else seconds(moment)
 
@@ -267,6 +267,6 @@ _LAST = datetime.max.replace(tzinfo=UTC).timestamp()
 
 
 def _number(value: Any) -> float:
-    """A rate of Spark's; it has none for a first batch, and says NaN, as a text or not at all."""
+    """Return a rate of Spark's; for a first batch Spark has none and writes NaN, as text or not at all."""
     number = float(value or 0.0)
     return number if number == number and number != float("inf") else 0.0

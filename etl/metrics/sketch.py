@@ -1,4 +1,4 @@
-"""A small summary of many values, from which percentiles are read."""
+"""Small summary of many values, from which percentiles are read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sketch:
-    """Values of a set of records, as points that each stand for a number of them.
+    """Values of a set of records, as weighted points.
 
     Attributes
     ----------
     points
-        Value and weight, by value, one at least; a weight is a number of records and need not be whole.
+        Value and weight, sorted by value, at least one; a weight is a number of records and may be a fraction.
     most
         The largest value, exact.
     """
@@ -25,13 +25,13 @@ class Sketch:
     def quantile(self, q: float) -> float:
         """Return a value that about a share ``q`` of the records does not exceed.
 
-        Each point stands in the middle of its share; between two middles the value is interpolated,
+        Each point is in the middle of its share; values between two middles are interpolated,
         as in Dunning's t-digest.
 
         Parameters
         ----------
         q
-            From 0 to 1; 1 gives the largest value, exactly.
+            From 0 to 1; 1 returns the largest value, exactly.
         """
         middles: list[float] = []
         reached = 0.0
@@ -42,7 +42,7 @@ class Sketch:
         return _interpolated([*middles, reached], values, q * reached)
 
     def capped(self, most: float) -> Sketch:
-        """Return the same with nothing above ``most``, which becomes the largest value."""
+        """Return a copy with no value above ``most``, which becomes the largest value."""
         return Sketch(tuple((min(value, most), weight) for value, weight in self.points), most)
 
 
@@ -58,14 +58,14 @@ def _interpolated(places: Sequence[float], values: Sequence[float], place: float
 
 
 def of_points(values: Sequence[float], shares: Sequence[float], count: float, most: float) -> Sketch:
-    """Make a sketch of values that each stand for a share of ``count`` records.
+    """Make a sketch of values that each represent a share of ``count`` records.
 
     Parameters
     ----------
     values, shares
         Of equal length; the shares add up to 1.
     count
-        Records in all.
+        Total number of records.
     """
     points = sorted((value, share * count) for value, share in zip(values, shares, strict=True))
     return Sketch(tuple(points), most)

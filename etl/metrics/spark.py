@@ -1,6 +1,6 @@
-"""Metrics in Spark's own metrics system, beside those of Spark: for its servlet, and for EMR's remote write.
+"""Output of metrics to Spark's own metrics system, beside those of Spark: for its servlet, and for EMR's remote write.
 
-By ``DoubleAccumulatorSource`` ("Metrics", Spark's monitoring guide), which makes gauges of accumulators.
+It uses ``DoubleAccumulatorSource`` ("Metrics", Spark's monitoring guide), which makes gauges of accumulators.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _QUANTILES = (0.5, 0.95, 0.99, 1.0)
 
 
 class SparkMetrics:
-    """Gauges ``QUERY.METRIC`` of a source ``AccumulatorSource`` of the driver.
+    """Gauges ``QUERY.METRIC`` of the driver's source ``AccumulatorSource``.
 
-    Totals count from the start; the age of records is four gauges, such as ``QUERY.RecordAge.p95``.
+    Totals count from the start; the age of records has four gauges, such as ``QUERY.RecordAge.p95``.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -42,7 +42,7 @@ class SparkMetrics:
         try:
             self._register({name for name, _, _ in found} - self._accumulators.keys())
             for name, value, total in found:
-                # By what is missing to the new value: after a reset a reader could see nothing.
+                # Add the difference to the new value: between a reset and an add a reader could see nothing.
                 change = value if total else value - self._levels.get(name, 0.0)
                 self._levels[name] = value
                 self._accumulators[name].add(float(change))
@@ -56,14 +56,14 @@ class SparkMetrics:
         held = self._jvm.java.util.HashMap()
         for name, accumulator in made.items():
             held.put(name, accumulator)
-        # A Scala object, without a static method of its name.
+        # A Scala object, which has no static method of that name.
         source = getattr(self._jvm.org.apache.spark.metrics.source, "DoubleAccumulatorSource$")
         getattr(source, "MODULE$").register(self._context, self._jvm.PythonUtils.toScalaMap(held))
         self._accumulators |= made
 
 
 def _figures(sample: MetricSample) -> Iterator[tuple[str, float, bool]]:
-    """Name of a gauge, value, and whether it adds up."""
+    """Yield gauge name, value, and True for a total."""
     prefix = "" if sample.query is None else f"{sample.query}."
     for name, value in sample.values.items():
         yield f"{prefix}{name}", value, BY_NAME[name].kind == "total"

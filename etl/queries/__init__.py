@@ -1,1 +1,1 @@
-"""Land, direct and derive: one handler for each kind of query, and what they are made of."""
+"""Land, direct and derive: one handler for each kind of query, and their common parts."""

@@ -1,4 +1,4 @@
-"""Derive: the good records of a landing table through enrichment and transform into a sink."""
+"""Derive query: good records of a landing table, through enrichment and transform, into a sink."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from .enrich import ReferenceTable
 Transform = Callable[[DataFrame], DataFrame]
 
 ROWS_PER_BATCH = 1_000_000
-"""Most rows that a batch takes from the landing table, by whole files: bounds the first batch after a pause."""
+"""Most rows of a batch from the landing table, by complete files: limits the first batch after a pause."""
 
 SLACKS = (timedelta(seconds=1), timedelta(hours=1))
-"""What is taken off a bound: first nothing to speak of, then enough for two drivers' clocks or two land queries."""
+"""Subtracted from a bound: first almost nothing, then enough for clock differences of two drivers or two land queries."""
 
 DEAD_LETTER = ("_bytes", "_stage", "_error")
 
@@ -54,24 +54,24 @@ def load_transform(name: str | None) -> Transform:
     Raises
     ------
     StartError
-        It cannot be imported.
+        The transform cannot be imported.
     """
     if name is None:
         return lambda rows: rows
     try:
-        found: Transform = typed_json.named(name)
+        found: Transform = typed_json.import_object(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise StartError(f"transform {name}: {error}") from error
     return found
 
 
 def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
-    """Rows of a landing table without the dead letters and their columns.
+    """Return the rows of a landing table without dead letters and their columns.
 
     Parameters
     ----------
     deletes
-        Whether records that delete are among them, told by :data:`~etl.sinks.base.DELETED`; else they are left out.
+        True to include records that delete, marked by :data:`~etl.sinks.base.DELETED`; otherwise they are left out.
     """
     if not deletes:
         return landing.where("_error IS NULL AND _stage IS NULL").drop(*DEAD_LETTER)
@@ -85,16 +85,16 @@ def read(
     """Open a landing table as a stream of its good records.
 
     A batch is a fixed range of the table's snapshots: a replay holds the same
-    records. Compaction and deletes (upkeep, redaction) make no records.
+    records. Compaction and deletes (maintenance, redaction) add no records to it.
 
     Parameters
     ----------
     spark
-        With the table's catalog.
+        Session with the table's catalog.
     most
-        Rows in a batch, by whole files; None for all that there are.
+        Most rows in a batch, by complete files; None for all.
     deletes
-        As of :func:`good_records`.
+        As in :func:`good_records`.
     """
     reader = (
         spark.readStream.format("iceberg")
@@ -108,25 +108,25 @@ def read(
 
 @contextmanager
 def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
-    """Say which transform failed, where, and what it was given: at a start, before a batch could fail.
+    """Name the failed transform, its line and its input columns: at a start, before a batch could fail.
 
     Parameters
     ----------
     name
         ``module:function``.
     rows
-        What it was given.
+        Input of the transform.
 
     Raises
     ------
     StartError
-        The transform raised something.
+        The transform raised an error.
     """
     try:
         yield
     except StartError:
         raise
-    except Exception as error:  # whatever a user's function raises
+    except Exception as error:  # any error of a user's function
         file = f"{name.partition(':')[0].replace('.', '/')}.py"
         lines = [
             each.lineno for each in traceback.extract_tb(error.__traceback__) if each.filename.endswith(file)
@@ -140,17 +140,17 @@ def naming_failed_transform(name: str, rows: DataFrame) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class EnrichThenTransform:
-    """Enrichment and transform as one function from good records to rows of the sink.
+    """Enrichment and transform as one function, from good records to rows of the sink.
 
-    It takes a static or a streaming DataFrame, so that what keeps state can be
+    It takes a static or a streaming DataFrame, so a query with state can be
     built before ``foreachBatch``.
 
     Attributes
     ----------
     carries
-        Columns of ours that the transform hands on.
+        Envelope columns that the transform keeps.
     latest_by
-        Columns that identify a row, of which the last record is kept; none where each record is a row.
+        Columns that identify a row, of which the last record is kept; empty where each record is a row.
     """
 
     references: tuple[ReferenceTable, ...]
@@ -160,12 +160,12 @@ class EnrichThenTransform:
     latest_by: tuple[str, ...] = ()
 
     def __call__(self, rows: DataFrame) -> DataFrame:
-        """Enrich, transform, stamp.
+        """Enrich, transform, and add ``_written_at``.
 
         Raises
         ------
         StartError
-            The transform loses a column that identity or latency rest on, or takes one of ours.
+            The transform drops a column that identity or latency needs, or uses a reserved one.
         """
         for reference in self.references:
             rows = reference.join(rows, reference.rows(rows))
@@ -183,14 +183,14 @@ class EnrichThenTransform:
             raise StartError(f"transform {self.name}: column _written_at is reserved for the sink; rename it")
         if self.latest_by:
             out = newest(out, self.latest_by, self.name)
-        # Of a stream Spark fixes the time for each batch; a moment of ours would be that of its start.
+        # For a stream Spark fixes the time of each batch; a literal would be the time of the start.
         written = (
             F.current_timestamp() if out.isStreaming else timestamp_literal(batch_accounts.now(), "_id = ''")
         )
         return out.withColumn("_written_at", written)
 
     def schema(self, spark: SparkSession, landing: Table, route: str | None = None) -> StructType:
-        """Columns of the sink; finds mistakes in the transform before the stream starts."""
+        """Return the columns of the sink; finds errors in the transform before the stream starts."""
         rows = good_records(spark.table(str(landing)).limit(0), deletes=bool(self.latest_by))
         given = rows_of_route(rows, route, str(landing))
         with naming_failed_transform(self.name, given):
@@ -198,9 +198,9 @@ class EnrichThenTransform:
 
 
 def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
-    """A moment that no record of a batch was landed before.
+    """Return a time before which no record of a batch was landed.
 
-    Records of a snapshot were landed after the append before it was committed,
+    Records of a snapshot were landed after the commit of the append before it,
     as one query lands them, a batch at a time.
 
     Parameters
@@ -213,8 +213,8 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
     Returns
     -------
     datetime or None
-        None where the table no longer knows, or the batch begins with its first append, or reads all files of a
-        state (:mod:`etl.checkpoints.initial_snapshot`).
+        None if the table's snapshot has expired, the batch begins with the table's first append, or it reads all files of a
+        snapshot (:mod:`etl.checkpoints.initial_snapshot`).
     """
     snapshot = landing.snapshot(int(start["snapshot_id"])) if start and not start["scan_all_files"] else None
     if snapshot is None:
@@ -231,22 +231,18 @@ def earliest_landing_time(landing: Any, start: Any) -> datetime | None:
 
 @dataclass
 class Deriver:
-    """Writes each batch of a derive query; called by ``foreachBatch``.
+    """Writer of each batch of a derive query; called by ``foreachBatch``.
 
-    A batch is a fixed range of the landing table's snapshots. What a table of the lake can hold of it besides what its own
-    run has written, another checkpoint or a backfill wrote out of records that had landed by then: a batch of later ones
+    A batch is a fixed range of the landing table's snapshots. Rows of it that a lake table holds, other than from this run, were
+    written by another checkpoint or a backfill from records that had landed by then: a batch of later records
     needs no look-up.
 
     Parameters
     ----------
     landing
-        What it reads.
-    compose
-        Enrichment and transform.
-    sink
-        Where rows go.
+        Table that it reads.
     letters
-        Keep what the sink refuses; None where it takes every row.
+        Table for refused rows; None if the sink takes every row.
     """
 
     settings: DeriveSettings
@@ -264,7 +260,7 @@ class Deriver:
         Parameters
         ----------
         batch
-            Good records of the landing table, or rows of what keeps state.
+            Good records of the landing table, or rows of a query with state.
         """
         begun = batch_accounts.now()
         read = CountedRows(self.sink, row_count("read"))
@@ -299,12 +295,12 @@ class Deriver:
         since = earliest_landing_time(self.landing.metadata(spark), self.checkpoint.start_of(spark, batch_id))
         state = self.settings.state
         joined = state is not None and state.join is not None
-        # Of a join the second stream has a position of its own.
+        # The second stream of a join has its own position.
         if since is not None and not joined and since - SLACKS[-1] > others:
-            # Nothing is looked up; a record that landed before fails the write.
+            # No look-up; a record that was landed before the bound fails the write.
             yield LookUpStep(Bound(F.lit(False), "_landed_at", others), alone=True)
         if since is not None:
-            # A joined row was landed when its first record was, which may have waited in the state for the second.
+            # A joined row has the landing time of its first record, which may have waited in the state for the second.
             for slack in SLACKS[1:] if joined else SLACKS:
                 yield LookUpStep(Bound.since("_landed_at", since - slack), alone=False)
         yield LookUpStep(EVERYTHING, alone=False)

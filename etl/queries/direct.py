@@ -1,13 +1,13 @@
-"""Direct: topics through decoding and transform into sinks, without a landing table between.
+"""Direct query: topics, through decoding and transform, into sinks, without a landing table.
 
-A second of latency and one write less, for what keeps no state. What makes it exact is that a batch of its sources is a
-fixed range: a replay holds the same records. So each commit to a table names its batch, and what the table may hold
-besides is known by its offsets (:mod:`etl.queries.offset_overlap`); other sinks know what they hold. The dead letters of all routes go to
-a table of their own, and only a batch that has some pays for them.
+It saves a second of latency and one write, for queries without state. It is exact because a batch of its sources is a
+fixed range: a replay holds the same records. So each commit to a table names its batch, and other contents of the table
+are known by their offsets (:mod:`etl.queries.offset_overlap`); other sinks know what they hold. The dead letters of all
+routes go to a separate table, and only a batch that has some writes to it.
 
-A batch of one route is read once, and its records are counted on their way. With several routes it is decoded once and held,
-as it has several readers: one that counts, then a sink for each route that has records, then the dead letters. Should
-one sink fail, the batch comes again as a whole, and those that had written their part find it there.
+A batch of one route is read once, and its records are counted on their way. With several routes it is decoded once and cached
+for its readers: one that counts, then a sink for each route that has records, then the dead letters. If
+one sink fails, the complete batch is repeated, and the sinks that had written their part find it there.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ from .derive import DEAD_LETTER, EnrichThenTransform
 from .offset_overlap import Overlap
 
 QUERY, RANGE = "millrace.query", "millrace.offsets"
-"""Properties of a commit: who wrote it, and which offsets it holds; the audit reads them."""
+"""Properties of a commit for the audit: the query and the offsets."""
 
 _PARTS = 3
-"""Of a Kafka record's identity: topic (which holds no ``/``), partition, offset."""
+"""Parts of a Kafka record's identity: topic (without ``/``), partition, offset."""
 
 
 def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, str]:
-    """What the audit looks for in a commit.
+    """Return the properties of a commit, which the audit reads.
 
     Parameters
     ----------
     query
-        Its name, or those of the query and its route.
+        Name of the query, or of the query and its route.
     offsets
-        Of the batch; None where unknown.
+        Offsets of the batch; None where unknown.
     """
     text = None if offsets is None else offsets.as_property()
     return {QUERY: query} | ({} if text is None else {RANGE: text})
@@ -61,18 +61,14 @@ def commit_properties(query: str, offsets: OffsetRange | None) -> Mapping[str, s
 
 @dataclass(frozen=True)
 class DirectRoute:
-    """A route with what its records go through and where they end.
+    """Route of a direct query with its transform and sink.
 
     Parameters
     ----------
     name
-        Of the route; None for the only one of a query without routes.
+        Name of the route; None for the only one of a query without routes.
     source
-        The logical name of its stream.
-    compose
-        Enrichment and transform.
-    sink
-        Where its rows go.
+        Logical name of its stream.
     """
 
     name: str | None
@@ -85,16 +81,16 @@ class DirectRoute:
         return offset_overlap.of_derived(self.source)
 
     def rows(self, good: DataFrame) -> DataFrame:
-        """The lane's rows of the sink, out of good records of all routes."""
+        """Return the route's rows for the sink, from good records of all routes."""
         return self.compose(rows_of_route(good, self.name, "of the batch").drop(*DEAD_LETTER))
 
     def batch_place(self, query: str, whole: BatchPlace, offsets: OffsetRange | None) -> BatchPlace:
-        """Which batch it is for the lane's sink.
+        """Return the batch's identity for the route's sink.
 
         Parameters
         ----------
         offsets
-            Of all that the query reads; None where the checkpoint does not know them.
+            Offsets of all that the query reads; None if the checkpoint does not know them.
         """
         own = f"{self.source}/"
         lookup = self._overlap.look_up(None if offsets is None else offsets.of(own))
@@ -103,7 +99,7 @@ class DirectRoute:
             return replace(whole, properties=commit_properties(query, plain), lookup=lookup)
         assert offsets is not None, "Spark writes the end of a batch before it begins"
         route = f"{query}/{self.name}"
-        # Of the whole batch: a table's history then tells of batches without a record of the route, too.
+        # Of the complete batch: then a table's history also covers batches without a record of the route.
         start, end = (json.dumps(each, sort_keys=True) for each in (offsets.start, offsets.end))
         notes = f"{whole.notes}/routes/{self.name}"
         properties = commit_properties(route, offsets)
@@ -114,18 +110,18 @@ class DirectRoute:
 
 @dataclass
 class DirectBatchWriter:
-    """Writes each batch of a direct query; called by ``foreachBatch``.
+    """Writer of each batch of a direct query; called by ``foreachBatch``.
 
     Parameters
     ----------
     decoder
-        Of all its routes.
+        Decoder of all its routes.
     lanes
         One for each route.
     letters
-        Where dead letters go: a table in the shape of a landing table with these routes.
+        Sink of dead letters: a table in the shape of a landing table with these routes.
     replayed
-        What it reads: legs that tell the offsets of a batch.
+        Its legs, which know the offsets of a batch.
     rules
         Aggregates over decoded records: :func:`etl.formats.decoding.data_rules.counts`.
     """
@@ -149,9 +145,9 @@ class DirectBatchWriter:
         Parameters
         ----------
         batch
-            In the envelope's shape: fixed ranges of offsets.
+            Rows in the envelope's shape: fixed ranges of offsets.
         batch_id
-            Spark's; only the offsets that its checkpoint has for it count.
+            Spark's id; only the offsets in the checkpoint for it matter.
         """
         begun = batch_accounts.now()
         spark = batch.sparkSession
@@ -168,7 +164,7 @@ class DirectBatchWriter:
         self.report.emit("batch", query=self.query, batch=batch_id, **fields)
 
     def _passed(self, place: BatchPlace, letters: _Letters) -> tuple[Mapping[str, int], WriteCounts]:
-        """Write a batch of one route, read once; one with dead letters is read again for them."""
+        """Write a batch of one route, read once; a batch with dead letters is read a second time for them."""
         [lane] = self.lanes
         read = CountedRows(lane.sink, row_count("read"), F.expr("min(unix_micros(_arrived_at)) AS oldest"))
 
@@ -190,7 +186,7 @@ class DirectBatchWriter:
         return figures, done if lane.name is None else _together([done])
 
     def _held(self, places: Sequence[BatchPlace], letters: _Letters) -> tuple[Mapping[str, int], WriteCounts]:
-        """Write a batch of several routes, decoded once and held for its readers."""
+        """Write a batch of several routes, decoded once and cached for its readers."""
         held = self.decoder.decode(with_hash_and_landing_time(letters.batch)).persist()
         try:
             figures, there = _counted(held, self.rules)
@@ -209,7 +205,7 @@ class DirectBatchWriter:
 
 @dataclass(frozen=True)
 class _Letters:
-    """Takes dead letters of one batch."""
+    """Writer of the dead letters of one batch."""
 
     batch: DataFrame
     decoder: Decoder
@@ -224,7 +220,7 @@ class _Letters:
 
 
 def _counted(held: DataFrame, rules: Sequence[Column]) -> tuple[Mapping[str, int], set[str]]:
-    """What a batch holds, and the routes with good records; the action that counts it is the one that reads it."""
+    """Count a batch, and return its routes with good records; the counting action also fills the cache."""
     bad = F.col("_error").isNotNull()
     aggregates = (F.count(F.lit(1)).alias("n"), F.expr("min(unix_micros(_arrived_at))").alias("oldest"))
     found = held.groupBy(F.col(COLUMN).alias("route"), bad.alias("bad")).agg(*aggregates, *rules).collect()
@@ -245,27 +241,27 @@ def _together(done: Sequence[WriteCounts]) -> WriteCounts:
 
 
 def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> DataFrame:
-    """Refused rows in the shape of a landing table, with the bytes of the record that they came of.
+    """Return refused rows in the shape of a landing table, with the bytes of their original records.
 
-    What the decoder redacts is taken out of the bytes, as it is where it cannot decode them. A transform that makes
-    several rows of a record adds to its identity (``_id`` and what follows a ``/``): such rows are one dead letter,
-    which a replay takes through the transform again.
+    Fields that the decoder redacts are cut out of the bytes, as for records that cannot be decoded. A transform that makes
+    several rows of a record extends its identity (``_id``, then ``/`` and a suffix): such rows are one dead letter,
+    and a replay passes it through the transform again.
 
     Parameters
     ----------
     batch
-        In the envelope's shape: of Kafka.
+        Rows in the envelope's shape, from Kafka.
     letters
-        In the shape of :data:`etl.sinks.base.LETTER`.
+        Rows in the shape of :data:`etl.sinks.base.LETTER`.
     decoder
-        Of the query, which makes the columns of the table of dead letters.
+        Decoder of the query, which defines the columns of the dead letter table.
 
     Raises
     ------
     AccountsError
-        A refused row has an identity of the transform's own: nobody knows what it came of.
+        A refused row has an identity that the transform invented, so its record is unknown.
     """
-    # By equality, not by what an identity begins with: that would compare each record with each letter.
+    # By equality, not by prefix of the identity: that would compare each record with each letter.
     record = F.substring_index("_id", "/", _PARTS).alias("_id")
     told = letters.select("_source", record, F.col("_error").alias("_why")).dropDuplicates(
         [*envelope.IDENTITY]
@@ -295,17 +291,17 @@ def in_landing_shape(batch: DataFrame, letters: DataFrame, decoder: Decoder) -> 
 
 @dataclass(frozen=True)
 class ReplayToSinks:
-    """Takes replayed dead letters that became good to the sinks of a direct query."""
+    """Writer of replayed dead letters that are now good to the sinks of a direct query."""
 
     lanes: tuple[DirectRoute, ...]
 
     def __call__(self, good: DataFrame) -> None:
-        """Write rows of a landing table's shape; a sink that knows them by identity writes each once.
+        """Write rows in a landing table's shape; a sink with identities writes each once.
 
         Raises
         ------
         AccountsError
-            A sink refuses some again: they stay dead letters.
+            A sink refuses some of them again: they stay dead letters.
         """
         routed = self.lanes[0].name is not None
         there = {row[COLUMN] for row in good.select(COLUMN).distinct().collect()} if routed else {None}

@@ -1,4 +1,4 @@
-"""Enrichment: broadcast joins against reference tables that are read again on their own interval."""
+"""Enrichment: broadcast joins with reference tables, each reloaded at its own interval."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ..record.tables import Table
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference table as it was read: join keys, new columns, one row per key.
+    """Loaded reference table: join keys, new columns, one row per key.
 
     Attributes
     ----------
     rows
-        Cached.
+        Cached rows.
     ambiguous
-        Keys that the table holds more than once.
+        Number of keys that the table holds more than once.
     """
 
     rows: DataFrame
@@ -36,18 +36,18 @@ class Reference:
 
 @dataclass
 class ReferenceTable:
-    """A reference table, held in memory and read again when it is older than its interval.
+    """Reference table, held in memory and reloaded when it is older than its interval.
 
     Parameters
     ----------
     settings
-        Which table, on what, for which columns.
+        Table, join columns and new columns.
     table
         Its full name.
     on_ambiguous
-        Told the number of keys with several rows, each time the table is read.
+        Gets the number of keys with several rows, each time the table is loaded.
     clock
-        Seconds, monotonic.
+        Returns seconds of a monotonic clock.
     """
 
     settings: EnrichmentSettings
@@ -57,12 +57,12 @@ class ReferenceTable:
     _held: Reference | None = field(default=None, repr=False)
 
     def check(self, spark: SparkSession) -> None:
-        """Refuse a table or column that is not there.
+        """Refuse a table or column that does not exist.
 
         Raises
         ------
         StartError
-            With all that is missing.
+            The message lists all that is missing.
         """
         if not self.table.exists(spark):
             raise StartError(f"enrichment: there is no table {self.table}")
@@ -72,14 +72,14 @@ class ReferenceTable:
             raise StartError(f"enrichment: table {self.table} has no column {', '.join(missing)}")
 
     def rows(self, stream: DataFrame) -> DataFrame:
-        """The table's rows, read again if the interval has passed.
+        """Return the table's rows, reloaded if the interval has passed.
 
-        Columns are the stream's join columns and the new ones.
+        The columns are the join keys and the new columns.
 
         Raises
         ------
         StartError
-            A join column that cannot be compared with the stream's.
+            A join column cannot be compared with the stream's.
         """
         kinds = {field.name: field.dataType for field in stream.schema.fields}
         ours = tuple(kinds.get(column) for column in self.settings.on)
@@ -95,14 +95,14 @@ class ReferenceTable:
         return held.rows
 
     def _compared(self, table: DataFrame, ours: Sequence[DataType | None]) -> Iterator[Column]:
-        """The table's join columns as Spark compares them: keys that differ in its own type may be one there.
+        """Yield the table's join columns in the type of Spark's comparison; keys that differ in their own type may be equal.
 
-        An INT of the stream is compared with a text as INT: to it ``7`` and ``007`` are one key.
+        Spark compares an INT of the stream with a text as INT: then ``7`` and ``007`` are one key.
         """
         kinds = {field.name: field.dataType for field in table.schema.fields}
         for (here, there), our in zip(self.settings.on.items(), ours, strict=True):
             column, kind = F.col(there), kinds[there]
-            # A column that the stream lacks is told by ``join``.
+            # ``join`` reports a column that the stream lacks.
             if our is not None and our != kind:
                 both = StructType([StructField("ours", our), StructField("theirs", kind)])
                 pairs = table.sparkSession.createDataFrame([], both)
@@ -119,7 +119,7 @@ class ReferenceTable:
             yield column
 
     def _read(self, spark: SparkSession, ours: tuple[DataType | None, ...]) -> Reference:
-        """Of several rows with one key the smallest is taken, so that records never double and runs agree."""
+        """Load the table; of several rows with one key the smallest is used, so records never double and runs agree."""
         table, values = self._pinned(spark), self.settings.columns
         keys = [column.alias(f"_key_{i}") for i, column in enumerate(self._compared(table, ours))]
         names = [f"_key_{i}" for i in range(len(keys))]
@@ -137,12 +137,12 @@ class ReferenceTable:
         return Reference(held.drop("_rows"), ambiguous, self.clock())
 
     def _pinned(self, spark: SparkSession) -> DataFrame:
-        """The table as it is now: Spark reads a cached table again whenever the same application writes it."""
+        """Return the table's current snapshot: otherwise Spark reloads a cached table whenever the same application writes it."""
         snapshot = self.table.metadata(spark).currentSnapshot()
         if snapshot is None:
             return spark.table(str(self.table))
-        # By its name, which every Spark reads: of the options that name a snapshot each takes another one, and what SQL
-        # calls VERSION AS OF is to Spark's cache the table itself.
+        # By its name, which every Spark version reads: each version takes another option for a snapshot, and with SQL's
+        # VERSION AS OF Spark's cache does not distinguish the snapshot from the table.
         return spark.table(f"{self.table}.snapshot_id_{snapshot.snapshotId()}")
 
     def join(self, stream: DataFrame, rows: DataFrame) -> DataFrame:
@@ -151,7 +151,7 @@ class ReferenceTable:
         Raises
         ------
         StartError
-            A join column that the stream lacks, or a new column that it has already.
+            A join column is missing in the stream, or a new column already exists in it.
         """
         missing = sorted(set(self.settings.on) - set(stream.columns))
         taken = sorted(set(self.settings.columns) & set(stream.columns))

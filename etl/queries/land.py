@@ -1,4 +1,4 @@
-"""Land: every record of a source, good or bad, into one append-only table, in one action per batch."""
+"""Land query: every record of a source, good or bad, into one append-only table, in one action per batch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from ..sources.source_union import SourceUnion, offsets_of
 from .offset_overlap import Overlap, of_landed
 
 MOST_READS = 3
-"""How often a batch that does not replay is read in a row, when each time a part of it had to be read again."""
+"""Most reads in a row of a batch that does not replay, if a part of it had to be read again each time."""
 
 _CONTENT = "_content"
-"""The payload beside what was decoded of it, until its record has an identity of its own."""
+"""Column of the payload beside the decoded fields, until each record has a unique identity."""
 
 
 def table_schema(schema: StructType) -> StructType:
-    """Columns of a landing table, whose records have those of a schema."""
+    """Return the columns of a landing table for records of a schema."""
     return StructType(
         [
             *envelope.SCHEMA.fields,
@@ -57,12 +57,12 @@ def table_schema(schema: StructType) -> StructType:
 
 @dataclass(frozen=True)
 class Landing:
-    """What one action of a batch came to.
+    """Result of one action of a batch.
 
     Attributes
     ----------
     whole
-        Whether what was written is what was read: no part of the batch was read twice.
+        True if the written records are those that were read: no part of the batch was read twice.
     """
 
     figures: Mapping[str, Any]
@@ -73,12 +73,12 @@ class Landing:
 
 @dataclass
 class Lander:
-    """Writes each batch of a land query; called by ``foreachBatch``.
+    """Writer of each batch of a land query; called by ``foreachBatch``.
 
     Attributes
     ----------
     guard
-        Of its legs.
+        Guard of its legs.
     """
 
     settings: LandSettings
@@ -102,14 +102,14 @@ class Lander:
         Parameters
         ----------
         batch
-            In the envelope's shape.
+            Rows in the envelope's shape.
         batch_id
-            Spark's; it proves what the batch holds of legs that replay only.
+            Spark's id; it identifies the content of the batch only for legs that replay.
 
         Raises
         ------
         LossError
-            Records are gone unread, or may be.
+            Records were lost unread, or may have been.
         """
         positions = self.guard.check_before_batch(batch.sparkSession, batch_id)
         if self.guard.has_unreadable_positions and not self._blind:
@@ -123,7 +123,7 @@ class Lander:
     def _land(self, batch: DataFrame, batch_id: int, positions: Mapping[str, str]) -> None:
         spark = batch.sparkSession
         which = self.checkpoint.batch(spark, batch_id)
-        # An identity that the table holds more than once looks like a second read, unless it is counted once.
+        # An identity that the table holds more than once looks like a second read, unless the count is distinct.
         for distinct in (False, *[True] * (MOST_READS - 1)):
             begun = batch_accounts.now()
 
@@ -141,8 +141,8 @@ class Lander:
             self.guard.check_after_batch(positions, done.held)
             if done.whole:
                 return
-            # What was read first and what was read again end at different records; the connector continues after
-            # the later one. Everything is read again, and what is landed already is not landed again.
+            # The first and the repeated read end at different records; the connector continues after
+            # the later end. Everything is read again, and records that have landed are not landed twice.
             self.report.emit("read_twice", query=self.settings.name, batch=batch_id)
         raise LossError(
             f"query {self.settings.name}, batch {batch_id}: executors were lost in each of {MOST_READS} reads of the "
@@ -152,15 +152,15 @@ class Lander:
     def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
         oldest = done.figures["oldest"]
         fields = {
-            **done.balance.landed(),
+            **done.balance.land_figures(),
             **data_rules.rule_counts(done.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
-        self.guard.landed(done.figures)
+        self.guard.note_arrivals(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _held(self, spark: SparkSession, history: History, batch_id: int) -> LookUpStep:
-        """What of the legs that replay the table may hold; of others nobody knows before they are read."""
+        """Return the part of the replaying legs that the table may hold; for other legs it is unknown before the read."""
         if not self.guard.replayed:
             return LookUpStep(None, alone=False)
         offsets = offsets_of(spark, self.guard.replayed, batch_id)
@@ -181,7 +181,7 @@ class Lander:
         fence: CommitFence,
         distinct: bool,
     ) -> Landing:
-        # What replays is the same when it is read twice.
+        # Sources that replay return the same records in a second read.
         read = ObservedFigures(row_count("read")) if self.guard.streams else None
         rows = (
             self._apart(batch, read)
@@ -207,17 +207,17 @@ class Lander:
         return Landing(appended.figures, balance, appended.held, whole)
 
     def _apart(self, batch: DataFrame, read: ObservedFigures) -> DataFrame:
-        """Read and decode a batch that does not replay, each record with an identity of its own.
+        """Read and decode a batch that does not replay, and make the identity of each record unique.
 
-        They are decoded where they are read, as a shard takes longer to hand its records over than they take
-        to be decoded. The shuffle by identity then spreads the writing of few shards. It also parts what reads
-        from what writes: when an executor is lost in between, its shards are read again and to another end,
-        while some of the writing is done already. So records are counted on both sides; as many are offered
-        to the table as were read exactly if no shard that held some was read twice.
+        Records are decoded in the tasks that read them, as a shard needs longer to deliver its records than decoding
+        takes. The shuffle by identity then spreads the writes of few shards. It also separates the reading
+        from the writing stage: if an executor is lost in between, its shards are read again up to another end,
+        although some writes are done already. So records are counted on both sides: the two numbers are
+        equal exactly if no shard with records was read twice.
         """
         kept = envelope.with_hash_and_landing_time(batch).withColumn(_CONTENT, F.col("payload"))
         decoded = decode_observed(self.decoder, kept, lambda rows, _: read.observe(rows))
-        # The session's number of parts is not ours: 200 by default, and each would be a file.
+        # Not the session's number of shuffle partitions: 200 by default, and each would be a file.
         tasks = self.settings.repartition or batch.sparkSession.sparkContext.defaultParallelism
         spread = decoded.repartition(tasks, "_id")
         if self._identified is None:
@@ -230,12 +230,13 @@ class Lander:
 
 
 def _alike() -> WindowSpec:
-    # The hash comes first for the sort: texts that begin alike are compared to their ends.
+    # The hash comes first in the sort: texts with long common prefixes are slow to compare.
     return Window.partitionBy(F.xxhash64("_id"), "_id").orderBy("_key", _CONTENT)
 
 
 def _numbered() -> Column:
-    # Such as the records of an aggregate, which come with its sequence number, and in one batch all of them. Numbered by what is in them, each has the same identity in every replay.
+    # Records of an aggregate, for example, share its sequence number and are all in one batch. They are numbered by their
+    # content, so each has the same identity in every replay.
     place = F.row_number().over(_alike())
     return F.when((place == 1) & _alone(), F.col("_id")).otherwise(F.concat_ws("/", "_id", place))
 

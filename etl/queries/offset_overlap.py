@@ -1,10 +1,10 @@
-"""Which offsets of a batch a table may hold already.
+"""Overlap of a batch's offsets with the records that a table already holds.
 
-Mostly none: a batch is a fixed range of offsets, the run's last commit says that it holds an earlier one
-(:mod:`etl.record.commits`), and nobody else has landed any. What else a table can hold at or after a batch's offsets was written
-by another checkpoint, one that was reset among them, or by a backfill. How far that reaches is found out by reading
-positions, once, and later of what others have added meanwhile. A batch behind it needs no look-up, and neither do
-those after it, in this process and the next: the commit says so (``millrace.alone``).
+Mostly there is none: a batch is a fixed range of offsets, the run's last commit names an earlier one
+(:mod:`etl.record.commits`), and no other writer has landed any. Other records at or after a batch's offsets were written
+by another checkpoint (also one that was reset) or by a backfill. Their end is determined once by reading
+positions, and later from the commits that others add. A batch after that end needs no look-up, and neither do
+the following ones, in this process and the next: the commit records it (``millrace.alone``).
 """
 
 from __future__ import annotations
@@ -23,54 +23,54 @@ from ..sinks.iceberg import may_match_files
 from ..sources.offsets import MOST_PARTITIONS, OffsetRange, Range, any_of, offset_bound
 
 Ends = Mapping[str, int]
-"""By partition, as a batch's offsets name it (``stream/partition``): the offset from which on a table holds nothing."""
+"""By partition, as in a batch's offsets (``stream/partition``): the offset from which on a table holds no records."""
 
 EndsOf = Callable[[DataFrame, Collection[str]], Ends | None]
-"""Reads those of some partitions off rows of a table, and maybe of more; None where nobody can tell."""
+"""Reads the ends of some partitions, maybe of more, from rows of a table; None if they cannot be determined."""
 
 
 @dataclass
 class Overlap:
-    """Knows how far one table reaches into a query's topics.
+    """Known ends of one table's records in a query's topics.
 
     Parameters
     ----------
     ends_of
-        Reads the ends of the query's partitions off its rows.
+        Reads the ends of the query's partitions from its rows.
     bound_of
-        Where in it records of some ranges can be.
+        Returns the bound of the table's rows for some ranges.
     """
 
     ends_of: EndsOf
     bound_of: Callable[[Mapping[str, Range] | None], Bound]
     _ends: Ends = field(default_factory=dict, init=False, repr=False)
     _covered: set[str] = field(default_factory=set, init=False, repr=False)
-    """Partitions of which the ends are known; one without an end holds nothing that a batch can hold."""
+    """Partitions with known ends; one without an end has no records in the table."""
     _untold: bool = field(default=False, init=False, repr=False)
 
     def look_up(self, offsets: OffsetRange | None) -> LookUp:
-        """How a batch is looked up.
+        """Return the look-up of a batch.
 
         Parameters
         ----------
         offsets
-            Of the batch; None where the checkpoint does not know them.
+            Offsets of the batch; None if the checkpoint does not know them.
         """
         return lambda spark, table, history: [self.of(spark, table, history, offsets)]
 
     def of(
         self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange | None
     ) -> LookUpStep:
-        """Where in a table records of a batch can be.
+        """Return the bound in which records of a batch can be in a table.
 
         Parameters
         ----------
         spark
-            With the table's catalog.
+            Session with the table's catalog.
         table
-            Always the same one.
+            The same table in every call.
         offsets
-            As of :meth:`look_up`.
+            As in :meth:`look_up`.
         """
         if offsets is None or self._untold:
             return LookUpStep(self.bound_of(None), alone=False)
@@ -87,14 +87,14 @@ class Overlap:
         return LookUpStep(self.bound_of(ranges) if ranges else None, alone)
 
     def _learn(self, spark: SparkSession, table: Table, history: History, offsets: OffsetRange) -> bool:
-        """Read what is not known yet; False where nobody can tell."""
+        """Read the ends that are not known yet; return False if they cannot be determined."""
         partitions = offsets.end.keys()
         if history.empty:
             self._ends, self._covered = {}, set(partitions)
         elif history.lost:
             self._covered = set()
         elif not self._covered and history.alone:
-            # Of partitions that the checkpoint has not read before, no commit of its own tells.
+            # For partitions that the checkpoint has not read before, its own commits show nothing.
             self._covered = set(offsets.start)
         if not partitions <= self._covered or not all(added.whole for added in history.others):
             rows = spark.table(str(table))
@@ -111,19 +111,19 @@ class Overlap:
 
 
 def of_landed(names: Iterable[str]) -> Overlap:
-    """Of a table in the shape of a landing table, which has positions.
+    """Return the overlap with a table in the shape of a landing table, which has positions.
 
     Parameters
     ----------
     names
-        Logical names of the streams that are landed.
+        Logical names of the landed streams.
     """
     mine = sorted(names)
     return Overlap(partial(landed_ends, mine), partial(_landed_bound, mine))
 
 
 def of_derived(source: str) -> Overlap:
-    """Of a table that has the identities of one stream's records, and no positions.
+    """Return the overlap with a table that has the identities of one stream's records, but no positions.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def of_derived(source: str) -> Overlap:
 
 
 def landed_ends(names: Sequence[str], rows: DataFrame, partitions: Collection[str]) -> Ends:
-    """Ends of partitions in a landing table.
+    """Return the ends of partitions in a landing table.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def landed_ends(names: Sequence[str], rows: DataFrame, partitions: Collection[st
     """
     mine = rows.where(F.col("_source").isin([*names]) & F.col("_shard").isNotNull())
     if len(partitions) <= MOST_PARTITIONS:
-        # Files of one partition, as landing writes them, tell by their metadata whose they are.
+        # The metadata of files with one partition, as landing writes them, shows their partition.
         shards = {partition.partition("/")[2] for partition in partitions}
         mine = mine.where(F.col("_shard").isin(sorted(shards)))
     mine = mine.select("_source", "_shard", "_position")
@@ -155,11 +155,11 @@ def landed_ends(names: Sequence[str], rows: DataFrame, partitions: Collection[st
 
 
 _ID = r"^([^/]+)/(\d+)/(\d+)(\D.*)?$"
-"""A record's identity: topic, partition, offset. A transform that makes several rows of it adds to it, and a replay."""
+"""A record's identity: topic, partition, offset. A replay and a transform that makes several rows add a suffix."""
 
 
 def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> Ends | None:  # noqa: ARG001 - no column tells
-    """Ends of partitions in a table that has identities and no positions.
+    """Return the ends of partitions in a table that has identities but no positions; None if an identity is of another form.
 
     Parameters
     ----------
@@ -175,14 +175,14 @@ def derived_ends(source: str, rows: DataFrame, partitions: Collection[str]) -> E
     for row in mine.groupBy(topic.alias("topic"), partition.alias("partition")).agg(last).collect():
         if not row["topic"]:
             return None
-        # Of a single topic the offsets name the number alone.
+        # For a single topic the offsets have the partition number alone.
         for name in (row["partition"], f"{row['topic']}/{row['partition']}"):
             ends[f"{source}/{name}"] = max(ends.get(f"{source}/{name}", 0), row["last"] + 1)
     return ends
 
 
 def _landed_bound(names: Sequence[str], ranges: Mapping[str, Range] | None) -> Bound:
-    """Where in a landing table records of some ranges can be."""
+    """Return the bound for records of some ranges in a landing table."""
     if ranges is None:
         return Bound(F.col("_source").isin([*names]))
     by_source: dict[str, dict[str, Range]] = {}

@@ -1,4 +1,4 @@
-"""Opens what a query reads, with what guards it."""
+"""Opening of a query's sources, with their guards."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from ..sources.source_union import SourceUnion, union
 
 @dataclass(frozen=True)
 class OpenedSources:
-    """What a query reads: one leg for each line of its offset log, in the log's order.
+    """Sources of a query after opening: one leg for each line of its offset log, in the log's order.
 
     Attributes
     ----------
     rows
-        Of all legs, in the envelope's shape.
+        Rows of all legs, in the envelope's shape.
     checkpoint
-        The query's.
+        Checkpoint of the query.
     guard
-        Of all legs.
+        Guard of all legs.
     reopen
-        Opens all legs again, with limits, and secrets, of that moment.
+        Opens all legs again, with the limits and secrets of that time.
     watch
-        Of a leg that is not read whole; None for any other.
+        Check of a leg of which only a part is read; None for any other.
     """
 
     rows: DataFrame
@@ -54,16 +54,16 @@ def open_sources(
     Parameters
     ----------
     sources
-        What it reads, each once.
+        Sources of the query, each once.
     table
-        Where streams are landed, which their guards look into.
+        Table in which streams are landed; their guards read it.
     partitions
-        Least number of tasks of a batch of a leg that can be split.
+        Fewest tasks of a batch of a leg that can be split.
 
     Raises
     ------
     StartError
-        As of :meth:`etl.launch.source_kinds.Source.open`.
+        As in :meth:`etl.launch.source_kinds.Source.open`.
     """
     whole = Checkpoint(f"{job.checkpoints}/{name}")
     replayed: list[ReplayedLeg] = []
@@ -71,7 +71,7 @@ def open_sources(
     openers: list[Callable[[], DataFrame]] = []
     watch: Callable[[], None] | None = None
     for place, sources_of_leg in enumerate(group_sources(sources)):
-        # Of one log, and of one memory of it: an entry is read once for all legs.
+        # All legs share one log and one cache of it: an entry is read once.
         checkpoint = replace(whole, place=place)
         context = SourceContext(spark, job, name, binds, checkpoint, table, partitions)
         leg = sources_of_leg[0].open(sources_of_leg, context)

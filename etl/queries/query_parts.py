@@ -1,4 +1,4 @@
-"""Builds what queries and repairs have in common: landing table, enrichment with transform, sink, state."""
+"""Common parts of queries and repairs: landing table, enrichment with transform, sink, state."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from .enrich import ReferenceTable
 from .stateful import Stateful
 
 LANDING_SECONDS = 600.0
-"""How long a job's start waits for a table that another job lands: one deployment starts both."""
+"""Longest wait of a job's start for a table that another job lands: one deployment starts both."""
 
 LOOK_SECONDS = 5.0
 
 
-def await_landing(spark: SparkSession, job: JobSettings, query: str, name: str, report: Reporter) -> None:
-    """Wait for a landing table that its own job has yet to make; return when it is there, or not in time.
+def await_landing_table(
+    spark: SparkSession, job: JobSettings, query: str, name: str, report: Reporter
+) -> None:
+    """Wait for a landing table that another job has yet to create; return when it exists or after a time limit.
 
     Parameters
     ----------
     query, name
-        As for :func:`source_table`, which says what is wrong.
+        As in :func:`source_table`, which reports a missing table.
     report
-        Where is told, once, what is waited for.
+        Gets one event with the table.
     """
     landing, until = Table.of(job.catalog, name), monotonic() + LANDING_SECONDS
     if not landing.exists(spark):
@@ -47,7 +49,7 @@ def await_landing(spark: SparkSession, job: JobSettings, query: str, name: str, 
 
 
 def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -> Table:
-    """Find a landing table that a query derives from.
+    """Find the landing table of a derive query.
 
     Parameters
     ----------
@@ -59,7 +61,7 @@ def source_table(spark: SparkSession, job: JobSettings, query: str, name: str) -
     Raises
     ------
     StartError
-        It is not there, or is no landing table.
+        The table does not exist, or is no landing table.
     """
     landing = Table.of(job.catalog, name)
     if not landing.exists(spark):
@@ -77,19 +79,19 @@ def enrich_then_transform(
     written: DeriveSettings | DirectRouteSettings,
     report: Reporter,
 ) -> EnrichThenTransform:
-    """Make what takes good records to rows of a sink.
+    """Make the function from good records to rows of a sink.
 
     Parameters
     ----------
     written
-        The query, or one of the routes of a direct one.
+        The query, or a route of a direct query.
     report
-        Where is told what is ambiguous in a reference table.
+        Gets an event for ambiguous keys in a reference table.
 
     Raises
     ------
     StartError
-        A reference table or a transform that is not there.
+        A reference table or transform does not exist.
     """
 
     def ambiguous(table: Table, keys: int) -> None:
@@ -118,12 +120,12 @@ def prepare_sink(
     report: Reporter,
     key: tuple[str, ...] = (),
 ) -> Sink:
-    """Make a sink, and what it writes to, for rows of a schema; ``key`` as of :class:`etl.launch.sink_kinds.JobContext`.
+    """Make a sink and its target for rows of a schema; ``key`` as in :class:`etl.launch.sink_kinds.JobContext`.
 
     Raises
     ------
     StartError
-        As of :meth:`etl.launch.sink_kinds.SinkSettings.open` and :meth:`etl.sinks.base.Sink.prepare`.
+        As in :meth:`etl.launch.sink_kinds.SinkSettings.open` and :meth:`etl.sinks.base.Sink.prepare`.
     """
     sink = settings.open(JobContext(job.connections, binds, job.catalog, key, report))
     sink.prepare(spark, schema)
@@ -138,12 +140,12 @@ def direct_routes(
     binds: Mapping[str, str],
     report: Reporter,
 ) -> tuple[DirectRoute, ...]:
-    """Make the lanes of a direct query; ``letters`` is its table of dead letters, which exists.
+    """Make the routes of a direct query; ``letters`` is its existing table of dead letters.
 
     Raises
     ------
     StartError
-        As of :func:`enrich_then_transform` and :func:`prepare_sink`.
+        As in :func:`enrich_then_transform` and :func:`prepare_sink`.
     """
     made = []
     for route in query.routes:
@@ -162,21 +164,21 @@ def open_derived_stream(
     landing: Table,
     most: int | None,
 ) -> DataFrame:
-    """Open a derive query's stream, with what keeps state: that stands before the batch, enrichment in it.
+    """Open a derive query's stream, with its state: state is built before the batch, enrichment inside it.
 
     Parameters
     ----------
     compose
-        Of :func:`enrich_then_transform`.
+        From :func:`enrich_then_transform`.
     landing
-        The table that it derives from.
+        Table that it derives from.
     most
-        Rows in a batch, by whole files; None for all that there are.
+        Most rows in a batch, by complete files; None for all.
 
     Raises
     ------
     StartError
-        A table that is not there, or a transform that does not fit.
+        A table does not exist, or the transform does not fit.
     """
     deletes = bool(query.latest_by)
     rows = rows_of_route(derive.read(spark, landing, most, deletes=deletes), query.route, str(landing))
@@ -187,7 +189,7 @@ def open_derived_stream(
         other = source_table(spark, job, query.name, join.source_table)
         joined = rows_of_route(derive.read(spark, other, most), join.route, str(other))
     if query.state.key:
-        # Results have no time of arrival: the ages are those of the records that came in.
+        # Results have no arrival time: the ages are those of the input records.
         rows = ages.observe_arrivals(rows)
     build = Stateful(query.state, compose.transform, compose.name)
     with derive.naming_failed_transform(compose.name, rows):
@@ -197,21 +199,21 @@ def open_derived_stream(
 def batch_transform_and_schema(
     spark: SparkSession, query: DeriveSettings, compose: EnrichThenTransform, rows: DataFrame, landing: Table
 ) -> tuple[EnrichThenTransform, StructType]:
-    """What is done with a derive query's batches, and the columns that its sink then gets.
+    """Return the transform of a derive query's batches, and the columns that its sink gets.
 
     Parameters
     ----------
     compose
-        Of :func:`enrich_then_transform`: what keeps state has the transform before the batch, and only enrichment in it.
+        From :func:`enrich_then_transform`: with state, the transform runs before the batch, and only enrichment in it.
     rows
-        Of :func:`open_derived_stream`.
+        From :func:`open_derived_stream`.
     landing
-        The table that it derives from.
+        Table that it derives from.
 
     Raises
     ------
     StartError
-        A transform that loses what every row must carry.
+        A transform drops a column that every row must have.
     """
     if query.state is None:
         return compose, compose.schema(spark, landing, query.route)

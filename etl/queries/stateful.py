@@ -1,16 +1,16 @@
-"""Derive queries that keep state: windows, aggregates, duplicates by a payload's key, joins of two streams.
+"""Derive queries with state: windows, aggregates, duplicates by a payload's key, joins of two streams.
 
-Inside ``foreachBatch`` a DataFrame is static, so all that keeps state is built before it, on the streaming
-DataFrame of the landing table. That replays exactly, and so does what comes out. There are two kinds:
+Inside ``foreachBatch`` a DataFrame is static, so all state is built before it, on the streaming
+DataFrame of the landing table, which replays exactly; so does the result. There are two kinds of output:
 
 rows
     keep their record's identity (``CARRIED``) and are appended once, as in any derive query: records
-    without their duplicates, joined records. An identity of a joined row is both records'.
+    without duplicates, and joined records. The identity of a joined row is that of both records.
 results
     of a ``key``, such as a window and a carrier: a later one replaces an earlier one. In output mode ``append`` each
-    comes once, when the watermark has passed it; Spark has no other mode for session windows.
+    is written once, when the watermark has passed it; Spark has no other mode for session windows.
 
-Enrichment is read again on its own interval, which a streaming plan cannot do: it comes after the transform.
+Enrichment reloads its table at an interval, which a streaming plan cannot do: it runs after the transform.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from ..record.errors import StartError
 from ..sinks.delivery.result_keys import identity
 
 JOINED_ID = "_joined_id"
-"""Identity of the second stream's record, in what a joining transform gets and may hand on."""
+"""Identity of the second stream's record, in the input of a joining transform, which may keep it."""
 
 _HIDDEN = {*COLUMNS, *CARRIED, "_hash"} - {"_id"}
-"""Columns of ours that the second stream of a join comes without: their names are the first one's."""
+"""Envelope columns that the second stream of a join does not have: the first stream has the same names."""
 
 
 @dataclass(frozen=True)
 class Stateful:
-    """The part of a query that keeps state, as one function from good records to rows or results.
+    """Stateful part of a query, as one function from good records to rows or results.
 
     Parameters
     ----------
     settings
-        What is kept, and how long.
+        State and watermark.
     transform
-        From good records, or from the good records of two streams, to rows or results.
+        From the good records of one or two streams to rows or results.
     name
-        Of the transform, for messages.
+        Name of the transform, for messages.
     """
 
     settings: StateSettings
@@ -53,7 +53,7 @@ class Stateful:
     name: str
 
     def __call__(self, records: DataFrame, joined: DataFrame | None = None) -> DataFrame:
-        """Build it.
+        """Build the stateful DataFrame.
 
         Parameters
         ----------
@@ -63,7 +63,7 @@ class Stateful:
         Raises
         ------
         StartError
-            A transform that hands on neither identity nor key.
+            The transform keeps neither identity nor key.
         """
         rows = _watermarked(records, self.settings.watermark)
         if self.settings.distinct:
@@ -105,8 +105,8 @@ class Stateful:
 
 
 def _watermarked(rows: DataFrame, mark: WatermarkSettings, which: str = "") -> DataFrame:
-    """Set the watermark, without the rows that would move it to where all that follows is late, for good."""
-    # Of two clocks the earlier one: a producer may choose Kafka's time of a record, up to a day ahead.
+    """Set the watermark, and drop the rows that would advance it so far that all later rows are late."""
+    # The earlier of two clocks: a producer may set Kafka's time of a record, up to a day ahead.
     known = F.least("_arrived_at", "_landed_at") + F.expr(f"INTERVAL '{mark.ahead_seconds:.6f}' SECOND")
     early = F.coalesce(F.col(f"`{mark.time}`") > known, F.lit(False))
     observed = rows.observe(EARLY + which, F.count(F.when(early, 1)).alias("rows"))

@@ -1,1 +1,1 @@
-"""What every room shares: the envelope, accounts, Iceberg tables and their commits, files by URL, errors."""
+"""Common parts of the core: envelope, accounts, Iceberg tables and their commits, files by URL, errors."""

@@ -1,4 +1,4 @@
-"""The accounts of each batch: taken inside its one action, written as one JSON line."""
+"""Accounts of each batch: computed inside its one action, written as one JSON line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from pyspark.sql import functions as F
 from .errors import AccountsError, describe
 
 OBSERVATION_SECONDS = 120.0
-"""Longest wait for the figures of a finished action; they come through Spark's listener bus."""
+"""Longest wait for the figures of a finished action; they arrive through Spark's listener bus."""
 
 
 Answer = TypeVar("Answer")
 
 
 def in_background(call: Callable[[], Answer]) -> Future[Answer]:
-    """Call something in a thread of its own: what does not answer holds nobody up. An executor's threads, which are none, are waited for at the end of Python."""
+    """Call a function in its own daemon thread, so that one that hangs blocks nothing.
+
+    The threads of a ``ThreadPoolExecutor`` are no daemons: Python waits for them at its end.
+    """
     answer: Future[Answer] = Future()
 
     def run() -> None:
@@ -38,7 +41,7 @@ def in_background(call: Callable[[], Answer]) -> Future[Answer]:
 
 
 class ObservedFigures:
-    """Figures that an action computes on the way, without a second action.
+    """Figures that an action computes while it runs, without a second action.
 
     Parameters
     ----------
@@ -51,31 +54,31 @@ class ObservedFigures:
         self._observation = Observation()
 
     def observe(self, rows: DataFrame, *more: Column) -> DataFrame:
-        """Observe the rows that pass here, with ``more`` figures that rest on their columns; once per instance."""
+        """Observe the rows, with ``more`` figures that use their columns; once per instance."""
         return rows.observe(self._observation, *self._figures, *more)
 
     def values(self, timeout: float = OBSERVATION_SECONDS) -> dict[str, Any]:
-        """Figures of the action, after it succeeded; see :func:`values_of`."""
+        """Return the figures of the action, after it succeeded; see :func:`values_of`."""
         return values_of(self, timeout=timeout)[0]
 
 
 def values_of(*observed: ObservedFigures, timeout: float = OBSERVATION_SECONDS) -> list[dict[str, Any]]:
-    """Figures of an action that several observed, after it succeeded.
+    """Return the figures of an action with several observers, after it succeeded.
 
     Parameters
     ----------
     *observed
-        Each with figures of its own.
+        Observers, each with its own figures.
     timeout
         Longest wait, in seconds.
 
     Raises
     ------
     AccountsError
-        They did not come in time. Spark would wait forever where its optimizer
-        removed the observed part of a plan, or where the listener bus dropped the event.
+        The figures did not arrive in time. Spark would wait forever if its optimizer
+        removed the observed part of a plan, or if the listener bus dropped the event.
     """
-    # All of them in one thread: each thread of Python's opens a connection to the JVM, and a thread there.
+    # All in one thread: each Python thread opens a connection to the JVM, and a thread there.
     answer = in_background(lambda: [one._observation.get for one in observed])
     try:
         return answer.result(timeout)
@@ -86,32 +89,32 @@ def values_of(*observed: ObservedFigures, timeout: float = OBSERVATION_SECONDS) 
 
 
 def row_count(name: str) -> Column:
-    """The figure of how many rows there were, under a name."""
+    """Return the aggregate that counts rows, under a name."""
     return F.expr(f"count(1) AS {name}")
 
 
 @dataclass(frozen=True)
 class Accounts:
-    """What became of a batch: ``read = bad + good``, ``good = written + filtered + duplicates + refused``.
+    """Accounts of a batch: ``read = bad + good``, ``good = written + filtered + duplicates + refused``.
 
     Attributes
     ----------
     read
-        Records of the batch; None where the sink leaves them uncounted.
+        Records of the batch; None if the sink does not count them.
     offered
-        Rows that the transform made of the good ones; with more of them than records, ``filtered`` is negative. None as
-        ``read`` is.
+        Rows that the transform made of the good records; if there are more rows than records, ``filtered`` is negative. None
+        if ``read`` is.
     written
-        Of these, rows that are new in the sink.
+        Offered rows that are new in the sink.
     bad
-        Records that could not be decoded; None where only good ones are read.
+        Records that could not be decoded; None if only good ones are read.
     refused
-        Of the rows, those that the sink refused; None for one that takes every row.
+        Rows that the sink refused; None for a sink that refuses none.
 
     Raises
     ------
     AccountsError
-        They do not balance.
+        The accounts do not balance.
     """
 
     read: int | None
@@ -129,7 +132,7 @@ class Accounts:
 
     @classmethod
     def of_landing(cls, read: int, landed: int, bad: int) -> Accounts:
-        """Of a land query, which judges what is new only: ``read = landed + duplicates``, ``landed = good + bad``.
+        """Make the accounts of a land query: ``read = landed + duplicates``, ``landed = good + bad``.
 
         Parameters
         ----------
@@ -139,7 +142,7 @@ class Accounts:
         return cls(read, read - bad, landed - bad, bad)
 
     def fields(self) -> dict[str, int]:
-        """The figures as the line of a derive or direct query's batch has them; without those that it does not have."""
+        """Return the figures for the event of a derive or direct query's batch, without missing ones."""
         done = self.written + (self.refused or 0)
         found: dict[str, int | None] = {"read": self.read, "bad": self.bad}
         if self.read is not None and self.bad is not None:
@@ -150,8 +153,8 @@ class Accounts:
         found |= {"written": self.written, "refused": self.refused}
         return {name: count for name, count in found.items() if count is not None}
 
-    def landed(self) -> dict[str, int]:
-        """The figures as the line of a land query's batch has them."""
+    def land_figures(self) -> dict[str, int]:
+        """Return the figures for the event of a land query's batch."""
         told = self.fields()
         landed = {"landed": told["written"] + told["bad"], "good": told["written"], "bad": told["bad"]}
         return {"read": told["read"], "duplicates": told["duplicates"], **landed}
@@ -159,20 +162,22 @@ class Accounts:
 
 @dataclass(frozen=True)
 class ReplayAccounts:
-    """``letters = good + filtered + bad + already``, in dead letters; what is settled lands, and what is bad in another way.
+    """Accounts of a replay, in dead letters: ``letters = good + filtered + bad + already``.
+
+    A row lands for each settled letter, and for each bad one with new bytes.
 
     Attributes
     ----------
     good
-        Landed, or taken by the sink.
+        Landed, or written by the sink.
     bad
-        Bad again, whether landed (with other bytes) or left as they were.
+        Bad again, whether landed (with other bytes) or unchanged.
     already
         Replayed with success before.
     landed
-        Rows that were added to the table.
+        Rows added to the table.
     filtered
-        Left out by the transform as it is now, and so settled; None where records are decoded only.
+        Left out by the current transform, and so settled; None if records are only decoded.
     """
 
     letters: int
@@ -189,34 +194,34 @@ class ReplayAccounts:
             raise AccountsError(f"accounts do not balance: {self}")
 
     def fields(self) -> dict[str, int]:
-        """The figures as the line of a replay has them."""
+        """Return the figures for the event of a replay."""
         return {name: count for name, count in vars(self).items() if count is not None}
 
 
 Listener = Callable[[Mapping[str, Any]], None]
-"""Hears of an event with all its fields."""
+"""Gets each event with all its fields."""
 
 
 class Stream(Protocol):
-    """What lines are written to."""
+    """Output of lines."""
 
     def write(self, text: str, /) -> object:
         """Write a text."""
 
     def flush(self) -> None:
-        """Hand on what was written."""
+        """Flush what was written."""
 
 
 @dataclass(frozen=True)
 class Reporter:
-    """Writes events as JSON lines, each in one piece and flushed: queries share the stream.
+    """Writer of events as JSON lines, each written at once and flushed: queries share the stream.
 
     Parameters
     ----------
     job
         Name of the job, part of every line.
     stream
-        Standard output, where a job's log and its starter read.
+        Standard output, read by the job's log and its starter.
     """
 
     job: str
@@ -224,8 +229,8 @@ class Reporter:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
 
-    def listen(self, listener: Listener) -> None:
-        """Tell someone of every event from now on; a listener must return at once."""
+    def add_listener(self, listener: Listener) -> None:
+        """Send every event from now on to a listener, which must return at once."""
         self._listeners.append(listener)
 
     def emit(self, event: str, **fields: Any) -> None:
@@ -238,18 +243,18 @@ class Reporter:
         for listener in self._listeners:
             listener(told)
 
-    def failed(self, error: BaseException, **fields: Any) -> None:
-        """Write that something failed, and why."""
+    def report_failure(self, error: BaseException, **fields: Any) -> None:
+        """Write an event for a failure with its reason."""
         self.emit("failed", **fields, error=describe(error), error_class=type(error).__name__)
 
 
 def now() -> datetime:
-    """The present moment, in UTC."""
+    """Return the current time, in UTC."""
     return datetime.now(UTC)
 
 
 def batch_times(begun: datetime, committed: datetime, oldest: int | None = None) -> dict[str, Any]:
-    """How long something took and when it was committed, as an event has it.
+    """Return duration and commit time, as fields of an event.
 
     Parameters
     ----------
@@ -266,5 +271,5 @@ def batch_times(begun: datetime, committed: datetime, oldest: int | None = None)
 
 
 def iso_text(moment: datetime) -> str:
-    """A moment in ISO 8601, UTC, with milliseconds."""
+    """Return a time in ISO 8601, UTC, with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,11 +1,11 @@
-"""What a table's commits say about the batches of a query, and commits that a second writer cannot overlap.
+"""Commits of a table by the batches of queries, protected from overlap with a second writer.
 
-Each commit of a query names its batch: the id of the checkpoint (``run``) and Spark's number. The data and
-these names are one transaction. So the newest commit of a run tells whether the current batch was written before,
-without a look at a row: compaction, replays and other queries in between do not matter.
+Each commit of a query names its batch: the id of the checkpoint (``run``) and Spark's batch number. The data and
+these names are one transaction. So the newest commit of a run shows whether the current batch was written before,
+without reading a row: compaction, replays and other queries in between do not matter.
 
-A commit is validated against the snapshot that its look-up read (``CommitFence``). Where somebody has added rows since,
-Iceberg refuses it, and the batch is looked up again. A rival, another process on the same checkpoint, is refused for good.
+A commit is validated against the snapshot that its look-up read (``CommitFence``). If another writer has added rows since,
+Iceberg refuses it, and the look-up is repeated. A rival (another process on the same checkpoint) is refused for good.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .errors import ConflictError, LeaseLostError
 from .tables import Table
 
 RUN, BATCH, WRITER, ALONE = "millrace.run", "millrace.batch-id", "millrace.writer", "millrace.alone"
-"""Properties of a commit: checkpoint, number of the batch, process, and whether no later batch can be in the table."""
+"""Properties of a commit: checkpoint, batch number, process, and a flag that no later batch can be in the table."""
 
 MOST_COMMITS = 500
-"""How far back a run's last commit is looked for: each is a call or two into the JVM."""
+"""Most commits that are searched for a run's last one: each takes one or two calls into the JVM."""
 
 MOST_ATTEMPTS = 5
-"""How often a batch is written in a row while others commit in between."""
+"""Most attempts to write a batch while others commit in between."""
 
 Result = TypeVar("Result")
 
@@ -40,9 +40,9 @@ class BatchId:
     Attributes
     ----------
     run
-        Id of the checkpoint, and the route where a query has several; a reset checkpoint has another one.
+        Id of the checkpoint, with the route if a query has several; a reset checkpoint has a new id.
     number
-        Spark's.
+        Spark's batch number.
     """
 
     run: str
@@ -58,11 +58,11 @@ class AddedRows:
     snapshot, parent
         Ids; ``parent`` is None for a table's first commit.
     at
-        When it was committed, by the clock of who did.
+        Time of the commit, by the clock of its writer.
     whole
-        Whether the commit only added rows: of one that also replaced some, Iceberg does not tell the added ones.
+        True if the commit only added rows: if it also replaced some, Iceberg cannot return the added ones.
     run
-        Id of the checkpoint whose batch it is; None for a replay, a backfill and the like.
+        Id of the checkpoint whose batch it is; None for a replay, a backfill and similar commits.
     """
 
     snapshot: int
@@ -72,7 +72,7 @@ class AddedRows:
     run: str | None
 
     def rows(self, spark: SparkSession, table: Table) -> DataFrame:
-        """All columns of the rows, whatever compaction has made of their files since."""
+        """Return all columns of the rows, also after compaction of their files."""
         if self.parent is None:
             return spark.sql(f"SELECT * FROM {table} VERSION AS OF {self.snapshot}")  # noqa: S608 - plain names, see Table
         return (
@@ -84,16 +84,16 @@ class AddedRows:
 
 @dataclass(frozen=True)
 class CommitFence:
-    """Refuses a commit where rows were added since a snapshot.
+    """Condition of a commit: it fails if rows were added since a snapshot.
 
     Attributes
     ----------
     base
-        The snapshot; None for a table without one.
+        Id of the snapshot; None for a table without one.
     properties
-        That the commit is to have.
+        Properties for the commit.
     shut
-        Whether it refuses anything: a table that several queries land into takes their commits side by side.
+        True to refuse such a commit; false for a table into which several queries land side by side.
     """
 
     base: int | None
@@ -103,25 +103,25 @@ class CommitFence:
 
 @dataclass(frozen=True)
 class History:
-    """What is known of a table before a batch is written.
+    """Known commits and rows of a table before a batch is written.
 
     Attributes
     ----------
     base
         Id of its newest snapshot.
     at
-        When that was committed.
+        Time of its commit.
     empty
-        Whether the table has no row.
+        True if the table has no row.
     again
         Commits of this same batch.
     others
-        Commits of others since the run's last one.
+        Commits of other writers since the run's last one.
     alone
-        Whether the run's last commit is known, and no row of a later batch was in the table then.
+        True if the run's last commit is known, and no row of a later batch was in the table then.
     lost
-        Whether the run's last commit is not to be found, or is of a later batch: the checkpoint was put back. Then others
-        may have written what is not among ``others``.
+        True if the run's last commit is not found, or is of a later batch because the checkpoint was restored. Then other
+        writers may have written rows that are not in ``others``.
     """
 
     base: int | None
@@ -135,18 +135,18 @@ class History:
 
 @dataclass
 class OtherWriters:
-    """When others than a run have written to a table last, as far as a batch of the run may be among it."""
+    """Last commit time of other writers to a table, as far as it may contain a batch of the run."""
 
     _known: bool = field(default=False, repr=False)
     _until: datetime | None = field(default=None, repr=False)
 
     def latest_commit(self, history: History) -> datetime | None:
-        """The moment; None for never.
+        """Return that time; None if there is no such commit.
 
         Parameters
         ----------
         history
-            Of the table, before a batch.
+            History of the table, before a batch.
         """
         if history.empty:
             self._known, self._until = True, None
@@ -162,7 +162,7 @@ class OtherWriters:
 
 @dataclass
 class Commits:
-    """The commits of one query to one table, in one process."""
+    """Commits of one query to one table, in one process."""
 
     table: Table
     writer: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -173,26 +173,26 @@ class Commits:
     def write(
         self, spark: SparkSession, batch: BatchId | None, attempt: Callable[[History], Result]
     ) -> Result:
-        """Write a batch; again, with a new look at the table, where others have added rows meanwhile.
+        """Write a batch; repeat it with a new look-up if others have added rows meanwhile.
 
-        Where those were batches of another query, as of jobs that share a topic out, such commits never meet ours, and would
-        refuse them again and again: from then on the history is looked at behind each commit in place of that.
+        If these are batches of another query (such as of jobs that share a topic), they never overlap this query's batches
+        but would refuse its commits repeatedly. From then on, the history is checked after each commit instead.
 
         Parameters
         ----------
         spark
-            With the table's catalog.
+            Session with the table's catalog.
         batch
-            None where its checkpoint is unknown.
+            The batch; None if its checkpoint is unknown.
         attempt
-            Looks up and commits with :meth:`fence`.
+            Looks the batch up and commits it with :meth:`fence`.
 
         Raises
         ------
         LeaseLostError
-            Another process writes the batches of the same checkpoint.
+            Another process writes batches of the same checkpoint.
         ConflictError
-            Others committed during each of ``MOST_ATTEMPTS`` attempts.
+            Others committed during each of the ``MOST_ATTEMPTS`` attempts.
         """
         refused: ConflictError | None = None
         for _ in range(MOST_ATTEMPTS):
@@ -210,7 +210,7 @@ class Commits:
         raise refused
 
     def _check_since(self, spark: SparkSession, batch: BatchId, base: int | None) -> None:
-        """Find a rival's commit between a look-up and ours, which nothing has refused."""
+        """Raise if a rival committed between the look-up and this commit, which had no fence."""
         metadata = self.table.metadata(spark)
         snapshot = metadata.currentSnapshot()
         while snapshot is not None and int(snapshot.snapshotId()) != base:
@@ -226,16 +226,16 @@ class Commits:
         )
 
     def fence(self, history: History, batch: BatchId | None, *, alone: bool) -> CommitFence:
-        """What a batch is committed with.
+        """Return the fence for the commit of a batch.
 
         Parameters
         ----------
         history
-            That the look-up rests on.
+            History on which the look-up is based.
         batch
-            None where its checkpoint is unknown.
+            The batch; None if its checkpoint is unknown.
         alone
-            Whether no row of a later batch can be in the table.
+            True if no row of a later batch can be in the table.
         """
         if batch is None:
             return CommitFence(history.base, shut=not self._shared)
@@ -248,7 +248,7 @@ class Commits:
         Raises
         ------
         LeaseLostError
-            Another process has committed to the same checkpoint since this one began.
+            Another process has committed to the same checkpoint since this one started.
         """
         metadata = self.table.metadata(spark)
         newest = metadata.currentSnapshot()

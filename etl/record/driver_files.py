@@ -1,4 +1,4 @@
-"""Files that the driver makes for the JVMs of a job, under one name that all of them find."""
+"""Files that the driver writes for the JVMs of a job, under one name that is valid in all of them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 from pyspark import SparkContext, SparkFiles
 
 _KEY = secrets.token_bytes(32)
-"""Of this process: a name that tells one content from another tells nobody what it is."""
+"""Random key of this process: a file's name shows whether contents differ, but not the content."""
 
 
 def ship(context: SparkContext, name: str, content: bytes) -> str:
-    """Bring a file to the driver and to each executor, those of later too.
+    """Copy a file to the driver and to each executor, including later ones.
 
-    Spark brings a file that it is told of into each executor's working directory, so on a cluster it has the same
-    relative path everywhere. Where the driver does the executors' work, it lies in a folder that Spark removes.
+    Spark copies an added file into each executor's working directory, so on a cluster it has the same
+    relative path everywhere. In local mode it is in a folder that Spark removes.
 
     Parameters
     ----------
     name
-        What its own begins with; the end is of the content.
+        Start of the file's name; the end is derived from the content.
     content
-        Read by the user of the job alone.
+        Content, readable only by the user of the job.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def ship(context: SparkContext, name: str, content: bytes) -> str:
     folder = Path(SparkFiles.getRootDirectory()) if local else Path.cwd()
     file = folder / f"{name}-{hmac.digest(_KEY, content, 'sha256').hex()[:16]}"
     if not file.exists():
-        # In one step: a second query of the job may be reading it.
+        # Atomic, because a second query of the job may be reading it.
         with tempfile.NamedTemporaryFile(dir=folder, delete=False) as made:
             made.write(content)
         Path(made.name).replace(file)

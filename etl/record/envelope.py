@@ -1,16 +1,16 @@
-"""One shape for the records of every source; everything after it is source-blind.
+"""Envelope: one shape for the records of every source; later code does not depend on the source.
 
 =============  ================================  ==================================================
-column         type                              what it holds
+column         type                              content
 =============  ================================  ==================================================
 _id            string                            ``topic/partition/offset`` or ``stream/sequenceNumber``
 _source        string                            the stream's logical name
 _shard         string                            Kafka partition, ``topic/partition`` where a stream has
-                                                 several topics; null where a connector gives no shard
+                                                 several topics; null if a connector gives no shard
 _position      string                            Kafka offset, 20 digits; Kinesis sequence number
 _key           binary                            Kafka key, Kinesis partition key
 _headers       array<struct<key,value>>          Kafka headers
-_arrived_at    timestamp                         the source's own time of the record; of Kafka within bounds,
+_arrived_at    timestamp                         the source's time of the record; for Kafka within bounds,
                                                  see :func:`with_bounded_arrival`
 payload        binary                            the record's bytes
 =============  ================================  ==================================================
@@ -30,19 +30,19 @@ from . import batch_accounts
 from .projection import Projection
 
 IDENTITY = ("_source", "_id")
-"""What makes a record one record: a stream's name, and the record's place in it."""
+"""Columns that identify a record: the stream's name, and the record's position in it."""
 
 CARRIED = ("_id", "_source", "_arrived_at", "_landed_at")
-"""Columns that a transform hands on: identity, and the times that latency and idempotence rest on."""
+"""Columns that a transform keeps: identity, and the times that latency and idempotence need."""
 
 COLUMNS = ("_id", "_source", "_shard", "_position", "_key", "_headers", "_arrived_at")
-"""The envelope without its payload, as landing tables keep it."""
+"""Envelope without the payload, as landing tables keep it."""
 
 ERASED = "erased"
 """``_stage`` of a landed row whose record was erased: it keeps the identity, so that the record does not land again."""
 
 POSITION_DIGITS = 20
-"""Digits of the largest offset (2**63 - 1 has 19), so that text sorts as numbers do."""
+"""Digits of the largest offset (2**63 - 1 has 19), so that text sorts like numbers."""
 
 HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -60,13 +60,13 @@ SCHEMA = StructType(
         StructField("_arrived_at", TimestampType()),
     ]
 )
-"""Of the columns that landing tables keep."""
+"""Schema of the columns that landing tables keep."""
 
 TIME_HEADER = "millrace-timestamp"
-"""Header that a Kafka record is given where ``_arrived_at`` is not its own time: that, in milliseconds, as text."""
+"""Header of a Kafka record whose ``_arrived_at`` was changed: its own time, in milliseconds, as text."""
 
 DAYS_KEPT = timedelta(days=31)
-"""Times of so many days before a batch are kept as they are, whatever its topic's retention is."""
+"""Times up to this long before a batch are kept, even with a shorter retention of the topic."""
 
 
 def from_kafka(records: DataFrame, source: str | Column, *, several: bool = False) -> DataFrame:
@@ -75,11 +75,11 @@ def from_kafka(records: DataFrame, source: str | Column, *, several: bool = Fals
     Parameters
     ----------
     records
-        Columns of Spark's Kafka source, with ``headers`` where it was read with ``includeHeaders``.
+        Columns of Spark's Kafka source, with ``headers`` if it was read with ``includeHeaders``.
     source
-        The stream's logical name, or what says it of a record's ``topic``.
+        The stream's logical name, or a column that derives it from ``topic``.
     several
-        Whether the stream has several topics, so that a partition's number is not enough.
+        True if the stream has several topics, so that a partition's number is not unique.
     """
     partition, offset = F.col("partition").cast("string"), F.col("offset").cast("string")
     headers = F.col("headers") if "headers" in records.columns else F.lit(None)
@@ -103,7 +103,7 @@ def from_kinesis(records: DataFrame, source: str) -> DataFrame:
     records
         Columns ``data``, ``streamName``, ``partitionKey``, ``sequenceNumber`` and
         ``approximateArrivalTimestamp``, which the connectors of Glue, EMR Serverless
-        and the sandbox share. None of them names the shard.
+        and the sandbox share. None of them has the shard.
     """
     return records.select(
         F.concat_ws("/", "streamName", "sequenceNumber").alias("_id"),
@@ -123,7 +123,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def with_bounded_arrival(
     records: DataFrame, planned: datetime, retention: timedelta, topics: Sequence[str] | None = None
 ) -> DataFrame:
-    """Bound the arrival of Kafka records, which their producers choose, so that a task writes into few days.
+    """Limit the arrival times of Kafka records, which producers set, so that a task writes into few days.
 
     ================================================  ==================================================
     the record's time                                 ``_arrived_at``
@@ -131,33 +131,33 @@ def with_bounded_arrival(
     from a retention before the batch was planned     the same
     (31 days at least) to a day after it
     before that, from 1970 on                         the beginning of its year
-    any other, or none                                when the batch was planned
+    any other, or none                                the time when the batch was planned
     ================================================  ==================================================
 
-    The record's time is then its last header. It is the same in every replay of the batch.
+    The record's own time is then in its last header. It is the same in every replay of the batch.
 
     Parameters
     ----------
     records
-        In the envelope's shape.
+        Rows in the envelope's shape.
     planned
-        When Spark planned the batch.
+        Time at which Spark planned the batch.
     topics
-        Logical names of the streams of Kafka; None where all are.
+        Logical names of the Kafka streams; None if all are.
     """
     ends = (planned - max(retention, DAYS_KEPT), planned + timedelta(days=1), planned)
     times = ", ".join(map(_micros, (*ends, planned)))
-    # All that differs from batch to batch, in one call into the JVM.
+    # All values that differ between batches, in one call into the JVM.
     return _within(tuple(topics or ())).of(records.withColumn(_ENDS, F.expr(f"array({times})")))
 
 
 _ENDS = "_ends"
-"""From when, up to when, and otherwise: beside the generated code, as in :func:`timestamp_literal`."""
+"""Column of the lower and upper limit and the replacement: outside the generated code, as in :func:`timestamp_literal`."""
 
 
 @cache
 def _within(topics: tuple[str, ...]) -> Projection:
-    # No identity is empty; that none is null, the optimizer knows, and would make literals of the array's elements.
+    # No identity is empty. The optimizer knows that none is null; with that condition it would inline the array's elements.
     low, high, at = (f"{_ENDS}[CASE WHEN _id = '' THEN 3 ELSE {n} END]" for n in range(3))
     own = f"(unix_micros(_arrived_at) BETWEEN {low} AND {high})"
     if topics:
@@ -176,7 +176,7 @@ def _within(topics: tuple[str, ...]) -> Projection:
 
 
 def datetime_of_micros(micros: int) -> datetime:
-    """The moment of so many microseconds since 1970; of the years that Python lacks, the nearest but one that it has.
+    """Return the time of a number of microseconds since 1970, limited to Python's range without its outermost microseconds.
 
     Examples
     --------
@@ -195,28 +195,28 @@ _STAMPED = Projection(lambda: (*COLUMNS, F.xxhash64("payload").alias("_hash"), "
 
 
 def with_hash_and_landing_time(records: DataFrame) -> DataFrame:
-    """Records as decoders want them: with the hash of the payload, and the time at which they are landed.
+    """Add the columns that decoders need: the hash of the payload, and the landing time.
 
     Parameters
     ----------
     records
-        In the envelope's shape.
+        Rows in the envelope's shape.
     """
     return _STAMPED.of(records).withColumn("_landed_at", timestamp_literal(batch_accounts.now()))
 
 
 def timestamp_literal(at: datetime, never: str = "_arrived_at IS NULL") -> Column:
-    """One moment for all rows, in a form that does not become a part of Spark's generated code.
+    """Return one time for all rows, in a form that is not part of Spark's generated code.
 
-    A literal time does, so that each batch would be code of its own, compiled and warmed up again. Arrays
-    are handed over beside the code; an index that is only known with the row keeps the optimizer
-    from taking the time out again.
+    A literal is part of it: then each batch would be different code, compiled and warmed up again. Arrays
+    are passed separately; an index that depends on the row keeps the optimizer
+    from inlining the time.
 
     Parameters
     ----------
     never
-        What holds for no row, and the optimizer cannot know, as SQL; by default that there is no ``_arrived_at``.
+        SQL condition that is false for all rows without the optimizer's knowledge; the default is a null ``_arrived_at``.
     """
-    # As text it is one call into the JVM, and twenty by functions.
+    # As text it is one call into the JVM; with functions it is twenty.
     time = f"timestamp_micros({_micros(at)})"
     return F.expr(f"array({time}, {time})[CASE WHEN {never} THEN 1 ELSE 0 END]")

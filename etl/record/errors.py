@@ -1,4 +1,4 @@
-"""Errors that a person can do something about, and how errors of Spark, Java and Python are told."""
+"""Errors that a person can act on, and descriptions of errors of Spark, Java and Python."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ MOST_LINES = 10
 LONGEST_LINE = 1000
 
 JVM_ERRORS = (Py4JJavaError, CapturedException)
-"""What PySpark raises for an exception of the JVM."""
+"""PySpark's errors for an exception of the JVM."""
 
 _FRAME = re.compile(r"\s+at \S+\(|\s*\.\.\. \d+ more|Driver stacktrace:")
 
 
 class StartError(Exception):
-    """A job that must not start: its configuration, code or tables do not fit. Exit status 2."""
+    """Error of a job that must not start: its configuration, code or tables do not fit. Exit status 2."""
 
 
 class RestartQueryError(Exception):
-    """A query must be started again with other limits; nothing has failed."""
+    """Signal that a query must be started again with other limits; nothing has failed."""
 
 
 class LossError(Exception):
-    """Records of a source are gone unread, or may be: names the source and the positions."""
+    """Loss, or possible loss, of unread records of a source; the message names the source and the positions."""
 
 
 class LeaseLostError(Exception):
-    """Another run may write the job's checkpoints now, so this one writes them no more."""
+    """Loss of the lease: another run may write the job's checkpoints now, so this one must stop writing them."""
 
 
 class ConflictError(Exception):
-    """Somebody else has added rows to a table since it was looked up; nothing was committed."""
+    """Conflict with another writer that has added rows to a table since the look-up; nothing was committed."""
 
 
 class NoAnswerError(Exception):
-    """Whoever was asked about a source did not answer."""
+    """Missing answer of a service to a request about a source."""
 
 
 class AccountsError(Exception):
-    """The accounts of a batch did not arrive or do not balance; its data are committed or not, as a whole."""
+    """Missing or unbalanced accounts of a batch; its data are committed completely or not at all."""
 
 
 def java_error(error: BaseException) -> Any:
-    """The JVM's exception behind an error of PySpark; None for one of Python's own."""
+    """Return the JVM's exception behind an error of PySpark; None for an error of Python."""
     return error.java_exception if isinstance(error, Py4JJavaError) else getattr(error, "_origin", None)
 
 
 def causes(error: BaseException) -> Iterator[Any]:
-    """The JVM's exception behind an error of PySpark, and what caused it; none behind one of Python's own."""
+    """Yield the JVM's exception behind an error of PySpark, and its causes; nothing for an error of Python."""
     origin = java_error(error)
     while origin is not None:
         yield origin
@@ -60,30 +60,30 @@ def causes(error: BaseException) -> Iterator[Any]:
 
 
 def whole_text(error: BaseException) -> str:
-    """All messages of an error and of its causes in the JVM, uncut: what a task said is somewhere in them."""
+    """Return all messages of an error and of its causes in the JVM, uncut: a task's message is among them."""
     return "\n".join([str(error), *(str(cause.toString()) for cause in causes(error))])
 
 
 def is_interruption(error: BaseException | None) -> bool:
-    """Whether a thread was interrupted; Spark knows Java's own exceptions for it, and not those of every client."""
+    """Check for the interruption of a thread; Spark recognises Java's own exceptions for it, but not those of every client."""
     return error is not None and any(
         word in whole_text(error) for word in ("Interrupt", "interrupted", "Aborted")
     )
 
 
 def describe(error: BaseException) -> str:
-    """Messages of an error and of its causes, a line each or a few, without the JVM's stack.
+    """Return the messages of an error and of its causes, one or a few lines each, without the JVM's stack.
 
     Parameters
     ----------
     error
-        Of Python or, through PySpark, of the JVM.
+        Error of Python or, through PySpark, of the JVM.
 
     Returns
     -------
     str
-        At most ``MOST_LINES`` lines, the outermost error first; where there are more, those in
-        the middle are left out, because the first names the step and the last the reason.
+        At most ``MOST_LINES`` lines, the outermost error first. If there are more, those in
+        the middle are left out, because the first line names the step and the last the reason.
     """
     messages: list[str] = []
     python: BaseException | None = error
@@ -92,11 +92,11 @@ def describe(error: BaseException) -> str:
             name = str(java.getClass().getSimpleName())
             messages.append(f"{name}: {java.getMessage() or '(no message)'}")
         if java_error(python) is not None:
-            break  # what Python has beneath is the same one again
+            break  # Python's causes below repeat it
         messages.append(str(python).strip() or type(python).__name__)
         python = python.__cause__
     lines = [line.rstrip() for m in messages for line in m.splitlines() if line.strip()]
-    # Spark repeats a cause's message in that of its wrapper.
+    # Spark repeats a cause's message in its wrapper's message.
     told = list(dict.fromkeys(line[:LONGEST_LINE] for line in lines if not _FRAME.match(line)))
     if len(told) > MOST_LINES:
         first = MOST_LINES // 2
@@ -105,4 +105,4 @@ def describe(error: BaseException) -> str:
 
 
 class SinkError(Exception):
-    """A sink's server refuses to work, or did for longer than the core waits; the batch is not committed."""
+    """Refusal of a sink's server, at once or for longer than the core waits; the batch is not committed."""

@@ -1,4 +1,4 @@
-"""Files by URL, through the JVM's Hadoop file systems: every engine has them set up, with its own credentials."""
+"""Files by URL, through the JVM's Hadoop file systems, which every engine configures with its own credentials."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def read_text(spark: SparkSession, url: str) -> str:
     Parameters
     ----------
     spark, url
-        As for :func:`read_bytes`.
+        As in :func:`read_bytes`.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     OSError
-        It could not be read, or is not UTF-8.
+        It cannot be read, or is not UTF-8.
     """
     data = read_bytes(spark, url)
     try:
@@ -40,16 +40,16 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
     Parameters
     ----------
     spark
-        Whose Hadoop configuration is used.
+        Session whose Hadoop configuration is used.
     url
         ``s3://…``, ``s3a://…``, ``file:///…`` or a path.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     OSError
-        It could not be read.
+        It cannot be read.
     """
     jvm: Any = spark._jvm
     with _at(spark, url) as (path, files):
@@ -61,14 +61,14 @@ def read_bytes(spark: SparkSession, url: str) -> bytes:
 
 
 def write_text(spark: SparkSession, url: str, text: str) -> None:
-    """Write a small file as UTF-8, over one that is there: whoever reads it finds the old one or the new one.
+    """Write or replace a small file as UTF-8; a reader finds the old file or the new one.
 
-    Object stores keep that by themselves, which write a file when it is closed; a local disk by a name that is changed.
+    Object stores guarantee this, because they write a file when it is closed; on a local disk a rename does.
 
     Raises
     ------
     OSError
-        It could not be written; one that was there is as it was.
+        It cannot be written; an old file is unchanged.
     """
     with _at(spark, url) as (path, files):
         if files.getScheme() == "file":
@@ -85,30 +85,30 @@ def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_name(f".{path.name}.half")
     half.write_text(text, encoding="utf-8", newline="")
-    # Hadoop's checksum of the old one would condemn the new one; without any nothing is compared.
+    # Hadoop would compare the new file with the old checksum; without a checksum it compares nothing.
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
     half.replace(path)
 
 
 def delete(spark: SparkSession, url: str) -> None:
-    """Delete a folder with all that is in it; one that is not there is fine.
+    """Delete a folder with its content; a missing one is no error.
 
     Raises
     ------
     OSError
-        It could not be deleted.
+        It cannot be deleted.
     """
     with _at(spark, url) as (path, files):
         files.delete(path, True)
 
 
 def names(spark: SparkSession, url: str) -> list[str]:
-    """List what is in a folder, by name; nothing where there is no such folder.
+    """List the names in a folder, sorted; empty if the folder does not exist.
 
     Raises
     ------
     OSError
-        It could not be read.
+        It cannot be read.
     """
     try:
         with _at(spark, url) as (path, files):
@@ -117,15 +117,15 @@ def names(spark: SparkSession, url: str) -> list[str]:
         return []
 
 
-def modified(spark: SparkSession, url: str) -> datetime:
-    """When a file was written last, in UTC.
+def modified_at(spark: SparkSession, url: str) -> datetime:
+    """Return the time of a file's last write, in UTC.
 
     Raises
     ------
     FileNotFoundError
-        There is no such file.
+        The file does not exist.
     OSError
-        It could not be read.
+        It cannot be read.
     """
     with _at(spark, url) as (path, files):
         return datetime.fromtimestamp(files.getFileStatus(path).getModificationTime() / 1000, tz=UTC)
@@ -133,7 +133,7 @@ def modified(spark: SparkSession, url: str) -> datetime:
 
 @contextmanager
 def _at(spark: SparkSession, url: str) -> Iterator[tuple[Any, Any]]:
-    """A URL as the JVM's path, and the file system that it lies in, whose errors become Python's."""
+    """Yield a URL as the JVM's path, and its file system, whose errors become Python's."""
     jvm: Any = spark._jvm
     try:
         path = jvm.org.apache.hadoop.fs.Path(url)
@@ -148,5 +148,5 @@ _SPOILED = ("ChecksumException", "not UTF-8")
 
 
 def is_corrupt(error: OSError) -> bool:
-    """Whether a file was read, and is not what was written."""
+    """Check that an error means a damaged file: it was read, but is not what was written."""
     return any(word in str(error) for word in _SPOILED)

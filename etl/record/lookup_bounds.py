@@ -1,4 +1,4 @@
-"""Where in a table records of a batch can be, and ways to look for them before they are written."""
+"""Bounds of the rows of a table that may hold records of a batch, and look-ups before the write."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from .envelope import timestamp_literal
 from .tables import Table
 
 OUTSIDE = "millrace: a record lies outside the bound of its batch"
-"""What a task fails with when a bound does not hold; found again in the driver's error."""
+"""Message of a task that fails because a bound does not hold; it is recognised in the driver's error."""
 
 Result = TypeVar("Result")
 Limit = TypeVar("Limit")
 
 
 class OutsideBoundError(Exception):
-    """A record of the batch lies outside the bound; nothing was committed."""
+    """Error of a batch with a record outside the bound; nothing was committed."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """Which rows of the table can hold a record of the batch: the others are not read.
+    """Bound of the table's rows that can hold a record of the batch: the others are not read.
 
     Attributes
     ----------
     rows
-        Condition on the table; None for all of it.
+        Condition on the table; None for all rows.
     column, minimum
-        Where the condition is only likely: no record of the batch may have a
-        smaller value in this column, and the write fails when one has.
+        Set if the condition is only likely: no record of the batch may have a
+        smaller value in this column; the write fails if one has.
     outside
-        In place of that comparison, which records lie outside; ``column`` fails for them.
+        Condition for records outside the bound, instead of that comparison; ``column`` fails for them.
     """
 
     rows: Column | None = None
@@ -47,11 +47,11 @@ class Bound:
 
     @classmethod
     def since(cls, column: str, minimum: datetime) -> Bound:
-        """Rows from a moment on, checked inside the write."""
+        """Return a bound of rows from a time on, checked inside the write."""
         return cls(F.col(column) >= F.lit(minimum), column, minimum)
 
     def guard(self, batch: DataFrame) -> DataFrame:
-        """Make a record that lies outside fail its task, before anything is committed."""
+        """Make a record outside the bound fail its task, before anything is committed."""
         if self.column is None:
             return batch
         value = F.col(self.column)
@@ -64,18 +64,18 @@ class Bound:
 
 
 EVERYTHING = Bound()
-"""No bound: the whole table is looked at."""
+"""No bound: the complete table is read."""
 
 
 class LookUpStep(NamedTuple):
-    """A way to look for records of a batch in a table before they are written.
+    """Look-up of a batch's records in a table before they are written.
 
     Attributes
     ----------
     bound
-        Where they can be; None where none can be there.
+        Rows that can hold them; None if there can be none.
     alone
-        Whether no row of a later batch can be there either, which the commit then says.
+        True if the table can hold no row of a later batch either; the commit records it.
     """
 
     bound: Bound | None
@@ -83,23 +83,23 @@ class LookUpStep(NamedTuple):
 
 
 LookUp = Callable[[SparkSession, Table, History], Iterable[LookUpStep]]
-"""Ways to look a batch up in a table of some history, from the cheapest, whose bound may not hold, to one that cannot fail."""
+"""Look-ups of a batch by a table's history, from the cheapest, whose bound may not hold, to one that cannot fail."""
 
 
 def write_with_first_valid_bound(bounds: Iterable[Limit], write: Callable[[Limit], Result]) -> Result:
-    """Write with the first bound that holds; each attempt is a whole new action.
+    """Write with the first bound that holds; each attempt is a complete new action.
 
     Parameters
     ----------
     bounds
-        From the tightest, which is cheap, to one that cannot fail.
+        Bounds from the tightest, which is cheap, to one that cannot fail.
     write
-        One attempt.
+        Makes one attempt.
 
     Raises
     ------
     OutsideBoundError
-        None of them holds.
+        No bound holds.
     """
     refused: OutsideBoundError | None = None
     for bound in bounds:

@@ -1,7 +1,7 @@
-"""Columns of a select, handed to Spark once for all batches.
+"""Columns of a select, passed to Spark once for all batches.
 
-PySpark hands each column over by calls of its own into the JVM, and builds each expression by more of them. For a batch of
-few records that takes longer than the records do; what is the same for every batch is therefore kept as the JVM has it.
+PySpark passes each column by calls into the JVM, and builds each expression by more calls. For a batch of
+few records this takes longer than the records; columns that are the same for every batch are therefore kept in the JVM.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pyspark.sql import Column, DataFrame
 
 @dataclass
 class Projection:
-    """A select that many batches have in common.
+    """Select that many batches share.
 
     Parameters
     ----------
     columns
-        Makes the columns, the first time they are wanted: PySpark can make none before there is a session.
+        Makes the columns at their first use: PySpark can make none before there is a session.
     """
 
     columns: Callable[[], Iterable[Column | str]]
     _taken: tuple[Any, Any] | None = field(default=None, repr=False)
-    """The connection to the JVM, and the columns as that JVM has them."""
+    """The connection to the JVM, and the columns in that JVM."""
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """Select the columns out of some rows."""
-        frame: Any = rows  # what PySpark keeps of the JVM is not in its types
+        """Select the columns from rows."""
+        frame: Any = rows  # PySpark's types do not include its JVM objects
         gateway = rows.sparkSession.sparkContext._gateway
         if self._taken is None or self._taken[0] is not gateway:
             self._taken = gateway, frame._jcols(*self.columns())

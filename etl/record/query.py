@@ -1,4 +1,4 @@
-"""A query that is ready to be started: what the core's rooms hand to one another."""
+"""Query that is ready to start, as the parts of the core exchange it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ BatchHandler = Callable[[DataFrame, int], None]
 
 @dataclass(frozen=True)
 class Query:
-    """A query ready to be started.
+    """Query that is ready to start.
 
     Attributes
     ----------
     reopen
-        Opens the source again, with limits for what it is then, when the handler asks for that by
+        Opens the source again, with new limits, when the handler raises
         :class:`etl.record.errors.RestartQueryError`.
     check
-        Looks at the source now and then, also while no batch comes; raises :class:`etl.record.errors.LossError` where
-        records would be left unread, and :class:`etl.record.errors.NoAnswerError` where it cannot tell.
+        Checks the source at intervals, even without batches; raises :class:`etl.record.errors.LossError` if
+        records would stay unread, and :class:`etl.record.errors.NoAnswerError` if it cannot determine this.
     """
 
     name: str

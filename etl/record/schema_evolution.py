@@ -1,8 +1,8 @@
-"""How a table's columns may change while its stream continues: only so that every row it has stays what it is.
+"""Schema evolution: changes of a table's columns while its stream continues, which keep every existing row valid.
 
-A column or a field of a struct that is new is null in rows that were there before; a number
-becomes one that holds all values of the old type. These Iceberg does in its metadata, at
-once, and old files stay as they are (Iceberg specification, "Schema evolution"). All else is refused.
+A new column or field of a struct is null in existing rows; a number
+becomes a type that holds all values of the old one. Iceberg makes these changes in its metadata, at
+once, and old files do not change (Iceberg specification, "Schema evolution"). All other changes are refused.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Change:
     column
         Dotted path.
     statement
-        What follows ``ALTER TABLE name``; None where it is refused.
+        Statement after ``ALTER TABLE name``; None if the change is refused.
     says
-        For people.
+        Description, for people.
     """
 
     column: str
@@ -36,31 +36,31 @@ class Change:
 
 
 def changes(found: StructType, wanted: StructType) -> list[Change]:
-    """What makes a table's columns those that will be written.
+    """Return the changes that make a table's columns those that will be written.
 
     Parameters
     ----------
     wanted
-        Of what will be written.
+        Columns that will be written.
     """
     return list(_fields(found, wanted, ()))
 
 
-def stored(kind: DataType) -> str:
-    """A type as Iceberg keeps it, in SQL: it has no integers below 32 bits and no lengths of text."""
+def stored_type(kind: DataType) -> str:
+    """Return a type as Iceberg stores it, in SQL: Iceberg has no integers below 32 bits and no text lengths."""
     if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{_name(f.name)}:{stored(f.dataType)}' for f in kind.fields)}>"
+        return f"struct<{','.join(f'{_name(f.name)}:{stored_type(f.dataType)}' for f in kind.fields)}>"
     if isinstance(kind, ArrayType):
-        return f"array<{stored(kind.elementType)}>"
+        return f"array<{stored_type(kind.elementType)}>"
     if isinstance(kind, MapType):
-        return f"map<{stored(kind.keyType)},{stored(kind.valueType)}>"
+        return f"map<{stored_type(kind.keyType)},{stored_type(kind.valueType)}>"
     if isinstance(kind, ByteType | ShortType):
         return "int"
     return re.sub(r"^(varchar|char)\(\d+\)$", "string", kind.simpleString())
 
 
 def _name(name: str) -> str:
-    """A name of a field, quoted where SQL asks for it."""
+    """Return the name of a field, quoted if SQL requires it."""
     return name if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) else _quoted((name,))
 
 
@@ -69,7 +69,7 @@ def _fields(found: StructType, wanted: StructType, path: tuple[str, ...]) -> Ite
     for field in wanted.fields:
         here = (*path, field.name)
         if field.name not in there:
-            kind = stored(field.dataType)
+            kind = stored_type(field.dataType)
             yield Change(
                 ".".join(here), f"ADD COLUMN {_quoted(here)} {kind}", f"lacks {'.'.join(here)} {kind}"
             )
@@ -81,7 +81,7 @@ def _fields(found: StructType, wanted: StructType, path: tuple[str, ...]) -> Ite
 
 
 def _type(found: DataType, wanted: DataType, path: tuple[str, ...]) -> Iterator[Change]:
-    if stored(found) == stored(wanted):
+    if stored_type(found) == stored_type(wanted):
         return
     if isinstance(found, StructType) and isinstance(wanted, StructType):
         yield from _fields(found, wanted, path)
@@ -92,11 +92,11 @@ def _type(found: DataType, wanted: DataType, path: tuple[str, ...]) -> Iterator[
     if (
         isinstance(found, MapType)
         and isinstance(wanted, MapType)
-        and stored(found.keyType) == stored(wanted.keyType)
+        and stored_type(found.keyType) == stored_type(wanted.keyType)
     ):
         yield from _type(found.valueType, wanted.valueType, (*path, "value"))
         return
-    name, old, new = ".".join(path), stored(found), stored(wanted)
+    name, old, new = ".".join(path), stored_type(found), stored_type(wanted)
     wider = (old, new) in _WIDER or (
         isinstance(found, DecimalType)
         and isinstance(wanted, DecimalType)

@@ -1,4 +1,4 @@
-"""Iceberg tables: names, making them at start, refusing those of another shape."""
+"""Iceberg tables: names, creation at start, refusal of tables with another schema."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     # Iceberg would shuffle a partitioned write by default, which costs a quarter of the throughput.
     "write.distribution-mode": "none",
-    # Each task sorts its rows by partition and holds one file open: with a file open for each, a batch that names a
-    # thousand days ends a JVM of 1 GB. Where all rows are of one day the sort costs nothing that can be measured.
+    # Each task sorts its rows by partition and holds one file open: with one open file per partition, a batch of a
+    # thousand days crashes a JVM of 1 GB. If all rows are of one day, the cost of the sort is not measurable.
     _FANOUT: "false",
-    # Identities are all different: their dictionary is thrown away again, the sooner the better. The
+    # Identities are all different: their dictionary is discarded, the sooner the better. The
     # few hundred values of other columns fit, and files are no larger.
     "write.parquet.dict-size-bytes": "65536",
-    # One metadata file per batch otherwise stays forever.
+    # Otherwise one metadata file per batch stays forever.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
     "commit.retry.num-retries": "10",
     "commit.retry.total-timeout-ms": "300000",
-    # Positions share long beginnings; cut short they would not prune.
+    # Positions share long prefixes; truncated ones would not prune.
     "write.metadata.metrics.column._source": "full",
     "write.metadata.metrics.column._shard": "full",
     "write.metadata.metrics.column._position": "full",
@@ -42,19 +42,19 @@ PROPERTIES: Mapping[str, str] = {
     "write.metadata.metrics.column._key": "none",
     "write.metadata.metrics.column._bytes": "none",
 }
-"""How every table of ours is written. Properties of columns that a table lacks are left out."""
+"""Properties of every table. Properties of columns that a table lacks are left out."""
 
 WITHOUT_PARTITIONS: Mapping[str, str] = {
-    # Results without a time in their key lie in any file: to write all of them again for each batch costs more than the
-    # places of those that are replaced, which compaction works off.
+    # Results without a time in their key can be in any file: rewriting all files for each batch costs more than
+    # delete files with the positions of replaced rows, which compaction removes.
     "write.merge.mode": "merge-on-read",
 }
-"""How a table without partitions is written besides."""
+"""Additional properties of a table without partitions."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table by its full name.
+    """Table by its full name.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class Table:
 
     @classmethod
     def of(cls, catalog: str, name: str) -> Table:
-        """From a catalog and ``database.table``.
+        """Make it from a catalog and ``database.table``.
 
         Raises
         ------
         StartError
-            Anything but plain identifiers.
+            A part is not a plain identifier.
         """
         parts = [catalog, *name.split(".")]
         if len(parts) != 3 or not all(_NAME.fullmatch(p) for p in parts):
@@ -84,18 +84,18 @@ class Table:
         return f"{self.catalog}.{self.database}.{self.name}"
 
     def exists(self, spark: SparkSession) -> bool:
-        """Whether the catalog has it."""
+        """Check that the catalog has the table."""
         return spark.catalog.tableExists(str(self))
 
     def current_rows(self, spark: SparkSession) -> DataFrame | None:
-        """All rows of this moment, whatever is written meanwhile; None for a table without a snapshot."""
+        """Return all rows of the current snapshot, whatever is written meanwhile; None for a table without a snapshot."""
         snapshot = self.metadata(spark).currentSnapshot()
         if snapshot is None:
             return None
         return spark.sql(f"SELECT * FROM {self} VERSION AS OF {snapshot.snapshotId()}")  # noqa: S608 - plain names
 
     def metadata(self, spark: SparkSession) -> Any:
-        """The table as Iceberg's Java object, freshly loaded."""
+        """Load the table as Iceberg's Java object."""
         jvm: Any = spark._jvm
         return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, str(self))
 
@@ -108,30 +108,30 @@ def ensure(
     time: str | None = "_arrived_at",
     report: Reporter | None = None,
 ) -> None:
-    """Make a table partitioned by day of a timestamp, or make the one that is there fit.
+    """Create a table partitioned by day of a timestamp, or make an existing one fit.
 
-    A column that is new, and a number that is to be wider, alter the table (:mod:`etl.record.schema_evolution`).
+    A new column and a wider number alter the table (:mod:`etl.record.schema_evolution`).
 
     Parameters
     ----------
     spark
-        With the table's catalog.
+        Session with the table's catalog.
     schema
         Columns that will be written.
     time
         The timestamp; None for a table without partitions.
     report
-        Told what was altered.
+        Gets an event with the changes.
 
     Raises
     ------
     StartError
-        The table is there with other columns or types; it was not altered.
+        The table exists with other columns or types; it was not altered.
     """
     if table.exists(spark):
         _fit(spark, table, schema, report)
         return
-    # Spark asks whether the database is there first, so a role needs no right to make one.
+    # Spark first asks whether the database exists, so a role needs no right to create one.
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.catalog}.{table.database}")
     jvm: Any = spark._jvm
     ddl = jvm.org.apache.spark.sql.types.DataType.fromJson(nullable(schema).json()).toDDL()
@@ -157,10 +157,10 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
             "FLOAT to DOUBLE, DECIMAL of more digits). Revert any other change, or add a field beside the old one, "
             "or name another table and replay into it"
         )
-    # Names and types come out of a schema that Spark has parsed, and names are quoted.
+    # Names and types come from a schema that Spark has parsed, and names are quoted.
     statements = [str(change.statement) for change in changes]
     if table.metadata(spark).properties().get(_FANOUT) == "true":
-        # Made by an earlier release. A MERGE, unlike an append, takes no option of the writer's.
+        # Created by an earlier release. A MERGE, unlike an append, takes no write option.
         statements.append(f"SET TBLPROPERTIES ('{_FANOUT}'='false')")
     for statement in statements:
         spark.sql(f"ALTER TABLE {table} {statement}")
@@ -171,12 +171,12 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
 
 
 def check(spark: SparkSession, table: Table, schema: StructType) -> None:
-    """Refuse a table whose columns are not those that will be written.
+    """Refuse a table whose columns differ from those that will be written.
 
     Raises
     ------
     StartError
-        With the columns that are missing, of another type, or unknown.
+        The message lists columns that are missing, of another type, or unknown.
     """
     problems = [change.says for change in schema_evolution.changes(spark.table(str(table)).schema, schema)]
     if problems:
@@ -186,7 +186,7 @@ def check(spark: SparkSession, table: Table, schema: StructType) -> None:
 
 
 def nullable(kind: StructType) -> StructType:
-    """The same columns, with every field, at every level of structs, allowed to be null: dead letters have none of them."""
+    """Return the same columns with every field nullable, at every level of structs: dead letters have none of them."""
     return StructType(
         [
             StructField(f.name, nullable(f.dataType) if isinstance(f.dataType, StructType) else f.dataType)

@@ -1,1 +1,1 @@
-"""Commands that run once, in place of the job: replay of dead letters and refused rows, backfill."""
+"""Commands that run once instead of the job: replay of dead letters and refused rows, backfill."""

@@ -1,9 +1,9 @@
 """Backfill of a derived table: a range of a landing table through a derive query's transform again, beside the stream.
 
-What a transform should have written, or should have written otherwise, is worked out again from
-the landing table, in steps of an hour of arrival, each a transaction of its own. No checkpoint is
-needed, neither the query's nor another: by identity, or by replacing what the step covers, a
-step that is run again comes to the same.
+Rows that a transform should have written, or written otherwise, are computed again from
+the landing table, in steps of an hour of arrival, each one transaction. It needs no checkpoint,
+neither the query's nor another: a repeated step has the same result, by identity or by
+replacement of the step's range.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_cou
 from ..record.envelope import IDENTITY
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
-from ..sinks.delivery.merge_source import named
+from ..sinks.delivery.merge_source import temporary_view
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import arrived_between, backfill_steps
 
 _VIEW, _GONE = "millrace_backfilled", "_gone"
-"""Name of a view, and what begins the identity of a row in it that leaves the table."""
+"""Name of a view, and prefix of the identity columns in it for rows to delete."""
 
 STEP = timedelta(hours=1)
-"""Of arrival: small beside what a batch takes after a pause, and what is lost when it is killed."""
+"""Step in arrival time: small compared with a batch after a pause, and with the loss if it is killed."""
 
 
 @dataclass(frozen=True)
 class Backfiller:
-    """Derives a range of a landing table again.
+    """Backfill of a derived table from a range of its landing table.
 
-    It may run while the stream writes the same sink: without ``replace`` both append, and what the
-    stream appends in the moment of a step's own append would be written twice only if it arrived in the
-    step's hour; so a range ends an hour before now. With ``replace`` such a record makes the step fail, and nothing of
-    it is written.
+    It may run beside the stream with the same sink. Without ``replace`` both append: a record that the
+    stream appends during a step's own append would be written twice only if it arrived in the
+    step's hour; so a range ends an hour before now. With ``replace`` such a record makes the step fail, and the step
+    writes nothing.
 
     Parameters
     ----------
     query
         Name of the derive query.
     landing
-        What it reads.
+        Table that it reads.
     compose
-        Enrichment and transform, as they are now.
+        Current enrichment and transform.
     sink
         An Iceberg table that keeps ``_arrived_at``.
     report
-        Told about each step, and the whole.
+        Gets an event for each step and one for the total.
     route
-        The landing table's rows of this route only; None for all.
+        Route of the landing table's rows to read; None for all.
     """
 
     query: str
@@ -66,12 +66,12 @@ class Backfiller:
     route: str | None = None
 
     def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
-        """Backfill, report, end.
+        """Run the backfill and report it.
 
         Parameters
         ----------
         request
-            The range, and whether rows that are there are replaced.
+            The range, and whether existing rows are replaced.
 
         Returns
         -------
@@ -79,7 +79,7 @@ class Backfiller:
             Exit status 0.
         """
         begun = batch_accounts.now()
-        # What lands meanwhile belongs to the stream.
+        # Records that land meanwhile belong to the stream.
         landed = self.landing.current_rows(spark)
         totals = dict.fromkeys(("read", "duplicates", "filtered", "written", "replaced"), 0)
         assert request.since is not None, "a landing table is read by time"
@@ -104,7 +104,7 @@ class Backfiller:
         within = arrived_between(since, until)
         rows = rows_of_route(good_records(landed.where(within)), self.route, str(self.landing))
         if rows.isEmpty():
-            # Nothing landed then: what the sink has of that time has another origin.
+            # Nothing landed then: the sink's rows of that time have another origin.
             return {}
         read = ObservedFigures(row_count("read"))
         out = self.compose(read.observe(rows))
@@ -127,20 +127,20 @@ class Backfiller:
         return found
 
     def _replace(self, rows: DataFrame, since: datetime, until: datetime) -> tuple[int, int]:
-        """Put rows in place of those that the table has of a range, in one transaction.
+        """Replace the table's rows of a range, in one transaction.
 
-        Row by row: a file may hold records of other hours, too, and Iceberg overwrites whole files only. So what
-        was there goes by its identity, and what was worked out again comes without one to match.
+        Row by row: a file may also hold records of other hours, and Iceberg overwrites only complete files. So old
+        rows are deleted by their identity, and computed rows have no identity to match.
         """
         spark = rows.sparkSession
         there = spark.table(str(self.sink.table)).where(arrived_between(since, until)).select(*IDENTITY)
         gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
         offered = gone.unionByName(rows, allowMissingColumns=True)
         before = there.count()
-        with named(offered, _VIEW):
+        with temporary_view(offered, _VIEW):
             count = offered.where(F.col(f"{_GONE}_id").isNull()).count()
             same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
-            # The range says nothing new, but without it Iceberg would read the whole table.
+            # The range is redundant, but without it Iceberg would read the complete table.
             within = [
                 f"t._arrived_at {how} TIMESTAMP '{m.isoformat()}'" for how, m in ((">=", since), ("<", until))
             ]

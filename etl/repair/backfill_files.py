@@ -1,4 +1,4 @@
-"""Lines of files, as a backfill reads them."""
+"""Lines of files, as records for a backfill."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from ..record.lookup_bounds import Bound
 from ..sources.base import BackfillPart, Parts
 
 LARGEST_BYTES = 256 * 1024 * 1024
-"""Of a file, as it is stored: a task holds it as a whole."""
+"""Largest stored size of a file: a task holds it completely."""
 
 _LINES = "path STRING, line LONG, modified TIMESTAMP, payload BINARY"
 
 
 def of_files(name: str) -> Parts:
-    """Read lines of files, a part for each file; those that end in ``.gz`` are opened.
+    """Read lines of files, a part for each file; those that end in ``.gz`` are decompressed.
 
     Parameters
     ----------
     name
-        Of the source, as the table has it.
+        Logical name of the source in the table.
     """
 
     def parts(spark: SparkSession, request: BackfillRequest) -> Iterator[BackfillPart]:
@@ -51,7 +51,7 @@ def of_files(name: str) -> Parts:
                 )
             )
         for path in sorted(found):
-            # A name may hold what Spark takes for a pattern.
+            # A name may hold characters of a glob pattern.
             file = spark.read.format("binaryFile").load(re.sub(r"([\[\]{}*?\\])", r"\\\1", path))
             lines = spark.createDataFrame(
                 file.select("path", "modificationTime", "content").rdd.flatMap(_lines), _LINES
@@ -75,6 +75,6 @@ def of_files(name: str) -> Parts:
 def _lines(file: Any) -> Iterator[tuple[str, int, datetime, bytearray]]:
     path, modified, content = file
     lines = (gzip.decompress(content) if path.endswith(".gz") else bytes(content)).split(b"\n")
-    # The last line ends with the file; an empty one between others is a record, and a bad one.
+    # The last line ends with the file; an empty line between others is a record, and a bad one.
     for number, line in enumerate(lines if lines[-1] else lines[:-1]):
         yield path, number, modified, bytearray(line.removesuffix(b"\r"))

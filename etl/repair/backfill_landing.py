@@ -1,8 +1,8 @@
-"""Backfill of a landing table: records of a range of time out of a stream, or lines of files, into a landing table that lacks them.
+"""Backfill of a landing table with records that it lacks: a range of time of a stream, or lines of files.
 
-For what a connector has lost, for what came before the query, for a table that was deleted in part. Every record
-has the identity that it has for the query itself, so that what is landed stays landed once, and whatever
-derives from the table reads what is new in it. A line of a file is known by the file and its number.
+For records that a connector has lost, records before the query's start, and a table that was partly deleted. Every record
+has the identity that the query gives it, so records that have landed do not land again, and queries that
+derive from the table read the new ones. The identity of a file's line is the file and the line number.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from .backfill_files import of_files
 
 @dataclass(frozen=True)
 class LandingBackfiller:
-    """Lands what a landing table lacks.
+    """Backfill of missing records into a landing table.
 
     Parameters
     ----------
     query
         Name of the land query.
     parts
-        Reads what is asked for.
+        Reads the requested records.
     decoder
-        Of the query's payload.
+        Decoder of the query's payload.
     sink
         Its landing table.
     report
-        Told about each part, and the whole.
+        Gets an event for each part and one for the total.
     """
 
     query: str
@@ -57,7 +57,7 @@ class LandingBackfiller:
     report: Reporter
 
     def __call__(self, spark: SparkSession, request: BackfillRequest) -> int:
-        """Refill, report, end.
+        """Run the backfill and report it.
 
         Parameters
         ----------
@@ -121,18 +121,18 @@ def of_query(
     binds: Mapping[str, str],
     report: Reporter,
 ) -> LandingBackfiller:
-    """Make what refills a query's landing table; its checkpoint is not touched.
+    """Make the backfill of a query's landing table; its checkpoint is not touched.
 
     Parameters
     ----------
     request
-        With an origin, and the name of a land query.
+        Request with an origin, and the name of a land query.
 
     Raises
     ------
     StartError
         No such query, a stream that cannot be read by time, files of a format without lines, or a table that is
-        missing or of another shape.
+        missing or has another schema.
     """
     spark_settings.prepare(spark, job)
     have = {q.name: q for q in job.queries if isinstance(q, LandSettings) and q.routes[0].name is None}

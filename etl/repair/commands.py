@@ -1,4 +1,4 @@
-"""Builds what a command runs once in the place of a job: a replay of dead letters, a backfill of a derived table."""
+"""Commands that run once instead of a job: a replay of dead letters, a backfill of a derived table."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def replayer(
     report: Reporter,
     binds: Mapping[str, str] | None = None,
 ) -> Replayer | RefusedReplayer:
-    """What replays the dead letters of a query; neither source nor checkpoint is touched.
+    """Make the replay of a query's dead letters; it touches neither source nor checkpoint.
 
     Parameters
     ----------
     binds
-        Names and values of ``--bind``, for a query whose sink is beside the lake.
+        Names and values of ``--bind``, for a query whose sink is not a lake table.
 
     Raises
     ------
     StartError
-        No such query, or a table of dead letters that is missing or of another shape.
+        No such query, or a table of dead letters that is missing or has another schema.
     """
     spark_settings.prepare(spark, job)
     have = {q.name: q for q in job.queries if not isinstance(q, DeriveSettings) or q.dead_letters is not None}
@@ -71,17 +71,17 @@ def replayer(
 
 
 def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporter) -> Backfiller:
-    """What derives a range of a landing table again; neither source nor checkpoint is touched.
+    """Make the backfill of a range of a landing table; it touches neither source nor checkpoint.
 
     Parameters
     ----------
     name
-        Of a derive query without state, into an Iceberg table.
+        Name of a derive query without state, into an Iceberg table.
 
     Raises
     ------
     StartError
-        No such query, one that cannot be taken apart by time, or a sink of another shape.
+        No such query, a query that cannot be split by time, or a sink with another schema.
     """
     spark_settings.prepare(spark, job)
     have = {q.name: q for q in job.queries if isinstance(q, DeriveSettings)}
@@ -114,7 +114,7 @@ def backfiller(spark: SparkSession, job: JobSettings, name: str, report: Reporte
 def _refused(
     spark: SparkSession, job: JobSettings, query: DeriveSettings, binds: Mapping[str, str], report: Reporter
 ) -> RefusedReplayer:
-    """What offers the rows that a derive query's sink refused to it again."""
+    """Make the replay of rows that a derive query's sink refused."""
     assert query.dead_letters is not None, f"{query.name}: no table of dead letters"
     if query.key:
         raise StartError(

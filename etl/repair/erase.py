@@ -1,10 +1,10 @@
-"""Erasure of a person's records: asked for by a file beside the job's checkpoints, done by the running job beside its queries.
+"""Erasure of a person's records: requested by a file beside the job's checkpoints, done by the running job beside its queries.
 
-A landed row that matches stays as an empty one of stage ``erased``: with its identity it keeps the record from landing again,
-and with nothing else. Rows of other tables go. Then each table's lists of files are rewritten, a commit without rows
-(the *mark*) ends its past, and when every query that derives from it has read past the mark, all before it is expired.
+A matching landed row becomes an empty one of stage ``erased``, which keeps its identity, so the record does not land
+again. Rows of other tables are deleted. Then each table's manifests are rewritten, and a commit without rows
+(the *mark*) ends its old history. When every query that derives from it has read past the mark, the snapshots before it expire.
 
-Each call does what can be done now, so a job that was killed continues where it was (``docs/adr/0212-erasure.md``).
+Each call does the steps that are possible now, so a killed job continues from there (``docs/adr/0212-erasure.md``).
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ from .erase_history import expire_before_mark, has_read_past, mark_erasure, newe
 from .erase_targets import Target, targets
 
 FOLDER = "_millrace/erase"
-"""Below the job's checkpoints: the request, and an answer for each id."""
+"""Folder below the job's checkpoints: the request, and an answer for each id."""
 
 RECORDS = "_erasures"
-"""Beside the folders of the job's tables: what was erased, a file each, by job and id."""
+"""Folder beside those of the job's tables: one file per erasure, by job and id."""
 
 
 @dataclass(frozen=True)
 class EraseRequest:
-    """What is asked for.
+    """Request of an erasure.
 
     Attributes
     ----------
     id
-        Of the erasure, the same for all jobs.
+        Id of the erasure, the same for all jobs.
     where
-        Condition, SQL.
+        Condition in SQL.
     apply
-        Whether it is done; else it is only looked at.
+        True to erase; false for a preview.
     by, asked_at
-        Who asked, and when, as the command knows it.
+        User and time of the request, from the command.
     keep_condition
-        Whether the record has the condition beside its digest.
+        True to keep the condition in the record, beside its digest.
     left_out
-        What the command knows that it does not reach, in sentences.
+        Sentences of the command on data that it does not reach.
     """
 
     id: str
@@ -68,14 +68,14 @@ class EraseRequest:
 
 @dataclass
 class Erasure:
-    """Does what is asked for, a step at a time; a task of the job's maintenance.
+    """Maintenance task that processes an erasure request, a step at a time.
 
     Parameters
     ----------
     job
-        Whose tables.
+        Job whose tables are erased.
     report
-        Told what was erased and what is waited for.
+        Gets events for erased tables and for each wait.
     """
 
     job: JobSettings
@@ -90,16 +90,16 @@ class Erasure:
 
     @property
     def folder(self) -> str:
-        """Where the request lies, as ``request.json``, and answers, each by its id."""
+        """Folder of the request (``request.json``) and of the answers by id."""
         return f"{self.job.checkpoints}/{FOLDER}"
 
     def __call__(self, spark: SparkSession) -> None:
-        """Look for a request, and do of it what can be done now.
+        """Look for a request, and do the steps that are possible now.
 
         Raises
         ------
         OSError, Py4JJavaError, CapturedException
-            A step failed; it is done again with the next call.
+            A step failed; the next call repeats it.
         """
         try:
             text = hadoop_files.read_text(spark, f"{self.folder}/request.json")
@@ -125,12 +125,12 @@ class Erasure:
                 answer = _preview(spark, condition, found, answer)
             self._write(spark, answer)
         if answer["state"] == "done":
-            # The record first: what is asked for is done as long as the request is there.
+            # The record first: the request is deleted only when everything is done.
             self._keep(spark, request, answer)
             hadoop_files.delete(spark, f"{self.folder}/request.json")
 
     def _answer(self, spark: SparkSession, request: EraseRequest) -> dict[str, Any]:
-        """How far an erasure is, by what was written last."""
+        """Return the progress of an erasure, from the last answer written."""
         try:
             found: dict[str, Any] = json.loads(
                 hadoop_files.read_text(spark, f"{self.folder}/{request.id}.json")
@@ -145,7 +145,7 @@ class Erasure:
     def _erase(
         self, spark: SparkSession, condition: Condition, found: tuple[Target, ...], answer: dict[str, Any]
     ) -> None:
-        """Bring every table on as far as it can be now; landing tables first, for the others wait for them."""
+        """Advance every table as far as possible now; landing tables first, because the others wait for them."""
         answer["state"] = "running"
         waiting: list[str] = []
         for target in found:
@@ -165,7 +165,7 @@ class Erasure:
         self._waiting = waiting
 
     def _keep(self, spark: SparkSession, request: EraseRequest, answer: Mapping[str, Any]) -> None:
-        """Write down in the lake what was done; the same again where the job was killed in between."""
+        """Write the record of the erasure to the lake; the content is the same if a killed job repeats it."""
         record = {
             **{key: answer[key] for key in ("id", "begun_at", "tables")},
             "by": request.by,
@@ -186,7 +186,7 @@ class Erasure:
         )
 
     def _place(self, spark: SparkSession, name: str) -> str:
-        """The folder that a table's own lies in."""
+        """Return the parent folder of a table's folder."""
         catalog, rest = name.split(".", 1)
         location = str(Table.of(catalog, rest).metadata(spark).location())
         return location.rstrip("/").rpartition("/")[0]
@@ -207,7 +207,7 @@ def _new(request: EraseRequest) -> dict[str, Any]:
 def _preview(
     spark: SparkSession, condition: Condition, found: tuple[Target, ...], answer: dict[str, Any]
 ) -> dict[str, Any]:
-    """Count what matches, changing nothing."""
+    """Count the matching rows, without a change."""
     tables: dict[str, Any] = {}
     try:
         for target in found:
@@ -221,14 +221,14 @@ def _preview(
                 "snapshots": snapshots(spark, target.table) if target.kept else 0,
             }
     except (CapturedException, Py4JJavaError) as error:
-        # Such as a text that is no number, which shows when rows are read.
+        # Such as a text that is no number, which shows only when rows are read.
         return {**answer, "state": "refused", "problems": [f"{target.table}: {first_line(error)}"]}
     return {**answer, "state": "previewed", "tables": tables}
 
 
 @dataclass
 class _Step:
-    """What is next for one table: ``erase``, ``again`` (what batches in flight brought), ``past`` (history), ``done``."""
+    """Next step for one table: ``erase``, ``again`` (records of batches in flight), ``past`` (history), ``done``."""
 
     erasure: Erasure
     spark: SparkSession
@@ -238,14 +238,14 @@ class _Step:
     answer: dict[str, Any]
 
     def advance(self) -> str | None:
-        """Do it, and return what must be waited for; None where the next one can be done at once."""
+        """Do the step, and return the reason to wait; None if the next step is possible at once."""
         if self.state["step"] == "erase":
             reason = self._behind(self.target.sources)
             if reason is not None:
                 return reason
             self._remove()
             planned = {url: Checkpoint(url).planned(self.spark) for url in self.target.writers}
-            # A batch that had read records before may commit them after; the next one has none from before.
+            # A batch that had read the old records may still commit them; the next batch has none of them.
             self.state["in_flight"] = {url: n for url, n in planned.items() if n is not None}
             self.state["step"] = "again"
         elif self.state["step"] == "again":
@@ -267,9 +267,9 @@ class _Step:
         return None
 
     def _behind(self, sources: tuple[tuple[Table, str], ...]) -> str | None:
-        """Which landing table is not erased yet, or may still bring erased records to this one; None for none."""
+        """Return the landing table that is not erased yet, or that may still bring erased records to this one; None for none."""
         for landing, checkpoint in sources:
-            # Of a table of this job's the mark is noted, too: a job that stood still finds it forgotten in the table.
+            # The answer also has the mark of this job's own table: after a long stop it may have expired in the table.
             noted = self.answer["tables"].get(str(landing), {}).get("mark")
             found = newest_mark(self.spark, landing, self.answer["id"]) or noted
             if found is None:
@@ -279,8 +279,8 @@ class _Step:
         return None
 
     def _remove(self) -> None:
-        """Erase what matches now; counted before, for a job that is killed between the commit and its note."""
-        count = self.target.matches(self.spark, self.condition).matching
+        """Erase the rows that match now; count them before, in case the job is killed between the commit and its note."""
+        count = self.target.matches(self.spark, self.condition).matching_rows
         self.state["rows"] += max(0, self.state.pop("under_way", 0) - count)
         if count:
             self.state["under_way"] = count

@@ -1,4 +1,4 @@
-"""The condition of an erasure: which records are a person's, checked before anything is done, and as text for bytes that have no columns."""
+"""Condition of an erasure: the records of a person, checked before any change, also as a text search in bytes without columns."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pyspark.sql.types import BooleanType, StructType
 from ..record.errors import describe
 
 _CHANGES_WITH_TIME = re.compile(r"Current\w*|Now|LocalTimestamp|.*UserDefined.*")
-"""Expressions that Spark calls deterministic, and that are another value in the next statement."""
+"""Expressions that Spark calls deterministic although their value changes between statements."""
 
 _TOLD = ("string", "byte", "short", "integer", "long", "decimal")
 """Types whose values a payload holds as they are written in SQL."""
 
 _WORD = "A-Za-z0-9_@+-"
-"""What addresses and ids are made of; a point, too, unless a sentence ends with it."""
+"""Characters of addresses and ids; also a dot, unless it ends a sentence."""
 
 
 class ConditionError(ValueError):
-    """A condition that is not one, whatever the table."""
+    """Condition that is invalid for every table."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Condition:
     Parameters
     ----------
     where
-        As the user wrote it.
+        SQL, as the user wrote it.
     """
 
     spark: SparkSession
@@ -50,12 +50,12 @@ class Condition:
         return session.sessionState().sqlParser().parseExpression(self.where)
 
     def check(self) -> None:
-        """Refuse what is wrong in every table.
+        """Refuse a condition that is wrong for every table.
 
         Raises
         ------
         ConditionError
-            It is not SQL, names no column, or asks other tables.
+            It is not SQL, names no column, or has a subquery.
         """
         try:
             nodes = list(_nodes(self._tree))
@@ -68,18 +68,18 @@ class Condition:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """Columns of a table that it names; of a field in a struct the struct."""
+        """Columns of a table that it names; for a field in a struct, the struct."""
         found = [str(n.nameParts().head()) for n in _nodes(self._tree) if _kind(n) == "UnresolvedAttribute"]
         return tuple(dict.fromkeys(found))
 
     def missing_columns(self, schema: StructType) -> tuple[str, ...]:
-        """Columns that a table has not got."""
+        """Return the columns that a table does not have."""
         have = {name.lower() for name in schema.fieldNames()}
         return tuple(name for name in self.columns if name.lower() not in have)
 
     def problem(self, schema: StructType) -> str | None:
-        """What is wrong with it on the columns of one table, all of which are there; None for nothing."""
-        # Rows that Spark knows nothing of, so that what it finds out is found out about the condition.
+        """Return the error of the condition for the columns of one table, all of which exist; None if it is valid."""
+        # Rows without statistics, so that Spark's conclusions are about the condition alone.
         rows = self.spark.createDataFrame(self.spark.sparkContext.emptyRDD(), schema)
         try:
             kind = rows.select(F.expr(self.where)).schema[0].dataType
@@ -100,25 +100,25 @@ class Condition:
 
     @property
     def sql(self) -> str:
-        """In brackets, never null; a comment at its end ends with its line."""
+        """The condition in parentheses, never null; the line break ends a trailing comment."""
         return f"coalesce(({self.where}\n), false)"
 
     def text(self, *columns: str, words: bool) -> str | None:
-        """The condition on columns of bytes: equality with a value is that the value's text is in them.
+        """Return the condition on columns of bytes: equality with a value means that they contain the value's text.
 
         Parameters
         ----------
         *columns
             SQL of type BINARY.
         words
-            Whether a value must stand by itself, not in a longer word: so it is in JSON, CSV and text; in binary formats any
-            byte may stand beside it.
+            True if a value must be a complete word, as in JSON, CSV and text; in binary formats it may be next to
+            any byte.
 
         Returns
         -------
         str or None
-            SQL, never null; None where no value is to be found: of comparisons other than ``=`` and ``IN`` nothing can be
-            told by text. Where such a comparison stands beside an equality (``AND``), the equality decides alone.
+            SQL, never null; None if there is no value to search: other comparisons than ``=`` and ``IN`` cannot be
+            checked by text. If such a comparison is combined with an equality by ``AND``, the equality alone decides.
         """
         return _text(self._tree, columns, words)
 
@@ -127,7 +127,7 @@ def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
     kind, children = _kind(node), _children(node)
     if kind in ("And", "Or"):
         sides = [found for child in children if (found := _text(child, columns, words)) is not None]
-        # Of `a OR b` a side that cannot be told is missed; of `a AND b` the other decides.
+        # In `a OR b` a side that cannot be checked is ignored; in `a AND b` the other side decides.
         return f"({f' {kind.upper()} '.join(sides)})" if sides else None
     if kind in ("EqualTo", "EqualNullSafe", "In"):
         values = [value for child in children if (value := _value(child)) is not None]
@@ -137,16 +137,16 @@ def _text(node: Any, columns: tuple[str, ...], words: bool) -> str | None:
 
 
 def _value(node: Any) -> str | None:
-    """A literal's text; None for anything else, and for one without a character."""
+    """Return a literal's text; None for any other node, and for a text of less than two characters."""
     if _kind(node) != "Literal" or node.value() is None:
         return None
-    # A moment is a number inside, and true is in every payload, as is a single character.
+    # A timestamp is stored as a number, and true or a single character is in every payload.
     text = str(node.value()) if node.dataType().typeName() in _TOLD else ""
     return text if len(text) > 1 else None
 
 
 def _holds(column: str, value: str, words: bool) -> str:
-    # As JSON may write it, too. Bytes are compared as Latin-1, which has a character for each byte.
+    # Also as JSON may write it. Bytes are compared as Latin-1, which has a character for each byte.
     spellings = dict.fromkeys((value, _escaped(value), _escaped(value).replace("/", "\\/")))
     pattern = "|".join(re.escape(each.encode().decode("latin-1")) for each in spellings)
     if words:
@@ -160,7 +160,7 @@ def _escaped(value: str) -> str:
 
 
 def _none(rows: DataFrame) -> bool:
-    """Whether Spark knows without looking that no row is left."""
+    """Check that Spark knows, without an action, that no row is left."""
     most = rows._jdf.queryExecution().optimizedPlan().maxRows()
     return bool(most.isDefined()) and int(most.get()) == 0
 
@@ -181,5 +181,5 @@ def _kind(node: Any) -> str:
 
 
 def first_line(error: CapturedException | Py4JJavaError) -> str:
-    """What is said first by an error of Spark."""
+    """Return the first line of an error of Spark."""
     return next((line.strip() for line in describe(error).splitlines() if line.strip()), "not SQL")

@@ -1,4 +1,4 @@
-"""The past of a table whose rows were erased: a mark behind which nothing of them is left, and what is before it forgotten."""
+"""History of a table with erased rows: a mark after which nothing of them is left, and the expiry of older snapshots."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..maintenance.table_services import call, commit_time, first_row, sql_times
 from ..record.tables import Table
 
 MARK = "millrace.erasure"
-"""Property of the commit that ends the past of a table for an erasure: its id."""
+"""Property of the commit that ends the old history of a table for an erasure: the erasure's id."""
 
 
 def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
-    """Leave nothing of erased rows in the present state, and end the past with a commit that has no rows.
+    """Remove the rest of erased rows from the current snapshot, and end the old history with a commit without rows.
 
-    A query that derives from the table reads that commit as an empty batch, so that one with nothing else to read goes past
-    it, too.
+    A query that derives from the table reads that commit as an empty batch, so even a query without other data
+    reads past it.
 
     Returns
     -------
@@ -27,7 +27,7 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
         Snapshot id of the mark.
     """
     if spark.table(f"{table}.delete_files").count():
-        # Rows that were replaced by key, merged on read: they are in their files still, with a note that they are not.
+        # Rows that were replaced by key, merged on read: their files still hold them, and delete files mark them.
         only_those = {
             "delete-file-threshold": "1",
             "min-file-size-bytes": "0",
@@ -45,18 +45,18 @@ def mark_erasure(spark: SparkSession, table: Table, erasure: str) -> int:
 
 
 def _rewrite_lists(spark: SparkSession, table: Table) -> None:
-    """Rewrite lists of files where they name deleted ones: those entries have the smallest and largest values."""
+    """Rewrite manifests that list deleted files: such entries have the smallest and largest values."""
     metadata = table.metadata(spark)
     snapshot = metadata.currentSnapshot()
     if snapshot is None or not any(m.hasDeletedFiles() for m in snapshot.dataManifests(metadata.io())):
         return
-    # Iceberg's procedure leaves a single list as it is.
+    # Iceberg's procedure does not rewrite a single manifest.
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # PySpark's own
     metadata.rewriteManifests().clusterBy(_OneList()).commit()
 
 
 class _OneList:
-    """A function of Java's: all files go to one list, and to the next where it is full."""
+    """Java function that puts all files into one manifest, and into the next when it is full."""
 
     def apply(self, file: Any) -> str:
         return ""
@@ -66,7 +66,7 @@ class _OneList:
 
 
 def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
-    """Snapshot id of an erasure's newest mark; None where there is none, or it is forgotten."""
+    """Return the snapshot id of an erasure's newest mark; None if there is none, or it has expired."""
     metadata = table.metadata(spark)
     snapshot = metadata.currentSnapshot()
     while snapshot is not None:
@@ -78,36 +78,36 @@ def newest_mark(spark: SparkSession, table: Table, erasure: str) -> int | None:
 
 
 def has_read_past(spark: SparkSession, table: Table, reader: str, snapshot: int) -> bool:
-    """Whether a query that derives from a table has read all that was committed before a snapshot.
+    """Check that a query that derives from a table has read everything that was committed before a snapshot.
 
     Parameters
     ----------
     reader
-        Its checkpoint. One that never began has: it begins at a state that is left.
+        Checkpoint of the query. The answer for a query that never started is true: it starts at a snapshot that is left.
     """
     metadata = table.metadata(spark)
     states, at = read_states(spark, reader, metadata), metadata.snapshot(snapshot)
     if states is None or at is None:
-        return True  # what is forgotten, every reader has passed
+        return True  # every reader has passed an expired snapshot
     return bool(states) and min(each.sequenceNumber() for each in states) >= at.sequenceNumber()
 
 
 def expire_before_mark(spark: SparkSession, table: Table, snapshot: int) -> int:
-    """Expire all states before a mark, and delete the files that only they name.
+    """Expire all snapshots before a mark, and delete the files that only they name.
 
     Returns
     -------
     int
-        Files deleted.
+        Number of files deleted.
     """
     at = table.metadata(spark).snapshot(snapshot)
     if at is None:
-        return 0  # somebody has
+        return 0  # it has expired already
     limits = {"older_than": sql_timestamp(commit_time(at)), "retain_last": "1"}
     found = first_row(call(spark, table, "expire_snapshots", **limits, stream_results="true"))
     return sum(int(n or 0) for key, n in found.items() if key.startswith("deleted_"))
 
 
 def snapshots(spark: SparkSession, table: Table) -> int:
-    """How many states a table has."""
+    """Count the snapshots of a table."""
     return int(spark.table(f"{table}.snapshots").count())

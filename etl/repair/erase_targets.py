@@ -1,4 +1,4 @@
-"""Which tables of a job an erasure reaches, what of each matches, and how it leaves."""
+"""Tables of a job that an erasure reaches: their matching rows and the removal of these."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..record.tables import Table
 from .erase_condition import Condition, ConditionError
 
 KEEPS = ("_id", "_source", "_shard", "_position", "_arrived_at", "_landed_at", "_route")
-"""Columns of a landed row that stay when it is erased: where it stood in its source, and when."""
+"""Columns that an erased landed row keeps: its position in its source, and its times."""
 
 _VIEW = "millrace_erased_records"
 
 _BYTES = ("_bytes", "_key")
 _ISOLATION = {
-    # Row by row, and not against what a stream appends meanwhile: that is looked at again.
+    # Row by row, and without conflicts with a stream's appends meanwhile: those are checked again.
     "write.delete.isolation-level": "snapshot",
     "write.update.isolation-level": "snapshot",
 }
@@ -32,12 +32,12 @@ Kind = Literal["landing", "rows", "refused"]
 
 @dataclass(frozen=True)
 class Matches:
-    """What of a table matches.
+    """Matching rows of a table.
 
     Attributes
     ----------
     rows, letters
-        Good rows, and dead letters.
+        Numbers of good rows and of dead letters.
     files
         Data files that hold them, which are rewritten.
     total
@@ -50,33 +50,33 @@ class Matches:
     total: int
 
     @property
-    def matching(self) -> int:
-        """Both."""
+    def matching_rows(self) -> int:
+        """Number of good rows and dead letters."""
         return self.rows + self.letters
 
 
 @dataclass(frozen=True)
 class Target:
-    """A table that an erasure reaches.
+    """Table that an erasure reaches.
 
     Parameters
     ----------
     table
-        It is there.
+        An existing table.
     kind
-        ``landing`` has the shape of a landing table, ``refused`` holds rows that a sink refused, ``rows`` is a sink's.
+        ``landing`` has the schema of a landing table, ``refused`` holds rows that a sink refused, ``rows`` is a sink's table.
     writers
         Checkpoints of the job's queries that write it.
     sources
-        Of those that derive: the landing table and the query's checkpoint. Rows made of erased records go by identity.
+        For derive queries: landing table and checkpoint of each. Rows made from erased records are found by identity.
     readers
-        Checkpoints of the queries, of whatever job, that derive from it.
+        Checkpoints of the queries, in any job, that derive from it.
     kept
-        Whether this job expires its history.
+        True if this job expires its history.
     by_columns
-        Whether it has the condition's columns.
+        True if it has the condition's columns.
     words
-        Whether payloads are text (:meth:`etl.repair.erase_condition.Condition.text`).
+        True if payloads are text (:meth:`etl.repair.erase_condition.Condition.text`).
     """
 
     table: Table
@@ -89,12 +89,12 @@ class Target:
     words: bool = True
 
     def matches(self, spark: SparkSession, condition: Condition) -> Matches:
-        """Count what is to be erased now.
+        """Count the rows to erase now.
 
         Returns
         -------
         Matches
-            None of what was erased before.
+            Without rows that were erased before.
         """
         rows = letters = 0
         files: set[str] = set()
@@ -107,18 +107,18 @@ class Target:
             assert found is not None
             rows, letters = (rows, letters + found["n"]) if letter else (rows + found["n"], letters)
             files.update(found["files"])
-            # Whatever asks for other records stands alone: Spark joins it only there.
+            # A condition with another table must stand alone: only then Spark makes a join of it.
             before = before if "EXISTS" in sql else f"{before} OR {sql}"
         total = spark.table(str(self.table)).count()
         return Matches(rows, letters, len(files), total)
 
     def erase(self, spark: SparkSession, condition: Condition, erasure: str) -> None:
-        """Erase what matches, each condition in a transaction of its own.
+        """Erase the matching rows, each condition in its own transaction.
 
         Parameters
         ----------
         erasure
-            Its id, which rows of landing tables keep in ``_error``.
+            Id of the erasure, which rows of landing tables keep in ``_error``.
         """
         _without_conflicts(spark, self.table)
         for sql, _ in self._conditions(spark, condition):
@@ -137,7 +137,7 @@ class Target:
         )
 
     def _conditions(self, spark: SparkSession, condition: Condition) -> Iterator[tuple[str, bool]]:
-        """Conditions on rows of the table, called ``t``, none of which is true of an erased one; whether on dead letters."""
+        """Yield conditions on rows of the table ``t`` that no erased row meets, each with True for dead letters."""
         if self.kind == "landing":
             good = "t._error IS NULL AND t._stage IS NULL"
             yield f"{good} AND {condition.sql}", False
@@ -157,7 +157,7 @@ class Target:
             yield made, letter
 
     def _made_of_erased(self, spark: SparkSession, condition: Condition) -> str | None:
-        """Rows by the identity of records that are erased, or match: whatever the transform left of their columns."""
+        """Return the condition for rows with the identity of erased or matching records, whatever columns the transform kept."""
         if not identity(spark.table(str(self.table)).schema):
             return None
         frames = []
@@ -194,12 +194,12 @@ def _without_conflicts(spark: SparkSession, table: Table) -> None:
 def targets(
     spark: SparkSession, job: JobSettings, condition: Condition
 ) -> tuple[tuple[Target, ...], list[str], list[str]]:
-    """Tables that a job writes and that the condition can be asked of, landing tables first.
+    """Return the tables that a job writes and to which the condition applies, landing tables first.
 
     Returns
     -------
     tuple
-        The tables; sentences on what is not reached; and what is wrong with the condition, all at once.
+        The tables; sentences on data that is not reached; and all errors of the condition.
     """
     try:
         condition.check()
@@ -238,17 +238,17 @@ def targets(
         left_out.append(
             "old snapshots and their files: storage.upkeep is null, so your catalog's service expires them"
         )
-    # A problem of every table is one of the condition.
+    # An error in any table is an error of the condition.
     return tuple(found), left_out, problems
 
 
 def identity(schema: StructType) -> bool:
-    """Whether a table's rows say which record they were made of."""
+    """Check that a table's rows have the identity of their record."""
     return {"_id", "_source", "_arrived_at"} <= set(schema.fieldNames())
 
 
 def _written(job: JobSettings) -> tuple[Target, ...]:
-    """Tables of a job's queries, each once."""
+    """Return the tables of a job's queries, each once."""
     kept = {one.table: one.readers for one in job.upkeep.tables} if job.upkeep is not None else {}
     found: dict[str, Target] = {}
 

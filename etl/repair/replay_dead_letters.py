@@ -1,4 +1,4 @@
-"""Replay: dead letters of a landing table go through decoding again, without going through the source."""
+"""Replay: dead letters of a landing table are decoded again, without another read of the source."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ..record.tables import Table
 from ..sinks.iceberg import IcebergSink
 
 MARK = "#replay"
-"""Between a record's identity and the number of its replay; no source writes it, so identities never meet."""
+"""Separator between a record's identity and the number of its replay; no source writes it, so identities never collide."""
 
 FAMILY = ("_source", "_root")
-"""What a record has in common with its replays, and with no other: two clusters may have topics of one name."""
+"""Columns that a record shares with its replays only: two clusters may have topics of one name."""
 
 _NUMBERED = r"(\d*)$"
 
@@ -38,19 +38,19 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
     Parameters
     ----------
     url
-        Of a file that the driver can hold.
+        URL of a file that fits into the driver's memory.
     mark
-        Between a record's identity and the number of its replay.
+        Separator between a record's identity and the number of its replay.
 
     Returns
     -------
     Mapping
-        Identity, as it was written, to payload.
+        Payload by identity, as the file has it.
 
     Raises
     ------
     StartError
-        With the line, for the first that is anything else or names a record again.
+        A line is invalid or names a record a second time; the message has the line.
     """
     try:
         text = hadoop_files.read_text(spark, url)
@@ -58,7 +58,7 @@ def read_corrected(spark: SparkSession, url: str, mark: str = MARK) -> Mapping[s
         raise StartError(f"--corrected: {error}") from error
     payloads: dict[str, bytes] = {}
     roots: set[str] = set()
-    # Not splitlines(), which also breaks at characters that JSON allows inside a text.
+    # Not splitlines(), which also splits at characters that JSON allows inside a text.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -97,22 +97,22 @@ def _corrected(line: Any) -> tuple[str, bytes]:
 
 
 def root_identity(identity: str, mark: str = MARK) -> str:
-    """The identity that the source gave, of a record or of any of its replays."""
+    """Return the identity that the source gave, from that of a record or of one of its replays."""
     return re.sub(mark + _NUMBERED, "", identity)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which letters were asked for.
+    """Requested dead letters.
 
     Attributes
     ----------
     payloads
-        Identity that the source gave, to the payload in place of the letter's own or None.
+        Corrected payload, or None, by the identity that the source gave.
     written
-        The same identities, to what was written for them.
+        Identities as requested, by the same key.
     unknown
-        Written, but not in the file of corrected payloads.
+        Requested identities that are not in the file of corrected payloads.
     """
 
     payloads: Mapping[str, bytes | None]
@@ -121,7 +121,7 @@ class Selection:
 
     @classmethod
     def of(cls, ids: Sequence[str], corrected: Mapping[str, bytes] | None, mark: str = MARK) -> Selection:
-        """From what was written; with both, the lines of the file that are named."""
+        """Make it from the request; with both arguments, only the named lines of the file are used."""
         lines = None if corrected is None else {root_identity(i, mark): p for i, p in corrected.items()}
         written: dict[str, list[str]] = {}
         for identity in ids or corrected or ():
@@ -131,24 +131,24 @@ class Selection:
         return cls({root: (lines or {}).get(root) for root in written}, written, unknown)
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """``_root`` and ``_corrected``."""
+        """Return a DataFrame with ``_root`` and ``_corrected``."""
         rows = [(root, None if p is None else bytearray(p)) for root, p in self.payloads.items()]
         return spark.createDataFrame(rows, "_root STRING, _corrected BINARY")
 
 
 class LetterReplay(ABC):
-    """Replays letters of one table once.
+    """Base class of a single replay of one table's letters.
 
     Attributes
     ----------
     BETWEEN
-        A record's identity and the number of its replay.
+        Separator between a record's identity and the number of its replay.
     NOTHING
-        Accounts of a replay that finds nothing.
+        Accounts of a replay without letters.
     query
-        Whose letters they are.
+        Query whose letters they are.
     table
-        Where they are.
+        Table of the letters.
     """
 
     BETWEEN = MARK
@@ -159,18 +159,18 @@ class LetterReplay(ABC):
     report: Reporter
 
     def __call__(self, spark: SparkSession, request: ReplayRequest) -> int:
-        """Replay, report, end.
+        """Run the replay and report it.
 
         Parameters
         ----------
         request
-            Which letters, with which payloads. With both ``ids`` and ``corrected``, those of the file
-            that are named.
+            Letters and payloads. With both ``ids`` and ``corrected``, only the named lines of the file
+            are used.
 
         Returns
         -------
         int
-            Exit status: 1 where an identity is that of no dead letter (or not in the file).
+            Exit status: 1 if an identity has no dead letter (or is not in the file).
 
         Raises
         ------
@@ -181,7 +181,7 @@ class LetterReplay(ABC):
         if request.ids or request.corrected:
             corrected = read_corrected(spark, request.corrected, self.BETWEEN) if request.corrected else None
             selection = Selection.of(request.ids, corrected, self.BETWEEN)
-        # The stream appends meanwhile: every action reads the table as it is now.
+        # The stream appends meanwhile: every action reads this snapshot.
         held = self.table.current_rows(spark)
         if held is None or (selection is not None and not selection.payloads):
             balance, missing = self.NOTHING, [*(selection.payloads if selection else ())]
@@ -202,33 +202,33 @@ class LetterReplay(ABC):
 
     @abstractmethod
     def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
-        """Replay letters of a table; accounts, and the identities of the selection that no letter has."""
+        """Replay letters of a table; return the accounts, and the requested identities without a letter."""
 
 
 @dataclass(frozen=True)
 class Replayer(LetterReplay):
-    """Decodes dead letters of one source again and appends what came of it to their own table.
+    """Replay that decodes dead letters of one land or direct query again and appends the results to the same table.
 
     A record and its replays are a *family*: ``ID``, ``ID#replay``, ``ID#replay2`` and so on. The
-    last of them is tried, as the next of them; a family with a good row is never tried
-    again, and a record that is bad again lands only if its bytes are not those of the last.
-    It may run while the job lands into the table: both append, with identities that never
-    meet, and Iceberg tries a commit again on top of the other's. Two replays of a table at once
-    are not told apart, as two writers are not.
+    last of them is decoded, and the result is the next of them. A family with a good row is not tried
+    again, and a record that is bad again lands only if its bytes differ from those of the last.
+    It may run while the job lands into the table: both append, their identities never
+    collide, and Iceberg retries a commit on top of the other's. Two replays of a table at the same time
+    are not protected from each other.
 
     Parameters
     ----------
     query
-        Name of the land query.
+        Name of the query.
     source
         The logical name of its stream, or those of all its streams.
     table
-        Its landing table, which exists.
+        Its table of dead letters, which exists.
     decoder
-        With the present schema.
+        Decoder with the current schema.
     onward
-        Takes the good rows to a sink before they land: of a direct query, whose table of dead letters
-        nobody derives from. It must not mind a row that it was given before.
+        Writes the good rows to a sink before they land: for a direct query, whose table of dead letters
+        has no readers. It must accept a row a second time.
     """
 
     query: str
@@ -256,17 +256,17 @@ class Replayer(LetterReplay):
         assert span is not None
         if span["first"] is None:
             return self.NOTHING, missing
-        # A replay arrives when its record did, so a family lies between the letters' first and last.
+        # A replay has its record's arrival time, so a family is between the letters' first and last.
         first, last = (F.expr(f"timestamp_micros({span[end]})") for end in ("first", "last"))
         within = self._mine() & F.col("_arrived_at").between(first, last)
         return self._land(self._tries(letters, held.where(within), asked), within), missing
 
     def _mine(self) -> Column:
-        """Rows of the query's streams: other queries may land into the same table."""
+        """Return the condition for rows of the query's streams: other queries may land into the same table."""
         return F.col("_source").isin([self.source] if isinstance(self.source, str) else [*self.source])
 
     def _land(self, tries: DataFrame, within: Column) -> ReplayAccounts:
-        """Count tries, and append those that say something new."""
+        """Count the decoded rows, and append those that are new."""
         done, good = F.col("_done"), F.col("_error").isNull()
         lands = ~done & (good | ~F.col("_bytes").eqNullSafe(F.col("_last")))
         counts = {"letters": F.lit(True), "good": ~done & good, "bad": ~done & ~good}
@@ -291,7 +291,7 @@ class Replayer(LetterReplay):
             tries.unpersist()
 
     def _tries(self, letters: DataFrame, held: DataFrame, asked: DataFrame | None) -> DataFrame:
-        """The next row of each family, decoded; with ``_done`` (it has a good one) and ``_last`` (bytes)."""
+        """Return the next row of each family, decoded, with ``_done`` (it has a good row) and ``_last`` (bytes of the last)."""
         replays = with_root_and_attempt(held.where(F.col("_id").contains(MARK) & F.col("_error").isNull()))
         done = replays.select(*FAMILY, F.lit(True).alias("_done")).dropDuplicates([*FAMILY])
         row = F.struct("_attempt", *envelope.COLUMNS, "_bytes")
@@ -315,19 +315,17 @@ class Replayer(LetterReplay):
 
 
 def refuse_ambiguous_corrections(letters: DataFrame, selection: Selection) -> None:
-    """Refuse a corrected payload whose identity is that of letters of several streams.
+    """Refuse a corrected payload whose identity has letters of several streams.
 
     Parameters
     ----------
     letters
-        That were asked for, of :func:`with_root_and_attempt`.
-    selection
-        What was asked for.
+        Requested letters, from :func:`with_root_and_attempt`.
 
     Raises
     ------
     StartError
-        With the first of them.
+        The message names the first such identity.
     """
     roots = [root for root, payload in selection.payloads.items() if payload is not None]
     if not roots:
@@ -351,6 +349,6 @@ def with_root_and_attempt(rows: DataFrame, mark: str = MARK) -> DataFrame:
 
 
 def next_identity(root: Column, attempt: Column, mark: str = MARK) -> Column:
-    """The identity of a family's next row."""
+    """Return the identity of a family's next row."""
     number = F.when(attempt == 0, "").otherwise((attempt + 1).cast("string"))
     return F.concat(root, F.lit(mark), number)

@@ -1,9 +1,9 @@
-"""Replay of what the sink of a derive query refused.
+"""Replay of rows that the sink of a derive query refused.
 
-A letter of stage ``sink`` holds a row as the sink was offered it, and the identity of the record that it came of.
-So there are two ways to make it good: the record goes through the query again, whose transform was mended
-meanwhile (or whose sink was); or a corrected row takes the refused one's place. Only rows whose letters are open are
-written: what was good is not offered again, whatever the sink makes of identities.
+A letter of stage ``sink`` holds the refused row and the identity of its record.
+A row is corrected in one of two ways: its record goes through the query again after a fix of the transform
+(or of the sink); or a corrected row replaces the refused one. Only rows with open letters are
+written: good rows are not written again, whether or not the sink knows identities.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .replay_dead_letters import (
 )
 
 MARK = "#sent"
-"""Between a letter's identity and the number of its replay; another than that of landing tables (0203), whose replays
-are records that a sink may refuse in turn."""
+"""Separator between a letter's identity and the number of its replay. It differs from that of landing tables (0203), whose
+replays are records that a sink may refuse in turn."""
 
 _CORRUPT = "_corrupt"
 _ERROR = "_why"
@@ -42,10 +42,10 @@ _ERROR = "_why"
 
 @dataclass(frozen=True)
 class RefusedReplayer(LetterReplay):
-    """Offers refused rows to their sink again; one replay of a query at a time.
+    """Replay of refused rows to their sink; only one replay of a query may run at a time.
 
-    A corrected payload is a row as the letter has it: JSON with the sink's columns; identity and times are the
-    letter's, whatever it says.
+    A corrected payload is a row in the form of the letter: JSON with the sink's columns; identity and times are taken
+    from the letter.
 
     Parameters
     ----------
@@ -54,16 +54,16 @@ class RefusedReplayer(LetterReplay):
     table
         Its table of dead letters, which exists.
     landing
-        The table that it derives from; None where it keeps state, so that a row cannot be made of one record again and
-        is taken from its letter as it was.
+        Table that it derives from; None for a query with state: its row cannot be made from one record again and
+        is taken from the letter.
     compose
         Enrichment and transform.
     route
-        Of the landing table.
+        Route of the landing table.
     schema
-        Of the sink's rows.
+        Schema of the sink's rows.
     sink
-        After ``prepare``.
+        Sink after ``prepare``.
     """
 
     BETWEEN = MARK
@@ -80,7 +80,7 @@ class RefusedReplayer(LetterReplay):
 
     def replay(self, held: DataFrame, selection: Selection | None) -> tuple[ReplayAccounts, list[str]]:
         """See :meth:`etl.repair.replay_dead_letters.LetterReplay.replay`."""
-        # Results of many records have no source, and what is null is equal to nothing.
+        # Results of many records have no source, and null equals nothing.
         held = held.fillna("", ["_source"])
         letters = with_root_and_attempt(held.where(F.col("_error").isNotNull()), MARK)
         settled = with_root_and_attempt(held.where(F.col("_error").isNull()), MARK).select(*FAMILY).distinct()
@@ -130,7 +130,7 @@ class RefusedReplayer(LetterReplay):
             rows.unpersist()
 
     def _settle(self, still: DataFrame, bad: DataFrame) -> None:
-        """Add a row for each letter that is settled, and for each corrected one that is refused in turn."""
+        """Append a row for each settled letter, and for each corrected one that is refused again."""
         found = still.join(bad, [*FAMILY], "left").where(F.col(_ERROR).isNull() | _changed())
         again = F.col(_ERROR).isNotNull()
         known = {
@@ -145,7 +145,7 @@ class RefusedReplayer(LetterReplay):
         IcebergSink(self.table).append(rows, EVERYTHING)
 
     def _from_text(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Rows out of their letters, or out of what was corrected; and those that are none."""
+        """Return rows from letters or corrected payloads, and the letters from which no row can be read."""
         shape = StructType([*self.schema.fields, StructField(_CORRUPT, StringType())])
         options = {**JSON_OPTIONS, "columnNameOfCorruptRecord": _CORRUPT}
         text = F.coalesce("_corrected", "_bytes").cast("string")
@@ -161,10 +161,10 @@ class RefusedReplayer(LetterReplay):
         return read.where(~broken).select(*fields), read.where(broken).select(*FAMILY, why)
 
     def _derived(self, still: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Rows out of their records, as the transform makes them now; and letters without a record."""
+        """Return rows that the current transform makes from their records, and letters without a record."""
         assert self.landing is not None, f"{self.query}: keeps state"
         spark = still.sparkSession
-        # In numbers: Spark's times go further than Python's.
+        # As numbers: Spark's range of times is larger than Python's.
         ends = (F.expr(f"{end}(unix_micros(_arrived_at))") for end in ("min", "max"))
         span = still.agg(*ends).first()
         assert span is not None
@@ -172,7 +172,7 @@ class RefusedReplayer(LetterReplay):
         records = good_records(spark.table(str(self.landing))).where(
             F.col("_arrived_at").between(first, last)
         )
-        # A row's identity is its record's, or that with an ordinal after a slash for each explode.
+        # A row's identity is its record's, with an ordinal after a slash for each explode.
         parts = F.split("_root", "/")
         begins = F.transform(
             F.sequence(F.lit(1), F.size(parts)), lambda n: F.array_join(F.slice(parts, F.lit(1), n), "/")
@@ -190,5 +190,5 @@ class RefusedReplayer(LetterReplay):
 
 
 def _changed() -> Column:
-    """Whether a letter was corrected, and not to what it was."""
+    """Return a condition: a letter was corrected, with other bytes."""
     return F.col("_corrected").isNotNull() & ~F.col("_corrected").eqNullSafe(F.col("_bytes"))

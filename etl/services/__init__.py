@@ -1,1 +1,1 @@
-"""AWS and other servers beside Spark: clients, waits, secrets, questions at a start."""
+"""Clients of AWS and other services: calls, waits, secrets, checks at a start."""

@@ -1,7 +1,7 @@
-"""Clients of AWS services: boto3's, whose errors are told apart here, and questions that only AWS can answer at a start.
+"""Clients of AWS services: boto3 clients, classification of their errors, and calls at a start that only AWS can answer.
 
-``etl`` uses the standard library and PySpark only; boto3 is the exception where a service has no connector on
-both engines. It is imported where it is used, so that a job without such a sink runs without it.
+``etl`` uses the standard library and PySpark only; boto3 is the exception if a service has no connector on
+both engines. It is imported at its use, so a job without such a service runs without it.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ Answer = TypeVar("Answer")
 def client(
     service: str, region: str | None, endpoint: str | None, timeouts: tuple[float, float] = (10, 30)
 ) -> Any:
-    """Make a client that tries once: waiting is ours, with limits of ours.
+    """Make a client that tries once: waits and retries are in this code, with its own limits.
 
     Parameters
     ----------
     service
         Such as ``dynamodb``.
     region, endpoint
-        Where it is; None for the region's own endpoint.
+        Region and endpoint; None for the region's own endpoint.
     timeouts
-        To connect and to read, in seconds.
+        Connect and read timeouts in seconds.
 
     Raises
     ------
     StartError
-        There is no boto3.
+        boto3 is missing.
     """
     boto3 = bundled_boto3.boto3(f"to reach {service}")
     from botocore.config import Config
 
-    # A client of its own session: boto3's default one is not safe where several tasks make theirs at once.
+    # A client of its own session: boto3's default session is not safe if several tasks create clients at once.
     session: Any = boto3.session.Session(region_name=region)
     return session.client(
         service,
@@ -71,41 +71,41 @@ def client(
 
 
 def code_of(error: Any) -> str:
-    """The error code of a botocore ``ClientError``."""
+    """Return the error code of a botocore ``ClientError``."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
 class UnknownOutcomeError(Exception):
-    """A request may have been carried out or not: its answer did not come, or was that the service failed."""
+    """Unknown outcome of a request: there was no answer, or the service failed."""
 
 
 def start_backoff() -> Backoff:
-    """Waits of a job's start, which nothing was written before."""
+    """Make the back-off for a job's start, before which nothing was written."""
     return Backoff("at the start", patience=START_SECONDS)
 
 
 class BusyError(Exception):
-    """A request that may succeed if it comes again: the service is busy or away."""
+    """A request that may succeed if it is repeated: the service is busy or unreachable."""
 
 
 def call_once(call: Callable[[], Answer], *, once: bool = False) -> Answer:
-    """Call a service, and tell apart what may succeed later.
+    """Call a service, and distinguish errors that may be temporary.
 
     Parameters
     ----------
     call
-        One request.
+        Makes one request.
     once
-        Whether the request must not be carried out twice.
+        True if the request must not be carried out twice.
 
     Raises
     ------
     BusyError
-        It may succeed later; with ``once``, it surely was not carried out.
+        It may succeed later; with ``once`` it was certainly not carried out.
     UnknownOutcomeError
-        With ``once``: nobody knows whether it was carried out.
+        With ``once``: it is unknown whether it was carried out.
     botocore.exceptions.ClientError
-        It refuses the request itself.
+        The service refuses the request itself.
     """
     from botocore.exceptions import ClientError, HTTPClientError
     from botocore.exceptions import ConnectionError as Unreachable
@@ -118,7 +118,7 @@ def call_once(call: Callable[[], Answer], *, once: bool = False) -> Answer:
             raise
         raise (UnknownOutcomeError if once and status >= 500 else BusyError)(str(error)) from error
     except Unreachable as error:
-        # Not even connected.
+        # The connection failed.
         raise BusyError(str(error)) from error
     except HTTPClientError as error:
         raise (UnknownOutcomeError if once else BusyError)(str(error)) from error
@@ -130,16 +130,16 @@ def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: b
     Parameters
     ----------
     call, once
-        As for :func:`call_once`.
+        As in :func:`call_once`.
     backoff
-        What waits.
+        Waits between the calls.
 
     Raises
     ------
     SinkError
-        It stays busy, or away, for longer than the patience.
+        The service stays busy or unreachable for longer than the patience.
     UnknownOutcomeError, botocore.exceptions.ClientError
-        As :func:`call_once`.
+        As in :func:`call_once`.
     """
     while True:
         try:
@@ -149,12 +149,12 @@ def call_until_answered(call: Callable[[], Answer], backoff: Backoff, *, once: b
 
 
 def ask_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer:
-    """Ask a service at the start, such as whether what is written to is there, then close the client; None for one that stays.
+    """Call a service at the start, such as to check a sink's target, then close the client; None if it stays open.
 
     Raises
     ------
     StartError
-        It refuses, or cannot be asked.
+        The service refuses, or cannot be reached.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -168,23 +168,23 @@ def ask_at_start(what: str, client: Any, ask: Callable[[Any], Answer]) -> Answer
 
 
 def refusal_error(what: str, error: Exception) -> SinkError:
-    """The error of a service that will not work, whatever the rows: no such table, or no permission."""
+    """Return the error of a service that refuses all rows: no such table, or no permission."""
     return SinkError(f"{what}: {error}")
 
 
 @contextmanager
 def as_start_error(what: str) -> Iterator[None]:
-    """Turn what AWS, or the way there, answers instead into an error of the start.
+    """Convert errors of AWS or of the connection to an error of the start.
 
     Parameters
     ----------
     what
-        Is asked about: the beginning of the message.
+        Subject of the call: the beginning of the message.
 
     Raises
     ------
     StartError
-        No permission, no credentials, no region, no answer; or there is no boto3.
+        No permission, no credentials, no region, no answer, or no boto3.
     """
     bundled_boto3.boto3("to ask AWS")
     from botocore.exceptions import BotoCoreError, ClientError
@@ -196,9 +196,9 @@ def as_start_error(what: str) -> Iterator[None]:
 
 
 def sts_endpoint(region: str) -> str:
-    """Return where a region's own STS answers.
+    """Return the STS endpoint of a region.
 
-    The global one, which older SDKs take by themselves, cannot be reached from a VPC that has only
+    The global endpoint, the default of older SDKs, cannot be reached from a VPC that has only
     interface endpoints.
 
     Examples

@@ -1,4 +1,4 @@
-"""Waiting for a server that is throttled, busy or away: longer each time, within a limit, then loudly."""
+"""Back-off for a server that is throttled, busy or unreachable: longer waits each time, up to a limit, then an error."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ..record.errors import SinkError
 FIRST_SECONDS = 0.1
 LONGEST_SECONDS = 20.0
 PATIENCE_SECONDS = 180.0
-"""Waits in a row, without anything written between them, after which the batch fails. The query is then tried
-again as its job's ``batch_retries`` says, with longer waits."""
+"""Longest time of waits in a row, without a write between them, before the batch fails. The query is then retried
+by the job's ``batch_retries``, with longer waits."""
 
 START_SECONDS = 30.0
-"""How long a job's start waits for a server that is busy or away, before it says so."""
+"""Longest time that a job's start waits for a busy or unreachable server before an error."""
 
 
 @dataclass
 class Backoff:
-    """Exponential waits with full jitter ("Exponential Backoff And Jitter", AWS Architecture Blog).
+    """Exponential waits with equal jitter ("Exponential Backoff And Jitter", AWS Architecture Blog).
 
     Parameters
     ----------
     what
-        Is waited for; named in the error.
+        Operation that waits; named in the error.
     first, longest, patience
-        Seconds: the bound of the first wait, the bound of any, and of all in a row.
+        Seconds: the upper limit of the first wait, of any wait, and of all waits in a row.
     """
 
     what: str
@@ -41,28 +41,28 @@ class Backoff:
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
 
     def progress(self) -> None:
-        """Something was written: the next wait is a first one again."""
+        """Reset the waits after a write."""
         self._tries, self._since = 0, None
 
     def wait_for_rest(self, asked: int, left: int, reason: str) -> None:
-        """Wait where a request left some of its entries undone; whatever it took is progress."""
+        """Wait if a request left some of its entries undone; any entry that it wrote is progress."""
         if left < asked:
             self.progress()
         if left:
             self.wait(f"{left} of {asked} {reason}")
 
     def wait(self, reason: str) -> None:
-        """Wait before the next try.
+        """Wait before the next attempt.
 
         Parameters
         ----------
         reason
-            Why it is needed, as the server said.
+            Reason of the wait, from the server.
 
         Raises
         ------
         SinkError
-            The patience is at an end.
+            The patience has run out.
         """
         now = self.clock()
         if self._since is None:
@@ -74,5 +74,5 @@ class Backoff:
             )
         bound = min(self.longest, self.first * 2.0**self._tries)
         self._tries += 1
-        # Half of it at least: a wait of nothing would spend a try for nothing.
+        # At least half of it: a wait of zero would waste an attempt.
         self.sleep(random.uniform(bound / 2, bound))

@@ -1,8 +1,8 @@
-"""boto3 out of the job's archive, where the engine's Python has none.
+"""boto3 from the job's archive, if the engine's Python has none.
 
-Glue ships boto3 with its Python ("Python modules already provided in AWS Glue" of its developer guide). Of EMR Serverless'
-Python 3.11 no document says so; its archive carries boto3 with what it needs, below ``carried/``. botocore reads its descriptions of
-services as files, which cannot lie inside an archive: they are unpacked once on each machine.
+Glue ships boto3 with its Python ("Python modules already provided in AWS Glue" of its developer guide). For EMR Serverless'
+Python 3.11 this is not documented; its archive carries boto3 with its dependencies, below ``carried/``. botocore reads
+its descriptions of services as files, which cannot be inside an archive: they are unpacked once on each machine.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 from ..record.errors import StartError
 
 FOLDER = "carried"
-"""Of the archive: what is unpacked from it."""
+"""Folder of the archive with the packages to unpack."""
 
 
 def boto3(what: str) -> Any:
-    """The module boto3: the engine's own, or the one that the archive carries.
+    """Return the module boto3: the engine's own, or the one in the archive.
 
     Parameters
     ----------
     what
-        It is needed for, for the message.
+        Purpose, for the message.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def _unpacked(archive: Path) -> Path:
     with zipfile.ZipFile(archive) as source:
         members = [each for each in source.infolist() if each.filename.startswith(f"{FOLDER}/")]
         digest = zlib.crc32(repr([(each.filename, each.CRC) for each in members]).encode())
-        # By user: nobody else's folder is trusted.
+        # By user: the folder of another user is not trusted.
         home = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}"
         home.mkdir(mode=0o700, exist_ok=True)
         if home.stat().st_uid != os.getuid():
@@ -62,7 +62,7 @@ def _unpacked(archive: Path) -> Path:
             try:
                 part.rename(whole)
             except OSError:
-                # Another process was first.
+                # Another process was faster.
                 if not whole.exists():
                     raise
     return whole / FOLDER

@@ -1,4 +1,4 @@
-"""Names of the JVM that a session keeps, so that PySpark does not look them up at each use."""
+"""Cache of JVM names in a session, so that PySpark does not look them up at each use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 NAMES = (
-    # What every function, column and error of PySpark asks for.
+    # Used by every function, column and error of PySpark.
     *(
         "functions",
         "PythonUtils",
@@ -18,7 +18,7 @@ NAMES = (
         "SparkSession",
     ),
     *("py4j.reflection.TypeUtil", "java.util.HashMap", "org.apache.spark.util.Utils"),
-    # What each batch of ours asks for.
+    # Used by each batch.
     *("org.apache.hadoop.fs.Path", "org.apache.commons.io.IOUtils", "org.apache.iceberg.spark.Spark3Util"),
     *("org.apache.spark.sql.types.StructType", "org.apache.spark.sql.Observation"),
 )
@@ -28,14 +28,14 @@ SPARK_4_NAMES = (
     *("org.apache.spark.sql.functions", "org.apache.spark.sql.classic.SparkSession"),
     "org.apache.spark.sql.catalyst.trees.PySparkCurrentOrigin",
 )
-"""Classes that PySpark 4 asks for by their whole names."""
+"""Classes that PySpark 4 looks up by their full names."""
 
 
 def cache_jvm_names(spark: SparkSession) -> SparkSession:
     """Look the names up once; later uses find them as attributes.
 
-    py4j asks the JVM at each use what a name is, part by part, and the JVM looks through every jar for a class of the name
-    ``org``, then ``org.apache``, or of ``functions`` in each imported package: some 0.7 ms for each
+    At each use py4j asks the JVM for the meaning of a name, part by part. The JVM searches every jar for a class
+    ``org``, then ``org.apache``, or for ``functions`` in each imported package: about 0.7 ms for each
     ``F.col`` with 250 jars, on a loaded machine.
     """
     jvm: Any = spark._jvm

@@ -1,4 +1,4 @@
-"""Secrets of AWS Secrets Manager, read where they are used: they stand in no argument, document or template."""
+"""Secrets of AWS Secrets Manager, read where they are used: no argument, document or template holds them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _DENIED = ("AccessDeniedException", "AccessDenied", "DecryptionFailure")
 
 
 def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, str]:
-    """Texts of a secret that is a JSON object.
+    """Return the texts of a secret that is a JSON object.
 
-    A service that is busy or away is asked again within limits.
+    A busy or unreachable service is called again within limits.
 
     Parameters
     ----------
     arn
-        Names its region, too.
+        ARN of the secret, which includes its region.
     endpoint
-        Of a local server; None for the region's own.
+        URL of a local server; None for the region's endpoint.
     needed
-        Keys that must be there, with a text that is not empty.
+        Keys that must exist, with a text that is not empty.
 
     Raises
     ------
     SinkError
-        It is not there, may not be read, or holds something else; of what it holds the message says nothing.
+        The secret does not exist, cannot be read, or has other content; the message does not show the content.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -41,7 +41,7 @@ def read(arn: str, endpoint: str | None, needed: Sequence[str]) -> Mapping[str, 
     except (BotoCoreError, ClientError) as error:
         raise SinkError(f"secret {arn}: {_reason(error, region)}") from error
     except (ValueError, KeyError, AttributeError):
-        # Without its cause, whose text might hold what the secret holds.
+        # Without its cause, whose text might contain the secret.
         raise SinkError(f"secret {arn}: not a JSON object with {_all(needed)}") from None
     missing = [key for key in needed if key not in held]
     if missing:

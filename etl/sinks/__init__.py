@@ -1,1 +1,1 @@
-"""Sinks: each writes a batch idempotently and says what it guarantees. One module for each kind, imported when a job has it."""
+"""Sinks: each writes a batch idempotently and documents its guarantee. One module for each kind, imported when a job uses it."""

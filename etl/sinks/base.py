@@ -1,9 +1,9 @@
-"""What all sinks have in common: rows in, accounts and refused rows out.
+"""Common interface of all sinks: rows in, accounts and refused rows out.
 
-A sink has one method, ``write``, which writes a batch idempotently and says in its docstring what it
-guarantees; ``docs/sinks.md`` has the table. A row that the sink cannot take (too large, a value that the
-server refuses, a time of no year from 1 to 9999) becomes a dead letter with stage ``sink``; a server that refuses to work is waited for within
-limits (:mod:`etl.services.backoff`), and then the batch fails and comes again.
+A sink has one method, ``write``, which writes a batch idempotently and documents its guarantee in its
+docstring; ``docs/sinks.md`` has the table. A row that the sink cannot store (too large, a value that the
+server refuses, a time outside the years 1 to 9999) becomes a dead letter with stage ``sink``. If a server refuses to work,
+the sink waits within limits (:mod:`etl.services.backoff`); then the batch fails and is repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..record.errors import SinkError
 from ..record.lookup_bounds import LookUp
 
 STAGE = "sink"
-"""Of a dead letter that decoded well and was transformed, and that the sink refused."""
+"""Stage of a dead letter that was decoded and transformed, but refused by the sink."""
 
 LETTER = StructType(
     [
@@ -47,52 +47,52 @@ LETTER = StructType(
         StructField("_error", StringType()),
     ]
 )
-"""A row that a sink refused: whose it is, the row as JSON, and why."""
+"""Row that a sink refused: identity and times, the row as JSON, and the reason."""
 
 JSON_OPTIONS: Mapping[str, str] = {
-    # Spark's own default cuts microseconds off.
+    # Spark's default truncates microseconds.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # X three times: Java's offset as +01:00
 }
 
 DELETED = "_deleted"
-"""Boolean column of results, never null: whether the row deletes what has its identity. No column of the sink's."""
+"""Boolean column of results, never null: true if the row deletes the row with its identity. Not a column of the sink."""
 
 Refuse = Callable[[DataFrame], None]
-"""Keeps refused rows, in the shape of :data:`LETTER`, for good; called before a batch counts as written."""
+"""Stores refused rows, in the shape of :data:`LETTER`, permanently; called before a batch counts as written."""
 
 
 Again = Callable[[], DataFrame]
-"""The rows of a batch with counters of their own: those of an attempt that failed hold a part of it."""
+"""Returns the rows of a batch with new counters: those of a failed attempt hold a part of it."""
 
 
 BATCHES = 2**30
-"""Of a checkpoint, as versions count them. With it a version is below 2**63 for checkpoints made until the year 2242
+"""Most batches of a checkpoint in a version. With it a version is below 2**63 for checkpoints made until the year 2242
 (2**33 seconds): OpenSearch takes a signed 64-bit integer (``org.opensearch.index.VersionType``)."""
 
 
 @dataclass(frozen=True)
 class BatchPlace:
-    """Which batch it is: the same for every replay of it, and for no other batch.
+    """Identity of a batch: the same for every replay of it, and for no other batch.
 
     Attributes
     ----------
     run
-        Id of the query's checkpoint, which a reset checkpoint does not have again.
+        Id of the query's checkpoint; a reset checkpoint has a new one.
     batch
-        Number of the batch; starts from the beginning with a checkpoint.
+        Number of the batch; starts from 0 with a new checkpoint.
     start, end
-        The offsets that it lies between, as the checkpoint has them; empty where it does not know.
+        Offsets of the batch, from the checkpoint; empty if it does not know them.
     notes
-        The query's checkpoint, beside which a sink may keep what it has to know of the batch; empty where there
+        URL of the query's checkpoint, below which a sink may store data on the batch; empty if there
         is none.
     created
-        When the checkpoint was made, in whole seconds since 1970.
+        Time at which the checkpoint was made, in whole seconds since 1970.
     route
-        Query and route, of a query with several: each has commits of its own.
+        Query and route, for a query with several routes: each has its own commits.
     properties
-        Of the commit, for a sink that keeps a history.
+        Properties of the commit, for a sink with a history.
     lookup
-        Where a table can hold rows of the batch already; None where nobody can tell.
+        Finds the rows of the batch that a table may hold already; None if they cannot be bounded.
     """
 
     run: str
@@ -106,20 +106,20 @@ class BatchPlace:
     lookup: LookUp | None = field(default=None, compare=False, repr=False)
 
     @property
-    def committed(self) -> BatchId:
-        """By which a table's commits name it."""
+    def batch_id(self) -> BatchId:
+        """Id by which a table's commits name it."""
         return BatchId(f"{self.run}/{self.route}" if self.route else self.run, self.batch)
 
     @property
     def name(self) -> str:
-        """Of the batch, unlike that of any other; empty where it has no checkpoint."""
+        """Unique name of the batch; empty without a checkpoint."""
         return f"{self.run}/{self.batch}" if self.notes else ""
 
     @property
     def version(self) -> int:
-        """Of the batch's results: the same in every replay, larger in later batches, and in all of a later checkpoint.
+        """Version of the batch's results: the same in every replay, larger in later batches, and in all of a later checkpoint.
 
-        A checkpoint that was reset counts its batches from 0 again, and its results take the place of those before.
+        A reset checkpoint counts its batches from 0 again, and its results replace the earlier ones.
         """
         return self.created * BATCHES + self.batch
 
@@ -127,14 +127,14 @@ class BatchPlace:
 def batch_place(
     spark: SparkSession, checkpoint: Checkpoint, batch: int, *, lookup: LookUp | None = None
 ) -> BatchPlace:
-    """Which batch it is, as its checkpoint has it.
+    """Return the identity of a batch, from its checkpoint.
 
     Parameters
     ----------
     batch
-        Spark's number.
+        Spark's batch number.
     lookup
-        As of :class:`BatchPlace`.
+        As in :class:`BatchPlace`.
     """
     run, created = checkpoint.id_and_creation_time(spark)
     offsets = (checkpoint.start_of(spark, batch), checkpoint.end_of(spark, batch))
@@ -144,18 +144,18 @@ def batch_place(
 
 @dataclass(frozen=True)
 class WriteCounts:
-    """What a write came to, in rows.
+    """Result of a write, in rows.
 
     Attributes
     ----------
     offered
-        Rows that the transform made of the batch; None where the sink does not count them apart.
+        Rows that the transform made of the batch; None if the sink does not count them separately.
     written
-        Of these, rows that are new in the sink. A sink that cannot tell counts all that it took.
+        Offered rows that are new in the sink. A sink that cannot know counts all rows that it wrote.
     refused
-        Of these, rows that became dead letters; None for a sink of the lake, which takes every row.
+        Offered rows that became dead letters; None for a sink of the lake, which refuses none.
     ran
-        The frame on whose RDD the action ran, for a sink that ``acts_on_rdd``.
+        DataFrame on whose RDD the action ran, for a sink that ``acts_on_rdd``.
     """
 
     offered: int | None
@@ -165,22 +165,22 @@ class WriteCounts:
 
 
 class Sink(Protocol):
-    """Where a query writes."""
+    """Target of a query's rows."""
 
     @property
     def acts_on_rdd(self) -> bool | None:
-        """Whether its action is on an RDD, of which Spark tells no listener what was observed below it.
+        """True if its action is on an RDD; Spark reports figures that were observed below an RDD to no listener.
 
-        None where it reads its rows more than once, so that nothing can be counted on their way.
+        None if it reads its rows more than once, so that nothing can be counted on their way.
         """
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Make what is written to, or check what is there, before the first batch.
+        """Make the target, or check an existing one, before the first batch.
 
         Raises
         ------
         StartError
-            It is not there, has another shape, or may not be written.
+            The target does not exist, has another schema, or cannot be written.
         """
 
     def write(
@@ -191,21 +191,21 @@ class Sink(Protocol):
         Parameters
         ----------
         place
-            Which one it is; None for rows of no batch, such as a replay's.
+            Identity of the batch; None for rows of no batch, such as a replay's.
         refuse
-            Keeps rows that the sink cannot take.
+            Stores rows that the sink cannot store.
         again
-            Gives the rows again, for a second attempt in the same call; None where they are counted nowhere.
+            Returns the rows again, for a second attempt in the same call; None if they are not counted.
         """
 
 
 def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
-    """Version of a batch of results, known by ``_id`` alone; None where rows are records, which never change.
+    """Return the version of a batch of results, whose identity is ``_id`` alone; None for records, which never change.
 
     Raises
     ------
     SinkError
-        Results of no batch: nobody knows which of two is the later one.
+        Results of no batch: it is unknown which of two is the later one.
     """
     if "_source" in rows.columns:
         return None
@@ -217,34 +217,34 @@ def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
 
 
 def text_of(rows: DataFrame) -> Column:
-    """A row as JSON, without its empty fields; times with microseconds, bytes in base64."""
+    """Return a row as JSON, without its empty fields; times with microseconds, bytes in base64."""
     return F.to_json(F.struct(*(F.col(f"`{c}`") for c in rows.columns)), dict(JSON_OPTIONS))
 
 
 def is_delete(rows: DataFrame) -> Column:
-    """Whether a row deletes what has its identity; never null."""
+    """Return a condition: a row deletes the row with its identity. Never null."""
     return F.col(DELETED) if DELETED in rows.columns else F.lit(False)
 
 
 def identity_and_times(rows: DataFrame) -> list[Column]:
-    """Identity and times of a row, empty where a result of many records has none."""
+    """Return identity and times of a row; null where a result of many records has none."""
     kinds: dict[str, DataType] = {f.name: f.dataType for f in LETTER.fields}
     have = set(rows.columns)
     return [F.col(c) if c in have else F.lit(None).cast(kinds[c]).alias(c) for c in CARRIED]
 
 
 FIRST_DAY, LAST_DAY = date.min, date.max
-"""Days that a row may hold where it leaves the lake: years of four digits (RFC 3339, and ``date`` of SQL's standard).
-Spark's own go from 290,308 BC to 294,247, which PostgreSQL, clocks of most languages and readers of JSON do not."""
+"""Days that a row may hold outside the lake: years of four digits (RFC 3339, and ``date`` of SQL's standard).
+Spark's range is 290,308 BC to 294,247, which PostgreSQL, the clocks of most languages and JSON readers do not support."""
 
 
 def unstorable_time(rows: DataFrame) -> Column:
-    """Why a sink beside the lake cannot hold a row for one of its times, wherever in the row that is; null where it can.
+    """Return the reason why a sink outside the lake cannot store one of a row's times, at any depth; null if it can.
 
     Parameters
     ----------
     rows
-        Of a batch, in a session whose time zone is UTC.
+        Rows of a batch, in a session whose time zone is UTC.
     """
     reason = F.lit(None).cast("string")
     for each in rows.schema.fields:
@@ -256,7 +256,7 @@ def unstorable_time(rows: DataFrame) -> Column:
 
 
 def _within(kind: DataType, value: Column) -> Column | None:
-    """Whether a time is in those years; None for a type that is no time."""
+    """Return a condition: a time is in those years. None for a type that is no time."""
     if isinstance(kind, DateType):
         first, last = (F.expr(f"date'{day}'") for day in (FIRST_DAY, LAST_DAY))
         return value.between(first, last)
@@ -267,14 +267,14 @@ def _within(kind: DataType, value: Column) -> Column | None:
 
 
 def letters_of(rows: DataFrame, error: Column) -> DataFrame:
-    """Refused rows in the shape of :data:`LETTER`.
+    """Return refused rows in the shape of :data:`LETTER`.
 
     Parameters
     ----------
     rows
-        As they were offered, and nothing beside.
+        Rows as they were offered, without other columns.
     error
-        Why each was refused.
+        Reason of the refusal of each row.
     """
     return rows.select(
         *identity_and_times(rows),
@@ -285,7 +285,7 @@ def letters_of(rows: DataFrame, error: Column) -> DataFrame:
 
 
 def takes_every_row(letters: DataFrame) -> None:
-    """Stand where a sink takes every row.
+    """Stand in for ``refuse`` if a sink refuses no row.
 
     Raises
     ------

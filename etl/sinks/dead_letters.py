@@ -1,4 +1,4 @@
-"""Where refused rows are kept: an Iceberg table of dead letters, each once."""
+"""Table of dead letters for refused rows, in Iceberg, each row once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .iceberg import IcebergSink
 
 @dataclass
 class Letters:
-    """Rows that a derive query's sink refused.
+    """Dead letters of a derive query: the rows that its sink refused.
 
     Parameters
     ----------
     table
-        In the shape of :data:`etl.sinks.base.LETTER`.
+        Table in the shape of :data:`etl.sinks.base.LETTER`.
     query
-        Its name, which stands for the source of a result of many records.
+        Name of the query, used as the source of a result of many records.
     """
 
     table: Table
@@ -38,24 +38,24 @@ class Letters:
         self._sink = IcebergSink(self.table)
 
     def prepare(self, spark: SparkSession) -> None:
-        """Make the table, or check the one that is there.
+        """Make the table, or check an existing one.
 
         Raises
         ------
         StartError
-            It has another shape.
+            The table has another schema.
         """
         self._sink.prepare(spark, LETTER)
 
     def of(self, place: BatchPlace) -> Refuse:
-        """What keeps the refused rows of a batch, each once however often the batch comes again.
+        """Return the function that stores the refused rows of a batch, each once however often the batch is repeated.
 
-        A result of many records may be refused again with other values: each of them is kept.
+        A result of many records may be refused again with other values: each version is stored.
 
         Parameters
         ----------
         place
-            Which one it is.
+            Identity of the batch.
         """
         return partial(self._keep, replace(place, lookup=self._looks))
 
@@ -76,7 +76,7 @@ class Letters:
         if until is None:
             yield LookUpStep(None, alone=True)
             return
-        # What landed after others have written last is not among theirs; of results nobody knows when they landed.
+        # A row that landed after the last write of others is not among theirs; the landing time of results is unknown.
         landed = F.col("_landed_at")
         outside = landed.isNull() | (landed < timestamp_literal(until))
         yield LookUpStep(Bound(F.lit(False), "_landed_at", outside=outside), alone=True)

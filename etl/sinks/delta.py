@@ -1,4 +1,4 @@
-"""Delta tables, appended to once per record identity."""
+"""Delta tables: appends of each record identity once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .iceberg import separating_own_errors
 
 @dataclass(frozen=True)
 class DeltaSinkSettings(SinkSettings):
-    """A Delta table by its path; ``files_per_batch`` as of :class:`ParquetSinkSettings`."""
+    """A Delta table by its path; ``files_per_batch`` as in :class:`ParquetSinkSettings`."""
 
     NAMED_BY = "path"
     kind: Literal["delta"]
@@ -30,27 +30,27 @@ class DeltaSinkSettings(SinkSettings):
     files_per_batch: int
 
     def open(self, context: JobContext) -> DeltaSink:
-        """As of the base."""
+        """Make the sink, see the base class."""
         return DeltaSink(self)
 
 
 @dataclass
 class _Held:
-    """What the table holds beside the batches since it was asked: nothing that arrived after ``last``.
+    """Known content of the table: besides the batches since it was read, no row that arrived after ``last``.
 
     Attributes
     ----------
     place
-        The batch that was written last; None where the table has to be asked.
+        Batch that was written last; None if the table must be read.
     last
-        When the youngest record arrived that it held then; None where it was empty.
+        Arrival time of its youngest record when it was read; None if it was empty.
     """
 
     place: BatchPlace | None = None
     last: datetime | None = None
 
     def tells(self, place: BatchPlace | None) -> bool:
-        """Whether a batch is a new one of the same checkpoint: one that comes again is held, by us or before."""
+        """Check that a batch is a new one of the same checkpoint: a repeated batch may be in the table already."""
         before = self.place
         return (
             before is not None
@@ -62,12 +62,12 @@ class _Held:
 
 @dataclass(frozen=True)
 class DeltaSink:
-    """A Delta table by its path.
+    """Delta table by its path.
 
     Parameters
     ----------
     settings
-        Its path, and into how many files a batch goes at most.
+        Path, and most files of a batch.
     """
 
     settings: DeltaSinkSettings
@@ -75,12 +75,12 @@ class DeltaSink:
     _held: _Held = field(default_factory=_Held, repr=False, compare=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Make the table, or check the one that is there.
+        """Make the table, or check an existing one.
 
         Raises
         ------
         StartError
-            It has another shape, or Delta is not on the class path.
+            The table has another schema, or Delta is not on the class path.
         """
         path = self.settings.path
         try:
@@ -105,19 +105,19 @@ class DeltaSink:
         refuse: Refuse,
         again: Again | None = None,
     ) -> WriteCounts:
-        """Append those rows that the table does not hold, in one transaction.
+        """Append the rows that the table does not hold, in one transaction.
 
-        Guarantee: exactly once per identity with one writer at a time, whatever is killed, retried or replayed,
-        and after a reset checkpoint: no batch number is trusted. What the table held when it was asked arrived
-        up to a known moment; a batch that is younger holds none of it, which is checked while it is
-        written, and any other is compared by identity. The table is asked by the first batch, by the next one after
-        a write that failed, which leaves it as it was, and by a batch that comes again though its write was done.
+        Guarantee: exactly once per identity with one writer at a time, after any kill, retry or replay,
+        and after a reset of the checkpoint: no batch number is trusted. The rows that the table held when it was read
+        arrived up to a known time. A younger batch has none of them, which is checked during the
+        write; any other batch is compared by identity. The table is read by the first batch, by the next one after
+        a failed write, which leaves it unchanged, and by a batch that is repeated although its write was completed.
         """
         spark, held = rows.sparkSession, self._held
         if not held.tells(place):
             (last,) = self._table(spark).agg(F.expr("max(unix_micros(_arrived_at))")).collect()[0]
             held.last = None if last is None else datetime_of_micros(last)
-        # Known again only when the batch is in: should it fail half-way, the table tells what it holds.
+        # Set again only when the batch is committed: after a failure the table is read.
         held.place = None
         done = self._write_new(rows, held.last, again)
         held.place = place

@@ -1,4 +1,4 @@
-"""DynamoDB: an item for each row, keyed by identity."""
+"""DynamoDB sink: an item for each row, keyed by identity."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
-"""Of one BatchWriteItem (DynamoDB API reference)."""
+"""Limits of one BatchWriteItem (DynamoDB API reference)."""
 
 VERSION = "_version"
-"""Attribute of an item that is a result: which batch it is of, as :attr:`etl.sinks.base.BatchPlace.version` counts them."""
+"""Attribute of an item that is a result: the version of its batch, see :attr:`etl.sinks.base.BatchPlace.version`."""
 
 NOT_LATER = "attribute_not_exists(#version) OR #version <= :version"
 """Condition of a result's write. An item of an earlier release, or of another program, has no version."""
 
 AT_ONCE = 10
-"""Requests of a task that put one result each: as many as botocore keeps connections (``max_pool_connections``)."""
+"""Concurrent requests of a task, one result each: equal to botocore's number of connections (``max_pool_connections``)."""
 
 MOST_RESULTS = 200
-"""That are put together, ``AT_ONCE`` at a time: what was throttled of them comes again after one wait."""
+"""Results per round, ``AT_ONCE`` at a time: the throttled ones are repeated together after one wait."""
 
 _OF_AN_ITEM = frozenset({"ItemCollectionSizeLimitExceededException", "ValidationException"})
-"""Error codes that one item of a request can be the reason of."""
+"""Error codes that a single item of a request can cause."""
 
 
 @dataclass
 class ItemWriter(RequestWriter):
-    """Writes the items of one partition."""
+    """Writer of one partition's items."""
 
     MOST, MOST_BYTES = MOST_ITEMS, MOST_BYTES
 
@@ -51,15 +51,15 @@ class ItemWriter(RequestWriter):
     form: ItemForm
 
     def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
-        """As :meth:`Form.item`."""
+        """Return an item, see :meth:`etl.sinks.delivery.dynamodb_items.ItemForm.item`."""
         return self.form.item(record.text)
 
     def key(self, entry: Any) -> Any:
-        """One request must not name an item twice."""
+        """Return the item's key: one request must not name an item twice."""
         return tuple(str(entry.get(name)) for name in self.form.key)
 
     def finish(self) -> Iterator[Refused]:
-        """Write what waits."""
+        """Write the waiting rows."""
         from botocore.exceptions import ClientError
 
         taken = self.take_waiting()
@@ -71,13 +71,13 @@ class ItemWriter(RequestWriter):
         except ClientError as error:
             if aws.code_of(error) not in _OF_AN_ITEM:
                 raise aws.refusal_error(f"DynamoDB table {self.table}", error) from error
-            # One item spoils a request of many; each by itself tells which. Those that the table
-            # already took are put again, as they were.
+            # One item can fail a request of many; single requests show which one. Items that the table
+            # already has are put again, unchanged.
             for record, item in taken:
                 yield from self._put_alone(record, item)
 
     def _put(self, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Write items in one request; give back those that were not processed."""
+        """Write items in one request; return those that were not processed."""
         puts = {self.table: [{"PutRequest": {"Item": item}} for item in items]}
         answer = aws.call_until_answered(
             lambda: self.client.batch_write_item(RequestItems=puts), self.backoff
@@ -104,9 +104,9 @@ class ItemWriter(RequestWriter):
 
 @dataclass
 class ResultWriter(ItemWriter):
-    """Writes the results of one partition, none over one of a later batch.
+    """Writer of one partition's results that replaces no result of a later batch.
 
-    Each has a request of its own: BatchWriteItem takes no condition (DynamoDB API reference), and a transaction costs twice.
+    Each has its own request: BatchWriteItem has no condition (DynamoDB API reference), and a transaction costs twice as much.
     """
 
     MOST = MOST_RESULTS
@@ -115,11 +115,11 @@ class ResultWriter(ItemWriter):
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
     def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
-        """A result with its version."""
+        """Return a result with its version."""
         return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
 
     def finish(self) -> Iterator[Refused]:
-        """Write what waits, and again what the table had no room for."""
+        """Write the waiting rows, and repeat the throttled ones."""
         waiting = self.take_waiting()
         while waiting:
             answers = self._pool.map(self._put_result, waiting)
@@ -136,7 +136,7 @@ class ResultWriter(ItemWriter):
             waiting = left
 
     def _put_result(self, entry: Entry) -> bool | Exception:
-        """Put or delete one, once: True, False where a later one is there, or why it was not put."""
+        """Put or delete one result, once: return True, False if a later one exists, or the error."""
         from botocore.exceptions import ClientError
 
         record, item = entry
@@ -177,14 +177,14 @@ class DynamoDbSinkSettings(SinkSettings):
     region: str
 
     def open(self, context: JobContext) -> DynamoDbSink:
-        """As of the base."""
+        """Make the sink, see the base class."""
         return DynamoDbSink(self, context.binds.get("dynamodb.endpoint"))
 
 
 def _writer(
     settings: DynamoDbSinkSettings, endpoint: str | None, form: ItemForm, version: int | None
 ) -> ItemWriter:
-    """Make a writer where a partition is."""
+    """Make a writer in the task of a partition."""
     client, waits = (
         aws.client("dynamodb", settings.region, endpoint),
         Backoff(f"DynamoDB table {settings.table}"),
@@ -196,15 +196,15 @@ def _writer(
 
 @dataclass(frozen=True)
 class DynamoDbSink:
-    """A DynamoDB table that exists, with ``_id`` (text) as partition key.
+    """Existing DynamoDB table, with ``_id`` (text) as partition key.
 
-    Where rows are records, ``_source`` (text) is the sort key. Empty fields are left out of an
+    If rows are records, ``_source`` (text) is the sort key. Empty fields are left out of an
     item; times are text in ISO 8601.
 
     Parameters
     ----------
     endpoint
-        Another endpoint than the region's own.
+        Endpoint other than the region's own.
     """
 
     settings: DynamoDbSinkSettings
@@ -212,12 +212,12 @@ class DynamoDbSink:
     acts_on_rdd: bool = True
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Check that the table is there and keyed by identity.
+        """Check that the table exists and is keyed by identity.
 
         Raises
         ------
         StartError
-            It is not, or cannot be asked.
+            It does not exist, has another key, or cannot be described.
         """
         name, wanted = self.settings.table, ItemForm.of(schema).key
         client = aws.client("dynamodb", self.settings.region, self.endpoint)
@@ -242,12 +242,12 @@ class DynamoDbSink:
     ) -> WriteCounts:
         """Put an item for each row.
 
-        Guarantee: each identity is one item, whatever is killed, retried or replayed and in whichever batches it
-        comes: putting it again puts the same item in its place. A batch that fails half-way has put a part
-        of its items, and puts them again when it comes again. Readers may see a batch grow. The table
-        does not tell new items from known ones, so all that it took count as written. A result takes the place of
-        the one with its key, unless that is of a later batch, and then counts as a duplicate. Of two programs
-        that write a record's item the later one counts.
+        Guarantee: each identity is one item, after any kill, retry or replay, and in whichever batches it
+        occurs: a repeated put replaces the item with the same one. A batch that fails half-way has put a part
+        of its items, and puts them again when it is repeated. Readers may see a batch grow. The table
+        does not distinguish new items from known ones, so all that it accepted count as written. A result replaces
+        the one with its key, unless that is of a later batch; then the new one counts as a duplicate. If two programs
+        write a record's item, the later write wins.
         """
         form, version = ItemForm.of(rows.schema), version_of(rows, place)
         opening = partial(_writer, self.settings, self.endpoint, form, version)

@@ -1,4 +1,4 @@
-"""Iceberg tables, appended to once per record identity."""
+"""Iceberg sink: tables to which each record identity is appended once."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from .base import Again, BatchPlace, Refuse, Sink, WriteCounts
 from .iceberg_keyed import KeyedIcebergSink
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
-"""What a task fails with when the table holds a record of the batch with other bytes."""
+"""Message of a task that fails because the table holds a record of the batch with other bytes."""
 
 
 @dataclass(frozen=True)
 class AppendResult:
-    """What an append came to: records offered and written, and the figures asked for, by name.
+    """Result of an append: records offered and written, and the requested figures, by name.
 
     Attributes
     ----------
     held
-        The figure of the rows that were looked at; None where none was asked for or there were none.
+        Figure of the rows that the look-up read; None if it was not requested or there were none.
     """
 
     offered: int
@@ -58,7 +58,7 @@ HASH = "_hash"
 
 @dataclass(frozen=True)
 class IcebergSinkSettings(SinkSettings):
-    """An Iceberg table (``database.table``), appended to once per record identity."""
+    """An Iceberg table (``database.table``) to which each record identity is appended once."""
 
     kind: Literal["iceberg"]
     table: str
@@ -69,7 +69,7 @@ class IcebergSinkSettings(SinkSettings):
         return self.table
 
     def open(self, context: JobContext) -> Sink:
-        """As of the base; rows of a key replace each other."""
+        """Make the sink, see the base class; with a key, rows replace each other."""
         table = Table.of(context.catalog, self.table)
         if context.key:
             return KeyedIcebergSink(table, key=context.key, report=context.report)
@@ -78,14 +78,14 @@ class IcebergSinkSettings(SinkSettings):
 
 @dataclass(frozen=True)
 class IcebergSink:
-    """An append-only Iceberg table.
+    """Append-only Iceberg table.
 
     Parameters
     ----------
     table
-        Its name; made or checked by :func:`etl.record.tables.ensure`.
+        Its name; the table is made or checked by :func:`etl.record.tables.ensure`.
     report
-        Where alterations are told.
+        Gets an event for each alteration.
     """
 
     table: Table
@@ -97,12 +97,12 @@ class IcebergSink:
         return Commits(self.table)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Make the table, or alter or check the one that is there.
+        """Make the table, or alter or check an existing one.
 
         Raises
         ------
         StartError
-            It has another shape.
+            The table has another schema.
         """
         tables.ensure(spark, self.table, schema, report=self.report)
 
@@ -113,30 +113,30 @@ class IcebergSink:
         refuse: Refuse,
         again: Again | None = None,
     ) -> WriteCounts:
-        """Append those rows that the table does not hold, in one transaction that names the batch.
+        """Append the rows that the table does not hold, in one transaction that names the batch.
 
-        Guarantee: exactly once per identity, as of :meth:`append`, also beside other writers: a commit is
-        refused where rows were added since the table was looked at, and the batch looked up again. A second
-        process on the same checkpoint fails. Rows of no batch are looked up in the whole table, and appended beside
-        the commits of a stream.
+        Guarantee: exactly once per identity, see :meth:`append`, also beside other writers: a commit is
+        refused if rows were added after the look-up, and the look-up is repeated. A second
+        process on the same checkpoint fails. Rows of no batch are looked up in the complete table, and appended
+        beside the commits of a stream.
 
         Raises
         ------
         LeaseLostError
-            Another process writes the batches of the same checkpoint.
+            Another process writes batches of the same checkpoint.
         ConflictError, LossError
-            As of :meth:`append`, after several attempts.
+            As in :meth:`append`, after several attempts.
         """
         if place is None:
             done = self.append(rows, EVERYTHING)
             return WriteCounts(done.offered, done.written, None)
-        spark, batch = rows.sparkSession, place.committed
+        spark, batch = rows.sparkSession, place.batch_id
         first: list[DataFrame] = [rows]
 
         def attempt(history: History) -> AppendResult:
             def look(tried: LookUpStep) -> AppendResult:
                 fence = self._commits.fence(history, batch, alone=tried.alone)
-                # Counters are good for one attempt.
+                # Counters are valid for one attempt.
                 offered = first.pop() if first else rows if again is None else again()
                 return self.append(
                     offered, tried.bound, properties=place.properties, added=history.again, fence=fence
@@ -151,14 +151,14 @@ class IcebergSink:
         return WriteCounts(done.offered, done.written, None)
 
     def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: CommitFence | None) -> None:
-        # Whatever the table says, which may be an earlier release's or another owner's (ADR 0285).
+        # Overrides the table's property, which an earlier release or another owner may have set (ADR 0285).
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in {**properties, **(fence.properties if fence else {})}.items():
             writer = writer.option(f"snapshot-property.{name}", value)
         if fence is None or not fence.shut:
             writer.append()
             return
-        # Replaces nothing, and is an append for whoever reads the table (apache/iceberg#10150); but Iceberg validates it.
+        # It replaces nothing, and readers of the table see an append (apache/iceberg#10150); but Iceberg validates it.
         writer = writer.option("isolation-level", "serializable")
         if fence.base is not None:
             writer = writer.option("validate-from-snapshot-id", str(fence.base))
@@ -186,42 +186,42 @@ class IcebergSink:
         distinct: bool = False,
         tasks: int | None = None,
     ) -> AppendResult:
-        """Write those records of a batch that the table does not hold yet, in one transaction.
+        """Write the records of a batch that the table does not hold yet, in one transaction.
 
-        Guarantee: exactly once per identity (``_source``, ``_id``), whatever was killed, retried or
-        replayed before, also when a replay holds other records. The look-up and the append are one
-        action; the append is atomic; a write that fails leaves the table as it was. With a ``fence``
-        two writers at once are told apart: the second one fails. Without it each sees the table
-        as it was when its own write began.
+        Guarantee: exactly once per identity (``_source``, ``_id``), after any kill, retry or
+        replay, also if a replay holds other records. The look-up and the append are one
+        action; the append is atomic; a failed write leaves the table unchanged. With a ``fence``
+        the second of two concurrent writers fails. Without it each sees the table
+        as it was when its own write started.
 
         Parameters
         ----------
         batch
-            With ``_source`` and ``_id``, each pair once, and ``_hash`` where the table has it.
+            Rows with ``_source`` and ``_id``, each pair once, and ``_hash`` if the table has it.
         bound
-            Where in the table a record of this batch can be; None where the caller knows that there is none.
+            Rows of the table that can hold a record of this batch; None if the caller knows that there is none.
         *figures
-            Aggregates over the rows that are written.
+            Aggregates over the written rows.
         of_offered
-            Aggregates over all that is offered, with what the table holds already.
+            Aggregates over all offered rows, including those that the table holds already.
         held
-            An aggregate over the rows of the table that are looked at, of which ``_source`` and ``_id``
-            are known. A row may be given to it more than once.
+            Aggregate over the rows of the table that the look-up reads, with the columns ``_source`` and ``_id``.
+            A row may be counted more than once.
         beside
-            What else the batch observes, for its figures to be among those of the answer.
+            Further observations of the batch, whose figures are added to the result.
         properties
-            Of the commit; found again in the table's history (``snapshot.summary()``).
+            Properties of the commit, stored in the table's history (``snapshot.summary()``).
         added
-            Commits whose rows are looked at as well.
+            Commits whose rows are looked up as well.
         distinct
-            Whether an identity that the table holds more than once is counted once anyway, which costs a shuffle.
+            True to count an identity once that the table holds more than once, which costs a shuffle.
         tasks
-            That write after a look-up; None for as many as there are cores.
+            Number of writing tasks after a look-up; None for one per core.
 
         Returns
         -------
         AppendResult
-            The figures, and how many records were offered.
+            The figures, and the number of offered records.
 
         Raises
         ------
@@ -232,7 +232,7 @@ class IcebergSink:
         ConflictError
             The fence does not hold; nothing was written.
         """
-        # Where something must be found there is something to look up.
+        # A requested figure needs the look-up even if no file matches.
         known = self._known(batch.sparkSession, bound, added, ask=held is None)
         looked = ObservedFigures(held.alias("held")) if known is not None and held is not None else None
         if known is None:
@@ -252,10 +252,10 @@ class IcebergSink:
     def _known(
         self, spark: SparkSession, bound: Bound | None, added: Sequence[AddedRows], *, ask: bool
     ) -> DataFrame | None:
-        """Identities that are looked at; None where that is asked and no file can hold one.
+        """Return the identities to look up; None if ``ask`` is set and no file can hold one.
 
-        Mostly there is none, which Iceberg knows from its metadata: then there is nothing to look up, and all
-        that is offered is written.
+        Mostly there is none, which Iceberg's metadata shows: then there is no look-up, and all
+        offered rows are written.
         """
         frames = [commit.rows(spark, self.table) for commit in added]
         if bound is not None:
@@ -268,13 +268,13 @@ class IcebergSink:
         ]
         if len(found) < 2:
             return found[0] if found else None
-        # A commit that is looked at may lie within the bound.
+        # The rows of such a commit may also be within the bound.
         return reduce(DataFrame.unionByName, found).dropDuplicates([*IDENTITY])
 
 
 def may_match_files(rows: DataFrame) -> bool:
-    """Whether any file can hold a row of a table that is filtered, by Iceberg's metadata."""
-    plan: Any = rows  # DataFrame.rdd would plan again, to hand the rows over to Python
+    """Check by Iceberg's metadata that a file can hold a row of a filtered table."""
+    plan: Any = rows  # DataFrame.rdd would plan again, to send the rows to Python
     return bool(plan._jdf.queryExecution().toRdd().getNumPartitions())
 
 
@@ -286,10 +286,10 @@ def _without(
     distinct: bool,
     tasks: int | None,
 ) -> tuple[DataFrame, list[ObservedFigures]]:
-    """Rows of a batch that are not known, counted behind the join.
+    """Return the rows of a batch that are not known, and their counts after the join.
 
-    Spark may shuffle the batch for the join. What is counted before a shuffle is counted again where executors are lost,
-    and what is written is then another set of rows. So both counts stand where the writing does: behind every shuffle.
+    Spark may shuffle the batch for the join. Rows before a shuffle are counted again if executors are lost,
+    and the written rows are then a different set. So both counts are in the writing stage, after every shuffle.
     """
     hashed = HASH in known.columns and HASH in batch.columns
     columns = [*map(F.col, IDENTITY), *([F.col(HASH).alias(_KNOWN_HASH)] if hashed else [])]
@@ -306,7 +306,7 @@ def _without(
         other = F.col(_KNOWN_HASH) != F.col(HASH)
         failing = F.raise_error(F.concat(F.lit(OTHER_PAYLOAD), F.concat_ws(": ", *IDENTITY)))
         new = F.when(other, failing.cast("boolean")).otherwise(new)
-    # A join makes as many parts as the session says, whatever the batch holds; each would be a file.
+    # A join makes as many partitions as the session's setting, for any batch; each would be a file.
     files = tasks or batch.sparkSession.sparkContext.defaultParallelism
     rows = joined.where(new).select(*(F.col(f"`{name}`") for name in batch.columns)).coalesce(files)
     return written.observe(rows), [offered, written]
@@ -314,19 +314,19 @@ def _without(
 
 @contextmanager
 def separating_own_errors(what: str) -> Iterator[None]:
-    """Tell the errors of a write that our own checks raise from any other.
+    """Convert errors of a write that this code's own checks raise; other errors pass unchanged.
 
     Parameters
     ----------
     what
-        Is written.
+        Target of the write, for messages.
 
     Raises
     ------
     OutsideBoundError
-        A record lies outside the bound.
+        A record is outside the bound.
     LossError
-        A record has the identity of another one that is there.
+        A record has the identity of an existing one with another payload.
     """
     try:
         yield
@@ -335,7 +335,7 @@ def separating_own_errors(what: str) -> Iterator[None]:
         if OUTSIDE in text:
             raise OutsideBoundError(what) from error
         if OTHER_PAYLOAD in text:
-            # Spark 4 puts its error class behind the text.
+            # Spark 4 appends its error class to the text.
             identity = text.split(OTHER_PAYLOAD, 1)[1].splitlines()[0].partition(" SQLSTATE: ")[0]
             raise LossError(
                 f"{what} already holds {identity} with another payload, so nothing was written: a topic or stream of "

@@ -1,4 +1,4 @@
-"""Iceberg tables of results, each replaced by a later one of the same identity."""
+"""Iceberg sink for tables of results: a later result replaces the earlier one of the same identity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts
-from .delivery.merge_source import named
+from .delivery.merge_source import temporary_view
 from .delivery.result_keys import time_of
 
 _VIEW = "millrace_results"
@@ -20,19 +20,19 @@ _VIEW = "millrace_results"
 
 @dataclass
 class KeyedIcebergSink:
-    """A table with one row for each ``_id``.
+    """Table with one row for each ``_id``.
 
     Parameters
     ----------
     table
-        Made or checked by :func:`etl.record.tables.ensure`.
+        Table, made or checked by :func:`etl.record.tables.ensure`.
     time
-        A timestamp column that is a part of the identity; None for none. Only the part of the
-        table is looked at that lies in the range of the batch's.
+        A timestamp column of the identity; None for none. Only the part of the
+        table within the batch's range of this column is read.
     key
-        Columns of the identity, the first timestamp of which becomes ``time``.
+        Columns of the identity; the first timestamp among them becomes ``time``.
     report
-        Where alterations are told.
+        Gets an event for each alteration.
     """
 
     table: Table
@@ -42,12 +42,12 @@ class KeyedIcebergSink:
     acts_on_rdd: None = field(default=None, init=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Make the table, or alter or check the one that is there.
+        """Make the table, or alter or check an existing one.
 
         Raises
         ------
         StartError
-            It has another shape.
+            The table has another schema.
         """
         self.time = time_of(schema, self.key)
         shape = StructType([f for f in schema.fields if f.name != DELETED])
@@ -60,21 +60,21 @@ class KeyedIcebergSink:
         refuse: Refuse,
         again: Again | None = None,
     ) -> WriteCounts:
-        """Insert the results of a batch or put them in place of those with their ``_id``, in one transaction.
+        """Insert the results of a batch, or replace those with the same ``_id``, in one transaction.
 
-        A row whose :data:`~etl.sinks.base.DELETED` is true takes the row with its ``_id`` away.
+        A row whose :data:`~etl.sinks.base.DELETED` is true deletes the row with its ``_id``.
 
         Guarantee: the last result of each identity, exactly once, with one writer at a time: a
-        batch that comes again holds the same results, and writing them again changes nothing. A
-        write that fails leaves the table as it was.
+        repeated batch holds the same results, and writing them again changes nothing. A
+        failed write leaves the table unchanged.
 
         Parameters
         ----------
         rows
-            With ``_id``, each once, in the table's shape; :data:`~etl.sinks.base.DELETED` may be beside it.
+            Rows with ``_id``, each once, in the table's schema, and optionally :data:`~etl.sinks.base.DELETED`.
         """
-        # The source of a batch with state is the state's own commit: it is read once.
-        with named(rows, _VIEW):
+        # A batch with state must be read only once, because the read commits the state.
+        with temporary_view(rows, _VIEW):
             span = rows.select(
                 F.count(F.lit(1)).alias("rows"),
                 *(
@@ -99,7 +99,7 @@ class KeyedIcebergSink:
             return WriteCounts(None, span["rows"], None)
 
     def _within(self, span: Row) -> str:
-        """The range of time in which a row with an identity of the batch lies; none where some have no time."""
+        """Return the condition for the batch's range of time; empty if some rows have no time."""
         if self.time is None or span["timed"] < span["rows"]:
             return ""
         return f" AND t.`{self.time}` BETWEEN timestamp_micros({span['first']}) AND timestamp_micros({span['last']})"

@@ -1,4 +1,4 @@
-"""PostgreSQL over JDBC: a row for each row, inserted once by identity."""
+"""PostgreSQL sink over JDBC: each row is inserted once by identity."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from .delivery.python_tasks import RowsCountedInPlan, through_rdd
 
 ROWS_PER_STATEMENT = 1000
 SOCKET_SECONDS = 600
-"""Longest that a statement may be silent: a merge of a large batch into a table with many indexes."""
+"""Longest time without data during a statement, such as a merge of a large batch into a table with many indexes."""
 
 _AWAY = ("08", "25006", "40", "53", "55", "57")
-"""SQLSTATEs, or classes of them, after which the same may succeed (PostgreSQL manual, appendix A): connection, a
-server that became a standby, rolled back, no resources, in use, operator's intervention."""
+"""SQLSTATEs, or classes of them, after which a retry may succeed (PostgreSQL manual, appendix A): connection, a
+server that became a standby, rollback, no resources, object in use, operator intervention."""
 
 _BUSY = (*_AWAY, "28")
-"""In a job that has begun, also a password that was changed a moment ago."""
+"""In a running job also a password that was just changed."""
 
 Login = Callable[[], tuple[str, str]]
-"""User and password, as they are now."""
+"""Returns the current user and password."""
 
 
 @dataclass(frozen=True)
 class JdbcSinkSettings(SinkSettings):
-    """A table of PostgreSQL (``schema.table``).
+    """Table of PostgreSQL (``schema.table``).
 
     Attributes
     ----------
@@ -47,12 +47,12 @@ class JdbcSinkSettings(SinkSettings):
     secret
         ARN of the secret that holds both, as JSON with ``username`` and ``password``.
     connections
-        How many tasks write at once, each with a connection of its own.
+        Number of tasks that write at once, each with its own connection.
     tls
-        ``verify-full``: no word, no password goes to a server without a certificate for its name; ``off``: in the clear.
+        ``verify-full``: no password is sent to a server without a certificate for its name; ``off``: no encryption.
     authorities
-        File below ``pipelines/`` with the certificates (PEM) of who may have signed the server's; left out, those of the
-        JVM's trust store.
+        File below ``pipelines/`` with the certificates (PEM) of the authorities that may sign the server's; without it, those
+        of the JVM's trust store.
     """
 
     kind: Literal["jdbc"]
@@ -65,23 +65,23 @@ class JdbcSinkSettings(SinkSettings):
     authorities: str | None = None
 
     def open(self, context: JobContext) -> JdbcSink:
-        """As of the base."""
+        """Make the sink, see the base class."""
         return JdbcSink(self, partial(login, self.secret, context.binds.get("secretsmanager.endpoint")))
 
 
 @dataclass(frozen=True)
 class JdbcSink:
-    """A table of PostgreSQL 9.5 or later.
+    """Table of PostgreSQL 9.5 or later.
 
-    Rows go into a staging table beside it first, by as many connections as the settings say, and from
-    there into the table in one transaction.
+    Rows are first written to a staging table beside it, by as many connections as configured, and from
+    there to the table in one transaction.
 
     Parameters
     ----------
     settings
         Database, table, connections.
     login
-        Asked for user and password before each batch, so that a rotated secret is followed.
+        Returns user and password; called before each batch, so that a rotated secret is used.
     """
 
     settings: JdbcSinkSettings
@@ -90,12 +90,12 @@ class JdbcSink:
     _secured: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Make the table with the identity as its primary key, or check the one that is there; make staging.
+        """Make the table with the identity as its primary key, or check an existing one; make the staging table.
 
         Raises
         ------
         StartError
-            The database cannot be reached, has no certificate that is trusted, or its table does not fit.
+            The database cannot be reached, has no trusted certificate, or its table does not fit.
         """
         shape = TableShape.of(self.settings.table, schema)
         waits = Backoff("at the start", patience=START_SECONDS)
@@ -131,18 +131,18 @@ class JdbcSink:
         refuse: Refuse,
         again: Again | None = None,
     ) -> WriteCounts:
-        """Insert the rows that the table does not hold; a result of many records is put in place of its last.
+        """Insert the rows that the table does not hold; a result of many records replaces its last version.
 
-        Guarantee: exactly once per identity, whatever is killed, retried or replayed, also beside other programs
-        that write the table: its own key decides. A second run of this query, which should not be, makes
-        one of the two fail; results of a batch before the last that was merged count as duplicates. All of a batch becomes visible in one
-        transaction, or none of it. Rows that the table refuses (a constraint, a value outside a column's
-        type) become dead letters, and the others of their batch are written. A server that is away, full or
-        restarting is waited for within limits.
+        Guarantee: exactly once per identity, after any kill, retry or replay, also beside other programs
+        that write the table: its own key decides. A second run of this query (an error) makes
+        one of the two fail. Results of a batch before the last merged one count as duplicates. A batch becomes visible
+        completely in one transaction, or not at all. Rows that the table refuses (a constraint, a value outside a column's
+        type) become dead letters, and the others of their batch are written. If a server is unreachable, full or
+        restarting, the sink waits within limits.
         """
         shape, version = TableShape.of(self.settings.table, rows.schema), version_of(rows, place)
         if shape.replaces:
-            # The source of a batch with state is the state's own commit: it is read once.
+            # A batch with state must be read only once, because the read commits the state.
             rows = rows.persist()
         backoff = Backoff(self._what)
         try:
@@ -183,8 +183,8 @@ class JdbcSink:
         return WriteCounts(offered, written, refused + spoilt, ran=fit)
 
     def _stage(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
-        # Spark commits each partition in a transaction of its own; a task that comes again may stage its
-        # rows again, which the merge bears.
+        # Spark commits each partition in its own transaction; a repeated task may stage its
+        # rows twice, which the merge handles.
         rows.select(*shape.staging_columns(rows, attempt)).write.format("jdbc").mode("append").options(
             **self._reading(rows.sparkSession, login),
             dbtable=shape.staging,
@@ -198,7 +198,7 @@ class JdbcSink:
             "url": self.settings.url,
             "driver": "org.postgresql.Driver",
             "user": user,
-            # Spark leaves values of this name out of plans and event logs (spark.redaction.regex).
+            # Spark redacts values of this name in plans and event logs (spark.redaction.regex).
             "password": password,
             "batchsize": str(ROWS_PER_STATEMENT),
             "reWriteBatchedInserts": "true",
@@ -208,7 +208,7 @@ class JdbcSink:
         }
 
     def _spoilt(self, rows: DataFrame, shape: TableShape, login: tuple[str, str]) -> DataFrame:
-        """Rows that the table refused, with what it said."""
+        """Return the rows that the table refused, with its message."""
         said = (
             rows.sparkSession.read.format("jdbc")
             .options(**self._reading(rows.sparkSession, login), dbtable=shape.refused_table)
@@ -220,7 +220,7 @@ class JdbcSink:
 
 
 def _unfit(rows: DataFrame) -> Any:
-    """Why a row cannot even be staged: PostgreSQL's text knows no NUL, and its times no year before 4714 BC."""
+    """Return the reason why a row cannot be staged: PostgreSQL's text allows no NUL, and its times no year before 4714 BC."""
     texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
     reason = unstorable_time(rows)
     for name in texts:
@@ -235,12 +235,12 @@ def _message(error: BaseException) -> str:
 
 
 def login(arn: str, endpoint: str | None) -> tuple[str, str]:
-    """User and password out of a secret of Secrets Manager, in the form that AWS' own rotation keeps.
+    """Return user and password from a secret of Secrets Manager, in the form of AWS' own rotation.
 
     Raises
     ------
     SinkError
-        As of :func:`etl.services.secret.read`.
+        As in :func:`etl.services.secret.read`.
     """
     held = secret.read(arn, endpoint, ("username", "password"))
     return held["username"], held["password"]

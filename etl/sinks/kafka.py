@@ -1,4 +1,4 @@
-"""Kafka: a message for each row, its identity in two headers."""
+"""Kafka sink: a message for each row, with its identity in two headers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, TopicTail
 
 OVERHEAD_BYTES = 256
-"""Of a message beside key, value and the texts of its headers: the batch's head (61), lengths, names of headers."""
+"""Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
 
 _START_SECONDS = 60
 _FIRST_API = "spark.sql.sources.useV1SourceList"
 
 DELIVERY_MILLISECONDS = 180_000
-"""How long the producer tries to bring a message to a busy broker before the batch fails."""
+"""Longest time in which the producer retries a message to a busy broker before the batch fails."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class KafkaSinkSettings(SinkSettings):
     Attributes
     ----------
     key
-        Column that becomes the message's key; the identity where it is left out.
+        Column of the message key; the identity if it is left out.
     max_record_bytes
-        Largest message, key, value and headers together.
+        Largest message: key, value and headers together.
     """
 
     NAMED_BY = "topic"
@@ -63,12 +63,12 @@ class KafkaSinkSettings(SinkSettings):
     max_record_bytes: int
 
     def open(self, context: JobContext) -> KafkaSink:
-        """Ask for nothing but where the brokers of an MSK cluster are.
+        """Make the sink; looks up only the brokers of an MSK cluster.
 
         Raises
         ------
         StartError
-            Its brokers are not known.
+            The cluster's brokers are unknown.
         """
         connection = bind(self.connection, context.connections[self.connection], context.binds)
         return KafkaSink(self, with_resolved_brokers(connection))
@@ -81,9 +81,9 @@ class KafkaSink:
     Parameters
     ----------
     settings
-        The topic, and the column of the key.
+        Topic, and column of the key.
     connection
-        How to reach its cluster, after :func:`etl.sources.kafka.connection.bind`.
+        Connection to its cluster, after :func:`etl.sources.kafka.connection.bind`.
     """
 
     settings: KafkaSinkSettings
@@ -92,7 +92,7 @@ class KafkaSink:
 
     @cached_property
     def _entry(self) -> CachedOptions:
-        """How the brokers are entered, until a batch fails."""
+        """Options of the login to the brokers, cached until a batch fails."""
         return CachedOptions(self.connection)
 
     @cached_property
@@ -100,13 +100,13 @@ class KafkaSink:
         return EndPositions(self.settings.topic)
 
     def options(self) -> Mapping[str, str]:
-        """Options of Spark's Kafka sink."""
+        """Return the options of Spark's Kafka sink."""
         return {
             **self._entry.options(),
             "topic": self.settings.topic,
             "includeHeaders": "true",
             "kafka.acks": "all",
-            # The producer's own retries then double nothing and keep the order.
+            # The producer's retries then write no duplicates and keep the order.
             "kafka.enable.idempotence": "true",
             "kafka.max.request.size": str(self.settings.max_record_bytes + OVERHEAD_BYTES),
             "kafka.delivery.timeout.ms": str(DELIVERY_MILLISECONDS),
@@ -115,12 +115,12 @@ class KafkaSink:
         }
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Check that the topic and the column of its key are there.
+        """Check that the topic and the column of its key exist.
 
         Raises
         ------
         StartError
-            They are not, or the cluster cannot be asked.
+            The topic or column does not exist, or the cluster does not answer.
         """
         key, topic = self.settings.key, self.settings.topic
         if key is not None and key not in schema.fieldNames():
@@ -138,12 +138,12 @@ class KafkaSink:
             raise StartError(f"Kafka topic {self.settings.topic}: {said}") from error
 
     def messages(self, rows: DataFrame, batch: str = "") -> DataFrame:
-        """Rows as messages: key, value, headers, and ``_refused`` where one cannot be; with their identity.
+        """Convert rows to messages: identity, key, value, headers, and ``_refused`` for a row that cannot be sent.
 
         Parameters
         ----------
         batch
-            Its name, for a header; none where it is empty.
+            Name of the batch, for a header; empty for no header.
         """
         names = _headers(rows, batch)
         headers = F.array(
@@ -176,7 +176,7 @@ class KafkaSink:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Sign in to the brokers as the last batch did, or after one that failed with what the secret holds now."""
+        """Sign in to the brokers with the cached secret of the last batch, or read it again after a failed batch."""
         try:
             self._entry.options()
             yield
@@ -196,13 +196,13 @@ class KafkaSink:
     ) -> WriteCounts:
         """Write a message for each row.
 
-        Guarantee: a batch that comes again writes those messages only that the topic lacks, whether its driver
-        was killed, it failed, or one of its tasks came again. Every message bears the name of its batch, and the topic
-        is read from where it ended before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is left out: the batch
-        counts when all brokers in sync have every message. Twice comes what no look at the topic can know: messages of
-        an executor that was cut off and writes on after that look, and a batch after a reset checkpoint. A reader
-        tells them by the headers ``millrace-source`` and ``millrace-id``, which are the same each time
-        (``docs/adr/0274-a-look-at-the-end-of-the-stream.md``). A topic that is compacted by the default key keeps
+        Guarantee: a repeated batch writes only the messages that the topic lacks, after a kill of the driver, a failure
+        of the batch, or a repeated task. Every message has the name of its batch, and the topic
+        is read from its end before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is lost: the batch
+        is complete when all in-sync brokers have every message. Duplicates remain possible if no read of the topic can
+        detect them: from an executor that was cut off and still writes after that read, and from a batch after a reset
+        of the checkpoint. A reader recognises them by the headers ``millrace-source`` and ``millrace-id``, which are the
+        same each time (``docs/adr/0274-a-look-at-the-end-of-the-stream.md``). A topic that is compacted by the default key keeps
         one message for each identity.
         """
         with self._entered():
@@ -228,12 +228,12 @@ class KafkaSink:
         return self._marks.write(rows, place, again, waits, lambda: tail.end(spark), send)
 
     def _send(self, rows: DataFrame, batch: str, known: DataFrame | None, refuse: Refuse) -> WriteCounts:
-        """Write the messages that are not known; those of no batch are never known."""
+        """Write the messages that are not known; without a batch none are known."""
         counted = ObservedFigures(F.count(F.lit(1)).alias("offered"), F.count("_refused").alias("refused"))
         good = counted.observe(self.messages(rows, batch)).where(F.col("_refused").isNull())
         sent: ObservedFigures | None = None
         if known is not None:
-            # By broadcast, which keeps the order of the messages of a key.
+            # A broadcast join keeps the order of a key's messages.
             good = good.join(F.broadcast(known), _identity(rows), "left_anti")
             sent = ObservedFigures(F.count(F.lit(1)).alias("sent"))
             good = sent.observe(good)
@@ -244,14 +244,14 @@ class KafkaSink:
         figures = counted.values()
         refused = figures["refused"]
         if refused:
-            # A second read, by batches that have such rows only.
+            # A second read, only for batches with such rows.
             refuse(self._letters(rows, batch))
         written = figures["offered"] - refused if sent is None else sent.values()["sent"]
         return WriteCounts(figures["offered"], written, refused)
 
 
 def _value(rows: DataFrame) -> Column:
-    """A row as JSON; null for one that deletes, as in a compacted topic."""
+    """Return a row as JSON; null for a delete, as in a compacted topic."""
     return F.when(~is_delete(rows), text_of(rows.drop(DELETED)))
 
 
@@ -260,7 +260,7 @@ def _identity(rows: DataFrame) -> list[str]:
 
 
 def _headers(rows: DataFrame, batch: str) -> dict[str, Column]:
-    """Names and values of a message's headers."""
+    """Return names and values of a message's headers."""
     found = {ID_HEADER: F.col("_id")}
     if "_source" in rows.columns:
         found[SOURCE_HEADER] = F.col("_source")
@@ -270,10 +270,10 @@ def _headers(rows: DataFrame, batch: str) -> dict[str, Column]:
 
 
 def _in_first_attempt(column: Column) -> Column:
-    """The column, whose first row fails a task that comes again: an earlier attempt may have sent a part of it.
+    """Return the column with a first row that fails a repeated task: an earlier attempt may have sent a part of it.
 
-    No expression of Spark's tells the attempt; the name of the thread does, in which it sets it since Spark 3.2
-    (``Executor.TaskRunner``): ``... for task 3.1 in stage 2.0 (TID 7)``, the second numbers being attempts.
+    No Spark expression has the attempt; the name of the thread has it, since Spark 3.2
+    (``Executor.TaskRunner``): ``... for task 3.1 in stage 2.0 (TID 7)``, where the second numbers are attempts.
     """
     first = F.monotonically_increasing_id().bitwiseAND(F.lit(2**33 - 1)) == 0
     thread = F.expr("java_method('java.lang.Thread', 'currentThread')")
@@ -282,7 +282,7 @@ def _in_first_attempt(column: Column) -> Column:
 
 
 def _by_second_api(spark: SparkSession) -> None:
-    """Let Spark write to Kafka by its second API: figures observed below the first one never come."""
+    """Let Spark write to Kafka by its second API: figures observed below the first one never arrive."""
     old = (spark.conf.get(_FIRST_API) or "").split(",")
     spark.conf.set(_FIRST_API, ",".join(name for name in old if name.strip() != "kafka"))
 

@@ -1,4 +1,4 @@
-"""Kinesis: a record for each row, with its identity in it."""
+"""Kinesis sink: a record for each row, with its identity in the data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .delivery.python_tasks import (
 
 MOST_RECORDS = 500
 MOST_BYTES = 5 * 1024 * 1024
-"""Of one PutRecords (Kinesis API reference; regions with larger requests take smaller ones, too)."""
+"""Limits of one PutRecords (Kinesis API reference; regions with larger limits accept smaller requests too)."""
 
 KEY_CHARACTERS = 256
 """Longest partition key (the same page)."""
@@ -42,13 +42,13 @@ KEY_CHARACTERS = 256
 
 @dataclass
 class RecordWriter(RequestWriter):
-    """Writes the records of one partition.
+    """Writer of one partition's records.
 
     Parameters
     ----------
     once
-        Whether to look, before a request without an answer is repeated, for what it has written. Results of many
-        records are not looked for: their identity is in the stream from before.
+        True to search the stream for written records before a request without an answer is repeated. Not for results of many
+        records: their identity is in the stream from earlier batches.
     """
 
     MOST, MOST_BYTES = MOST_RECORDS, MOST_BYTES
@@ -58,7 +58,7 @@ class RecordWriter(RequestWriter):
     once: bool
 
     def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
-        """Data and partition key."""
+        """Return data and partition key."""
         key = record.key if record.key is not None else record.id
         if not 0 < len(key) <= KEY_CHARACTERS:
             raise UnsupportedRowError(
@@ -73,7 +73,7 @@ class RecordWriter(RequestWriter):
         return {"Data": data, "PartitionKey": key}, size
 
     def finish(self) -> Iterator[Refused]:
-        """Write what waits, and again what a shard refused, until all of it is written."""
+        """Write the waiting rows, and repeat those that a shard refused, until all are written."""
         from botocore.exceptions import ClientError
 
         waiting = self.take_waiting()
@@ -85,7 +85,7 @@ class RecordWriter(RequestWriter):
         yield from ()
 
     def _put(self, waiting: list[Entry]) -> list[Entry]:
-        """Write records in one request; give back those that were refused."""
+        """Write records in one request; return those that were refused."""
         began = time.monotonic()
         entries = [entry for _, entry in waiting]
         try:
@@ -105,7 +105,7 @@ class RecordWriter(RequestWriter):
         return left
 
     def _lacking(self, waiting: list[Entry], began: float) -> list[Entry]:
-        """Of records whose answer was lost, those that the stream does not hold: looked for where they would be."""
+        """Return the records that the stream does not hold, after a request whose answer was lost."""
         time.sleep(QUIET_SECONDS)
         now = self.tail.now(self.client)
         since = now - timedelta(seconds=time.monotonic() - began)
@@ -128,9 +128,9 @@ class KinesisSinkSettings(SinkSettings):
     Attributes
     ----------
     key
-        Column that becomes the partition key; the identity where it is left out.
+        Column of the partition key; the identity if it is left out.
     max_record_bytes
-        Largest record, data and partition key together.
+        Largest record: data and partition key together.
     """
 
     NAMED_BY = "stream"
@@ -141,12 +141,12 @@ class KinesisSinkSettings(SinkSettings):
     max_record_bytes: int
 
     def open(self, context: JobContext) -> KinesisSink:
-        """As of the base."""
+        """Make the sink, see the base class."""
         return KinesisSink(self, context.binds.get("kinesis.endpoint"))
 
 
 def _writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter:
-    """Make a writer where a partition is."""
+    """Make a writer in the task of a partition."""
     task = TaskContext.get()
     if once and task is not None and task.attemptNumber():
         raise SinkError(TASK_RETRIED)
@@ -155,14 +155,14 @@ def _writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter
 
 @dataclass(frozen=True)
 class KinesisSink:
-    """A Kinesis stream; the data of a record is the row as JSON, ``_source`` and ``_id`` in it.
+    """A Kinesis stream; the data of a record is the row as JSON, with ``_source`` and ``_id``.
 
     Parameters
     ----------
     settings
-        The stream, and the column of the partition key.
+        Stream, and column of the partition key.
     endpoint
-        Another endpoint than the region's own.
+        Endpoint other than the region's own.
     """
 
     settings: KinesisSinkSettings
@@ -178,12 +178,12 @@ class KinesisSink:
         return StreamTail(self.settings.stream, self.settings.region, self.endpoint)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Check that the stream and the column of its key are there.
+        """Check that the stream and the column of its key exist.
 
         Raises
         ------
         StartError
-            They are not, or the stream cannot be asked.
+            The stream or column does not exist, or the stream cannot be described.
         """
         key, what = self.settings.key, f"Kinesis stream {self.settings.stream}"
         if key is not None and key not in schema.fieldNames():
@@ -203,13 +203,13 @@ class KinesisSink:
     ) -> WriteCounts:
         """Put a record for each row.
 
-        Guarantee, for records: one that comes again puts those only that the stream lacks, whether its driver was
-        killed, its batch failed, a task failed or the answer to a request was lost. Every record holds its
-        identity, and the stream is read from the moment before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is
-        left out: records that a shard refuses are put again until it takes them. Twice comes what no look at
-        the stream can know: the records of a task that Spark repeats after it had ended (a lost executor), a
-        batch after a reset checkpoint, and results with state, whose identities are in the stream from before. A
-        reader tells them apart by ``_source`` and ``_id``, which are the same each time. The order within a
+        Guarantee, for records: a repeated batch puts only the records that the stream lacks, after a kill of the driver,
+        a failure of the batch or a task, or a lost answer to a request. Every record has its
+        identity, and the stream is read from the time before the batch (:mod:`etl.sinks.delivery.end_positions`). Nothing is
+        lost: records that a shard refuses are put again until it accepts them. Duplicates remain possible if no read of
+        the stream can detect them: from a task that Spark repeats after its end (a lost executor), from a batch after a
+        reset of the checkpoint, and for results with state, whose identities are in the stream from earlier batches. A
+        reader recognises them by ``_source`` and ``_id``, which are the same each time. The order within a
         partition key is kept unless some of its records were refused.
         """
         once = place is not None and bool(place.name) and "_source" in rows.columns
@@ -227,13 +227,13 @@ class KinesisSink:
             client.close()
 
     def _send_lacking(self, refuse: Refuse, rows: DataFrame, since: str | None) -> WriteCounts:
-        """Put the rows that the stream does not hold since a moment; all of them where there is none."""
+        """Put the rows that the stream does not hold since a time; all of them if there is none."""
         known = None if since is None else self._tail.held_identities(rows.sparkSession, since)
         if known is None:
             return self._send(rows, refuse, once=True)
         counted = RowsCountedInPlan((F.count(F.lit(1)).alias("offered"),))
         try:
-            # By broadcast, which keeps the order of a key's records.
+            # A broadcast join keeps the order of a key's records.
             new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
             done = self._send(new.select(*rows.columns), refuse, once=True)
             assert done.ran is not None, "a pass over the batch tells which frame it sent"

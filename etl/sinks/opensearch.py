@@ -1,4 +1,4 @@
-"""OpenSearch: a document for each row, by the bulk API, with the identity as the document's."""
+"""OpenSearch sink: a document for each row, by the bulk API, with the identity as document id."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, Unsupp
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
-"""Of one request; "Bulk" of OpenSearch's performance guide advises 5 to 15 MiB, and small domains take 10."""
+"""Limits of one request; "Bulk" of OpenSearch's performance guide advises 5 to 15 MiB, and small domains accept 10."""
 
 ID_BYTES = 512
 """Longest id of a document (OpenSearch documentation, "Index document")."""
 
 _SECONDS = 60
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses, of a request or of one document in it, after which the same may succeed."""
+"""Statuses, of a request or of a document in it, after which a retry may succeed."""
 
 _TOO_LARGE, _CONFLICT, _NONE = 413, 409, 404
 
 
 @dataclass
 class Http:
-    """Signed requests to a domain over one connection, which is opened again where it broke.
+    """Client of a domain: signed requests over one connection, which is opened again after it breaks.
 
     Parameters
     ----------
     endpoint
         ``https://host[:port]``; ``http`` for a server on this machine.
     region
-        Of the domain, for the signature.
+        Region of the domain, for the signature.
     """
 
     endpoint: str
@@ -64,18 +64,18 @@ class Http:
             raise SinkError(f"{self.endpoint}: there are no credentials to sign requests with")
 
     def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """Send a request with a signature by the job's own role (AWS Signature Version 4); its status and its answer.
+        """Send a request, signed by the job's role (AWS Signature Version 4); return its status and answer.
 
         Raises
         ------
         BotoCoreError
-            The connection broke. The next request opens another.
+            The connection broke. The next request opens another one.
         """
         from botocore.auth import SigV4Auth
         from botocore.awsrequest import AWSRequest
 
         request = AWSRequest(method, self.endpoint + path, {"Content-Type": "application/x-ndjson"}, body)
-        # Those of a role expire; the provider renews them.
+        # A role's credentials expire; the provider renews them.
         frozen = self._credentials.get_frozen_credentials()
         SigV4Auth(frozen, "es", self.region).add_auth(request)
         answer = self._session.send(request.prepare())
@@ -84,12 +84,12 @@ class Http:
     def send_until_answered(
         self, method: str, path: str, waits: Backoff, body: bytes = b""
     ) -> tuple[int, bytes]:
-        """As :meth:`send`, again where the domain is busy or away.
+        """Send a request, see :meth:`send`, and repeat it while the domain is busy or unreachable.
 
         Raises
         ------
         SinkError
-            It is for longer than the patience.
+            It is busy or unreachable for longer than the patience.
         """
         from botocore.exceptions import BotoCoreError
 
@@ -109,10 +109,10 @@ class Http:
 
 
 def action(identity: str, version: int | None, *, deletes: bool = False) -> bytes:
-    """The line before a document.
+    """Return the line before a document.
 
-    ``create`` leaves a known one as it is; ``index`` with a version replaces one of the same or an earlier version, and
-    is a conflict where a later one is there ("Index document", ``version_type``).
+    ``create`` leaves an existing document unchanged. ``index`` with a version replaces a document of the same or an earlier
+    version, and is a conflict if a later one exists ("Index document", ``version_type``).
     """
     if version is None:
         return json.dumps({"create": {"_id": identity}}).encode()
@@ -122,12 +122,12 @@ def action(identity: str, version: int | None, *, deletes: bool = False) -> byte
 
 @dataclass
 class DocumentWriter(RequestWriter):
-    """Writes the documents of one partition.
+    """Writer of one partition's documents.
 
     Parameters
     ----------
     version
-        Of rows that are results, of which a later one takes the place of an earlier one.
+        Version for rows that are results, of which a later one replaces an earlier one; None for records.
     """
 
     MOST, MOST_BYTES = MOST_DOCUMENTS, MOST_BYTES
@@ -137,8 +137,8 @@ class DocumentWriter(RequestWriter):
     version: int | None
 
     def to_request(self, record: Record) -> tuple[bytes, int]:
-        """The lines of a document, or of a delete."""
-        # Identities of two sources may be alike: the source is a part of the document's.
+        """Return the lines of a document, or of a delete."""
+        # Identities of two sources may be equal: the source is a part of the document's id.
         identity = record.id if record.source is None else f"{record.source}/{record.id}"
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
@@ -148,7 +148,7 @@ class DocumentWriter(RequestWriter):
         return entry, len(entry)
 
     def finish(self) -> Iterator[Refused]:
-        """Write what waits, and again what the domain had no room for."""
+        """Write the waiting rows, and repeat those for which the domain was busy."""
         yield from self._finish(self.take_waiting())
 
     def _finish(self, waiting: list[Entry]) -> Iterator[Refused]:
@@ -164,7 +164,7 @@ class DocumentWriter(RequestWriter):
                         f"the document of {len(waiting[0][1])} bytes is larger than the domain accepts",
                     )
                     return
-                # The domain's own limit is lower than ours: by halves.
+                # The domain's limit is lower than this code's: send halves.
                 half = len(waiting) // 2
                 yield from self._finish(waiting[:half])
                 yield from self._finish(waiting[half:])
@@ -176,9 +176,9 @@ class DocumentWriter(RequestWriter):
                 if code in _BUSY:
                     left.append((record, entry))
                 elif code == _CONFLICT:
-                    continue  # it is there: a replay; or a later result is
+                    continue  # it exists: a replay; or a later result exists
                 elif code == _NONE and record.deleted:
-                    continue  # what is to be deleted is not there
+                    continue  # the document to delete does not exist
                 elif code >= 300:
                     yield record, f"{code}: {json.dumps(result.get('error'))[:1000]}"
                 else:
@@ -187,12 +187,12 @@ class DocumentWriter(RequestWriter):
             waiting = left
 
     def _results(self, status: int, answer: bytes, count: int) -> list[dict[str, Any]]:
-        """What the domain says of each document, in their order.
+        """Return the domain's result for each document, in order.
 
         Raises
         ------
         SinkError
-            It refuses the request itself, or answers what no bulk request is answered with.
+            The domain refuses the request itself, or its answer is none of a bulk request.
         """
         what = f"OpenSearch index {self.index}"
         if status != 200:
@@ -209,16 +209,16 @@ class DocumentWriter(RequestWriter):
 
 
 RESERVED = "_"
-"""OpenSearch keeps names that begin with it for itself, at the top of a document (``_id``, ``_source``)."""
+"""Prefix of names that OpenSearch reserves at the top level of a document (``_id``, ``_source``)."""
 
 
 _JSON = json.JSONDecoder()
 
 
 def document(text: str) -> bytes:
-    """A row's JSON as a document: columns of ours without their underscore, below ``millrace``.
+    """Convert a row's JSON to a document: envelope columns are put below ``millrace``, without their underscore.
 
-    Values stay as they are written: read and written again, a decimal of many digits would be another number.
+    Values are copied as text: parsed and written again, a decimal of many digits would be another number.
 
     Examples
     --------
@@ -238,7 +238,7 @@ def document(text: str) -> bytes:
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
-    """Names and values of an object, as Spark writes it: without a space between them."""
+    """Yield names and values of an object as Spark writes it: without spaces in between."""
     at = 1
     while text[at] != "}":
         name, colon = _JSON.raw_decode(text, at)
@@ -264,19 +264,19 @@ class OpenSearchSinkSettings(SinkSettings):
     region: str
 
     def open(self, context: JobContext) -> OpenSearchSink:
-        """As of the base."""
+        """Make the sink, see the base class."""
         return OpenSearchSink(self)
 
 
 def _writer(settings: OpenSearchSinkSettings, version: int | None) -> DocumentWriter:
-    """Make a writer where a partition is."""
+    """Make a writer in the task of a partition."""
     reached = Http(settings.endpoint, settings.region)
     return DocumentWriter(reached, Backoff(f"OpenSearch index {settings.index}"), settings.index, version)
 
 
 @dataclass(frozen=True)
 class OpenSearchSink:
-    """An index that exists; its mapping is its owner's.
+    """Existing index; its owner defines the mapping.
 
     Parameters
     ----------
@@ -288,12 +288,12 @@ class OpenSearchSink:
     acts_on_rdd: bool = True
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Check that the index is there.
+        """Check that the index exists.
 
         Raises
         ------
         StartError
-            It is not, the domain cannot be reached, or a column has a name of ours.
+            The index does not exist, the domain cannot be reached, or a column has the reserved name ``millrace``.
         """
         if "millrace" in schema.fieldNames():
             raise StartError(
@@ -318,10 +318,10 @@ class OpenSearchSink:
     ) -> WriteCounts:
         """Write a document for each row.
 
-        Guarantee: each identity is one document, whatever is killed, retried or replayed. A record that
-        is there is left as it is and counts as a duplicate; a result takes the place of the one with
-        its key, unless that is of a later batch, and then counts as a duplicate. A batch that fails half-way has written a part of its documents, and finds them when it
-        comes again. Documents that the mapping does not fit become dead letters.
+        Guarantee: each identity is one document, after any kill, retry or replay. An existing record
+        is not changed and counts as a duplicate; a result replaces the one with
+        its key, unless that is of a later batch; then the new one counts as a duplicate. A batch that fails half-way has written
+        a part of its documents, and finds them when it is repeated. Documents that do not fit the mapping become dead letters.
         """
         return python_tasks.send(
             rows, F.lit(None), partial(_writer, self.settings, version_of(rows, place)), refuse

@@ -1,4 +1,4 @@
-"""Parquet files: a folder for each batch, and a manifest that says that it is whole."""
+"""Parquet sink: a folder of files for each batch, and a manifest that marks it as complete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ParquetSinkSettings(SinkSettings):
     Attributes
     ----------
     files_per_batch
-        Into how many files a batch goes at most: the plan's volume by the size of file that is wanted.
+        Most files of a batch: the plan's volume divided by the target file size.
     """
 
     NAMED_BY = "path"
@@ -40,7 +40,7 @@ class ParquetSinkSettings(SinkSettings):
     files_per_batch: int
 
     def open(self, context: JobContext) -> ParquetSink:
-        """As of the base."""
+        """Make the sink, see the base class."""
         return ParquetSink(self)
 
 
@@ -51,7 +51,7 @@ class ParquetSink:
     Parameters
     ----------
     settings
-        Its path, and into how many files a batch goes at most.
+        Path, and most files of a batch.
     """
 
     settings: ParquetSinkSettings
@@ -63,12 +63,12 @@ class ParquetSink:
         return Manifests(self.settings.path)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
-        """Note the columns of a new folder, or compare them with those of the one that is there.
+        """Store the columns of a new folder, or compare them with those of an existing one.
 
         Raises
         ------
         StartError
-            It holds rows of another shape, files of somebody else's, or cannot be read.
+            The folder holds rows of another schema, files of another program, or cannot be read.
         """
         path = self.settings.path
         shape = {f.name: f.dataType.simpleString() for f in schema.fields}
@@ -94,15 +94,15 @@ class ParquetSink:
         refuse: Refuse,
         again: Again | None = None,
     ) -> WriteCounts:
-        """Write a batch into a folder of its own, then its manifest.
+        """Write a batch into its own folder, then its manifest.
 
-        Guarantee, to whoever reads the files that the manifests name: exactly once per identity with one writer
-        at a time, whatever is killed, retried or replayed. A batch that comes again uncommitted takes the place of
-        what is in its folder; one that is committed is not written again. Folders bear the id of the
-        checkpoint, so that after a reset, when numbers begin again, nothing is skipped and nothing
+        Guarantee, to readers of the files that the manifests name: exactly once per identity with one writer
+        at a time, after any kill, retry or replay. A repeated batch without a manifest replaces
+        the content of its folder; a committed one is not written again. Folder names have the id of the
+        checkpoint, so after a reset, when batch numbers start again, nothing is skipped and nothing
         overwritten; records that an earlier checkpoint wrote are then left out by identity.
 
-        Weaker than a table: Parquet has no transaction. Whoever reads the folder without the manifests sees a
+        Weaker than a table: Parquet has no transaction. A reader of the folder without the manifests sees a
         batch while it is written, and after a crash a part of one until the query has started again.
         """
         spark = rows.sparkSession
@@ -115,8 +115,8 @@ class ParquetSink:
         if horizon is None:
             return self._write(rows, whose, EVERYTHING)
         if horizon is not _EVER:
-            # What another checkpoint wrote arrived up to the horizon: mostly the batch is younger, which is
-            # checked while it is written.
+            # Rows of another checkpoint arrived up to the horizon: mostly the batch is younger, which is
+            # checked during the write.
             try:
                 return self._write(
                     rows, whose, Bound.since("_arrived_at", horizon + timedelta(microseconds=1))
@@ -126,7 +126,7 @@ class ParquetSink:
         return self._write(rows, whose, EVERYTHING, known=self._known(rows, whose.run if place else ""))
 
     def _horizon(self, spark: SparkSession, run: str) -> datetime | None:
-        """Arrival of the youngest row that another checkpoint wrote; None where none did."""
+        """Return the arrival of the youngest row that another checkpoint wrote; None if there is none."""
         if run not in self._horizons:
             others = self._manifests.written_by_others(spark, run)
             last = None
@@ -136,7 +136,7 @@ class ParquetSink:
         return self._horizons[run]
 
     def _known(self, rows: DataFrame, run: str) -> DataFrame | None:
-        """Identities in files of other checkpoints that may hold a row of the batch; None where no file may."""
+        """Return the identities in files of other checkpoints that may hold a row of the batch; None if no file may."""
         spark = rows.sparkSession
         span = rows.select(
             F.expr("min(unix_micros(_arrived_at))").alias("first"),
@@ -154,13 +154,13 @@ class ParquetSink:
     ) -> WriteCounts:
         spark = rows.sparkSession
         name = name_of(place.run, place.batch)
-        # As a partition by batch, so that readers find the files below the path.
+        # Named like a partition by batch, so that readers find the files below the path.
         folder = f"{self.settings.path}/batch={name}"
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
         new = offered.observe(bound.guard(rows))
         if known is not None:
             new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
-        # By a shuffle: fewer files by ``coalesce`` would be fewer tasks for the transform, too.
+        # By a shuffle: with ``coalesce`` fewer files would mean fewer tasks for the transform, too.
         new = new.repartition(self.settings.files_per_batch)
         written = ObservedFigures(
             F.count(F.lit(1)).alias("rows"),
@@ -194,23 +194,23 @@ def _text(shape: dict[str, str]) -> str:
 
 
 def _files(spark: SparkSession, manifests: Manifests, urls: list[str], within: Column) -> list[str]:
-    """Files that some manifests name, as far as a condition holds for these."""
+    """Return the files that manifests name, for manifests that meet a condition."""
     named = F.collect_list(F.when(within, F.struct("folder", "files"))).alias("named")
     found = manifests.aggregate(spark, urls, named)["named"]
     return [f"{manifests.path}/{batch['folder']}/{file}" for batch in found for file in batch["files"]]
 
 
 _EVER: Any = datetime.max.replace(tzinfo=UTC)
-"""A horizon that no batch lies behind: every file may hold one of its rows."""
+"""Horizon later than every batch: any file may hold one of its rows."""
 
 
 def committed_files(spark: SparkSession, path: str) -> list[str]:
-    """Files of all committed batches: what a reader reads who wants each record exactly once.
+    """Return the files of all committed batches, for a reader that needs each record exactly once.
 
     Raises
     ------
     SinkError
-        A manifest is damaged, so that the files of its batch are not known.
+        A manifest is damaged, so the files of its batch are unknown.
     """
     manifests = Manifests(path)
     urls = manifests.written_by_others(spark, "")

@@ -1,7 +1,7 @@
-"""When the next batch of a stream can have arrived, by what the last one held: not more than each shard's own time.
+"""Ranges of arrival of a stream's next batch, derived from the last batch.
 
-Rows have no shard, but each has one time of arrival, and a shard moves forward. So the next batch lies a little ahead of
-minutes that the last one held, or is new. A shard that lags by hours adds its own minutes to that, and nothing between.
+Rows have no shard, but each has an arrival time, and a shard is read forward. So the next batch arrived shortly after
+minutes of the last one, or is new. A shard that lags by hours adds only its own minutes, and not the time in between.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from pyspark.sql import functions as F
 from ..record.envelope import timestamp_literal
 
 MOST_RANGES = 8
-"""Ranges of a bound: each is a comparison for each row, and another number of them other generated code."""
+"""Most ranges of a bound: each is a comparison for each row, and another number of them changes the generated code."""
 
 Steps = tuple[int, int | None]
-"""Steps since 1970: from the first up to, not including, the second; None for no end."""
+"""Steps since 1970: from the first to the second, which is excluded; None for no end."""
 
 Range = tuple[datetime, datetime | None]
-"""From a moment up to, not including, another; None for no end."""
+"""From a time to another one, which is excluded; None for no end."""
 
 
 def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Steps, ...]:
-    """Where records can be that follow some others.
+    """Return the ranges in which the records after some others can be.
 
     Parameters
     ----------
     steps
-        That hold a record of the last batch.
+        Steps with a record of the last batch.
     further
-        So many steps a shard may advance beyond the one of its last record.
+        Number of steps that a shard may advance beyond the step of its last record.
     recent
-        Shards that had nothing unread then continue after this step's beginning.
+        Step at whose start shards without unread records continue.
 
     Returns
     -------
     tuple of Steps
-        Apart from each other, at most ``MOST_RANGES``; the last has no end.
+        Disjoint ranges, at most ``MOST_RANGES``; the last has no end.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def ranges_after(steps: Collection[int], further: int, recent: int) -> tuple[Ste
 
 
 def arrived_within(ranges: Sequence[Range]) -> Column:
-    """Rows of a table that arrived in one of some ranges, as conditions that Iceberg answers from a file's metadata."""
+    """Return a condition: rows arrived in one of some ranges. Iceberg evaluates it on a file's metadata."""
     arrived = F.col("_arrived_at")
 
     def one(begin: datetime, end: datetime | None) -> Column:
@@ -76,7 +76,7 @@ def arrived_within(ranges: Sequence[Range]) -> Column:
 
 
 def arrived_outside(ranges: Sequence[Range]) -> Column:
-    """Records of a batch that arrived in none of some ranges, which are in order; beside the generated code."""
+    """Return a condition: records arrived in none of some ordered ranges. Its times are outside the generated code."""
     arrived = F.col("_arrived_at")
     found = arrived < timestamp_literal(ranges[0][0])
     for (_, end), (begin, _) in pairwise(ranges):

@@ -1,4 +1,4 @@
-"""What a source opens into: legs, guards of those whose batches do not replay, identities, ranges of time."""
+"""Common parts of sources: opened legs, guards of legs that do not replay, identities, ranges of time."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source
-from ..metrics.output_queues import Pipe
+from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from .arrival_ranges import Range
 from .identity_check import Identity as Identity
 
-Follower = Pipe[Mapping[str, Any]]
-"""Takes the progress of each batch of a query."""
+Follower = BackgroundWriter[Mapping[str, Any]]
+"""Queue for the progress of each batch of a query."""
 
 STEP = timedelta(hours=6)
-"""Of arrival: what a backfill lands in one transaction."""
+"""Range of arrival time that a backfill lands in one transaction."""
 
 
 @dataclass(frozen=True)
 class SourceContext:
-    """Of the query that opens a leg.
+    """Context of the query that opens a leg.
 
     Attributes
     ----------
     query
-        Its name.
+        Name of the query.
     binds
         Names and values of ``--bind``.
     checkpoint
-        The leg's place in the query's.
+        Checkpoint of the query, at the leg's position.
     table
-        Where its records, or its dead letters, are landed.
+        Table in which its records, or its dead letters, are landed.
     partitions
-        Least number of tasks of a batch; None leaves it to the source.
+        Fewest tasks of a batch; None lets the source decide.
     """
 
     spark: SparkSession
@@ -57,12 +57,12 @@ class SourceContext:
 
 
 def not_landed(positions: Mapping[str, str], tables: Sequence[Table]) -> LossError:
-    """The error of a batch that begins behind records of which some are in none of the tables.
+    """Return the error of a batch that begins after records of which some are in none of the tables.
 
     Parameters
     ----------
     positions
-        Stream and shard to the last record that was read.
+        Last record that was read, by stream and shard.
     """
     listed = ", ".join(f"{shard} after {position}" for shard, position in sorted(positions.items()))
     names = ", ".join(dict.fromkeys(map(str, tables)))
@@ -74,17 +74,17 @@ def not_landed(positions: Mapping[str, str], tables: Sequence[Table]) -> LossErr
 
 @dataclass(frozen=True)
 class Leg:
-    """An opened leg: a line of the query's offset log.
+    """Opened leg: one line of the query's offset log.
 
     Attributes
     ----------
     open
-        Gives the rows, in the envelope's shape; again after a :class:`etl.record.errors.RestartQueryError`, with limits and
-        secrets of that moment.
+        Returns the rows, in the envelope's shape; again after a :class:`etl.record.errors.RestartQueryError`, with current
+        limits and secrets.
     guard
-        Of a leg whose batches do not replay; None where they are fixed ranges.
+        Guard of a leg whose batches do not replay; None if they are fixed ranges.
     watch
-        Looks now and then whether all of it is read; see :class:`etl.record.query.Query`.
+        Checks at intervals that the complete leg is read; see :class:`etl.record.query.Query`.
     """
 
     open: Callable[[], DataFrame]
@@ -94,33 +94,33 @@ class Leg:
 
 @dataclass(frozen=True)
 class ReplayedLeg:
-    """A leg whose batches are fixed ranges of what Spark's log has.
+    """Leg whose batches are fixed ranges, recorded in Spark's log.
 
     Parameters
     ----------
     sources
-        As :func:`etl.launch.source_kinds.group_sources` has them.
+        Sources of the leg, from :func:`etl.launch.source_kinds.group_sources`.
     checkpoint
-        The leg's place in the query's.
+        Checkpoint of the query, at the leg's position.
     """
 
     sources: tuple[Source, ...]
     checkpoint: Checkpoint
 
     def offsets(self, spark: SparkSession, batch_id: int) -> tuple[Any, Any]:
-        """Where a batch begins and ends, as Spark's log has it; None where unknown."""
+        """Return start and end of a batch, from Spark's log; None where unknown."""
         return self.checkpoint.start_of(spark, batch_id), self.checkpoint.end_of(spark, batch_id)
 
 
 class LegGuard(ABC):
-    """Looks before and after each batch of a leg that does not replay.
+    """Guard of a leg that does not replay; it checks the source before and after each batch.
 
     Attributes
     ----------
     source
-        What the leg reads.
+        Source of the leg.
     table
-        Where it lands.
+        Table in which it lands.
     """
 
     source: Source
@@ -128,86 +128,86 @@ class LegGuard(ABC):
 
     @property
     def same_identity_refusal(self) -> str | None:
-        """Why records with one identity must not be numbered, as the error says; None numbers them by what is in them."""
+        """Error text if records with one identity must not be numbered; None to number them by their content."""
         return None
 
     @property
     @abstractmethod
     def has_unreadable_positions(self) -> bool:
-        """Whether a connector writes positions that cannot be read, after :meth:`check_before_batch`."""
+        """True if a connector writes positions that cannot be read; known after :meth:`check_before_batch`."""
 
     @abstractmethod
     def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """Check that nothing lies between what was landed and where the batch begins.
+        """Check that no record is between those that were landed and the start of the batch.
 
         Returns
         -------
         Mapping
-            Shards and the positions that the look-up of this batch must find in the table.
+            Positions by shard that the look-up of this batch must find in the table.
 
         Raises
         ------
         LossError
-            Records are gone unread, or the batch begins after a record that is not in the table.
+            Records were lost unread, or the batch begins after a record that is not in the table.
         RestartQueryError
-            The legs were opened with limits that no longer fit.
+            The limits with which the legs were opened no longer fit.
         NoAnswerError
-            Nobody can tell now.
+            The source does not answer at present.
         """
 
     def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """Records that the connector will not hand over, in the envelope's shape, after :meth:`check_before_batch`."""
+        """Yield records that the connector will skip, in the envelope's shape, after :meth:`check_before_batch`."""
         yield from ()
 
     @abstractmethod
     def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
-        """When records of the batch can have arrived, from the likeliest ranges to those of all that the source keeps.
+        """Yield ranges of arrival of the batch's records, from the likeliest to all that the source keeps.
 
-        Who asks for the second one has found the first one wrong.
+        The caller takes the next one only if the one before was wrong.
 
         Parameters
         ----------
         begun
-            When the batch began.
+            Time at which the batch started.
         """
 
     @abstractmethod
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
-        """Count, over the rows that the look-up reads, how many of these positions are there."""
+        """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
 
     @abstractmethod
     def figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
-        """The oldest arrival, in microseconds since 1970, and the steps, of the records that a condition is true of.
+        """Return aggregates of the oldest arrival, in microseconds since 1970, and the steps, of records that meet a condition.
 
-        What is landed already is among them.
+        Records that have landed already are included.
 
         Parameters
         ----------
         suffix
-            Of the figures' names, ``oldest`` and ``steps``.
+            Suffix of the figures' names, ``oldest`` and ``steps``.
         where
-            SQL.
+            Condition in SQL.
         """
 
     @abstractmethod
-    def landed(self, oldest: int | None, steps: str) -> None:
-        """Hear when the records of a batch have arrived: the oldest, and in which steps; None where it had none."""
+    def note_arrivals(self, oldest: int | None, steps: str) -> None:
+        """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
 
 
 @dataclass(frozen=True)
 class BackfillPart:
-    """Records that go into the table in one transaction.
+    """Records that are landed in one transaction.
 
     Attributes
     ----------
     name
-        For reports: a time, or a file.
+        Name for reports: a time, or a file.
     records
-        In the envelope's shape.
+        Rows in the envelope's shape.
     bound
-        Where in the table they can be.
+        Rows of the table that can hold them.
     around
-        Gives those records again where Spark cannot read one for its time; None where it finds none of that kind.
+        Returns those records again if Spark cannot read one because of its time; None if there is no such record.
     """
 
     name: str
@@ -222,12 +222,12 @@ Parts = Callable[[SparkSession, BackfillRequest], Iterator[BackfillPart]]
 def backfill_steps(
     request: BackfillRequest, step: timedelta = STEP, *, whole: bool = False
 ) -> Iterator[tuple[datetime, datetime]]:
-    """The parts of a backfill's range of time: from each moment up to, not including, the other.
+    """Yield the steps of a backfill's range of time: start, and end (excluded).
 
     Parameters
     ----------
     whole
-        Whether they are cut at whole steps, UTC; otherwise from the beginning of the range on.
+        True to cut at multiples of the step, UTC; false to start with the range.
     """
     assert request.since is not None, "a stream or a landing table is read by time"
     assert request.until is not None, "a stream or a landing table is read by time"
@@ -240,5 +240,5 @@ def backfill_steps(
 
 
 def arrived_between(since: datetime, until: datetime) -> Column:
-    """Rows that arrived from a moment up to, not including, another."""
+    """Return a condition: rows arrived from a time to another one, which is excluded."""
     return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))

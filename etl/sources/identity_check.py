@@ -1,9 +1,9 @@
-"""Keeps beside a checkpoint which topics and streams a query read, and refuses others of the same names.
+"""Check that topics and streams are still those that a query has read: their ids are stored beside the checkpoint.
 
-Offsets, and the identities of records, are of a topic; a topic that was made again counts from the beginning under the same
-name. Its records would be skipped up to where the old one was, or taken for the old ones and left out as duplicates. The
-file beside the checkpoint (``docs/adr/0209-origins.md``) says of which topics and streams the checkpoint's positions are,
-and of which topics the records are that a table has under the name of a stream; the second outlives a reset.
+Offsets and identities of records belong to a topic. A topic that was made again counts from the beginning under the same
+name. Its records would be skipped up to the old topic's last offset, or be left out as duplicates of old ones. The
+file beside the checkpoint (``docs/adr/0209-origins.md``) has the ids of the topics and streams of the checkpoint's positions,
+and of the topics whose records a table has under the name of a stream; the second survives a reset.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ..record.errors import LossError, NoAnswerError, StartError
 FORMAT = 1
 
 Ids = Mapping[str, str]
-"""What an id is of, as messages name it, to the id."""
+"""Ids by the name of the object, as messages show it."""
 
 
 @dataclass(frozen=True)
 class KnownStream:
-    """What was found under the name of a stream, and where its records went."""
+    """Ids that were found under the name of a stream, and the target of its records."""
 
     into: str
     ids: Mapping[str, str]
@@ -38,21 +38,21 @@ class KnownStream:
 
 @dataclass(frozen=True)
 class IdentityFile:
-    """What the file beside a checkpoint says.
+    """Content of the file beside a checkpoint.
 
     Attributes
     ----------
     checkpoint
-        Ids of what the checkpoint's positions are of.
+        Ids of the objects to which the checkpoint's positions belong.
     streams
-        By logical name: of topics alone, as Kinesis counts no record of a stream twice.
+        By logical name: only of topics, as Kinesis never uses a sequence number of a stream again.
     """
 
     checkpoint: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, KnownStream] = field(default_factory=dict)
 
     def text(self) -> str:
-        """Write it as JSON."""
+        """Return it as JSON."""
         streams = {name: {"into": held.into, "ids": dict(held.ids)} for name, held in self.streams.items()}
         return json.dumps(
             {"version": FORMAT, "checkpoint": dict(self.checkpoint), "streams": streams},
@@ -62,12 +62,12 @@ class IdentityFile:
 
     @classmethod
     def parse(cls, text: str) -> IdentityFile:
-        """Read it.
+        """Parse the file.
 
         Raises
         ------
         ValueError
-            Not such a file, or one of a later format.
+            The text is not such a file, or of a later format.
         """
         kept: IdentityFile = typed_json.read_versioned(cls, text, "sources", FORMAT)
         return kept
@@ -75,19 +75,19 @@ class IdentityFile:
 
 @dataclass(frozen=True)
 class Identity:
-    """What tells a leg from others of the same names, asked in one go.
+    """Ids that distinguish a leg from others of the same names, read in one request.
 
     Attributes
     ----------
     of
         The cluster, connection or region.
     ask
-        Gives the ids, or raises :class:`etl.record.errors.NoAnswerError`.
+        Returns the ids, or raises :class:`etl.record.errors.NoAnswerError`.
     streams
-        By logical name, where the records go and the topic, None for all of a pattern; empty where a stream that was made
-        again counts no record twice.
+        By logical name: target of the records and topic (None for all topics of a pattern); empty if a stream that was made
+        again never repeats a record's identity.
     while_running
-        Whether it is asked again after the start.
+        True if the ids are checked again after the start.
     """
 
     of: str
@@ -96,11 +96,11 @@ class Identity:
     while_running: bool = True
 
     def complete(self, found: Ids) -> Ids:
-        """The ids by names that are no other leg's."""
+        """Return the ids by names that are unique among the legs."""
         return {f"{what} of {self.of}": known for what, known in found.items()}
 
     def by_stream(self, found: Ids) -> Iterator[tuple[str, KnownStream]]:
-        """The ids that count for each stream: those that all of its records have in common, wherever the brokers are."""
+        """Yield the ids of each stream: those that all of its records share, independent of the brokers' addresses."""
         for name, (into, topic) in self.streams.items():
             mine = (
                 found if topic is None else {k: found[k] for k in ("cluster", f"topic {topic}") if k in found}
@@ -110,20 +110,20 @@ class Identity:
 
 @dataclass
 class StreamIdentities:
-    """The topics and streams of one query, as they were and as they are.
+    """Topics and streams of one query: the stored and the current ids.
 
     Parameters
     ----------
     legs
-        What it reads.
+        Legs that it reads.
     load, save
-        The file's text: None where there is no file.
+        Read and write the file's text; None if there is no file.
     way_out
-        Of a checkpoint whose positions are of something else.
+        Advice for a checkpoint whose positions belong to another object.
     report
-        Where is told what was adopted, and who did not answer.
+        Gets events for adopted ids and for services that did not answer.
     begun
-        Whether the checkpoint has begun.
+        True if the checkpoint was used.
     """
 
     name: str
@@ -137,20 +137,20 @@ class StreamIdentities:
     _found: list[Ids] | None = field(default=None, init=False)
 
     def check_at_start(self) -> None:
-        """Compare before anything is read; what has nothing to be compared with is asked with the first batch.
+        """Compare before anything is read; without stored ids, the first batch reads them.
 
         Raises
         ------
         StartError
-            Something was made again, or the file cannot be read.
+            An object was made again, or the file cannot be read.
         """
         if self._known() is None:
             return
         try:
             found = self._ask()
         except NoAnswerError as error:
-            # Spark asks the same brokers, and a query that they do not answer is tried again: so is this, before it
-            # writes anything.
+            # Spark reads from the same brokers, and a query that they do not answer is retried: so is this check, before anything
+            # is written.
             self.report.emit("unchecked", query=self.name, error=str(error))
             return
         if wrong := self._wrong(found):
@@ -158,19 +158,19 @@ class StreamIdentities:
         self._found = found
 
     def check_before_first_batch(self) -> None:
-        """Compare before a run's first batch is written, and keep what is new.
+        """Compare before a run's first batch is written, and store new ids.
 
         Raises
         ------
         LossError
-            Something was made again.
+            An object was made again.
         NoAnswerError
-            Nobody knows now.
+            A service does not answer at present.
         """
         self._compare(self._ask() if self._found is None else self._found)
 
     def __call__(self) -> None:
-        """Compare while the query runs; errors as of :meth:`check_before_first_batch`."""
+        """Compare while the query runs; errors as in :meth:`check_before_first_batch`."""
         if self._kept is not None:  # otherwise nothing was written yet
             self._compare(self._ask(running=True))
 
@@ -195,7 +195,7 @@ class StreamIdentities:
         return [leg.ask() if leg.while_running or not running else {} for leg in self.legs]
 
     def _wrong(self, found: list[Ids]) -> str:
-        """What was made again, and what to do about it; nothing where nothing was."""
+        """Return the changed object and the advice; empty if nothing has changed."""
         kept = self._known() or IdentityFile()
         if self.begun and (changed := _changes(kept.checkpoint, self._whole(found))):
             topics = any(leg.streams for leg in self.legs)
@@ -243,16 +243,16 @@ def of(
     *,
     begun: bool,
 ) -> StreamIdentities | None:
-    """Make the origins of a query; None for one that reads tables.
+    """Make the stream identities of a query; None for one that reads tables.
 
     Parameters
     ----------
     url
-        Of the file beside the checkpoint.
+        URL of the file beside the checkpoint.
     report
-        Where is told what was adopted, and who did not answer.
+        Gets events for adopted ids and for services that did not answer.
     begun
-        Whether the checkpoint has begun.
+        True if the checkpoint was used.
     """
     if not query.sources:
         return None
@@ -272,7 +272,7 @@ def of(
 
 
 def _changes(before: Ids, now: Ids) -> str:
-    """What has another id, in words; nothing where all that both know is the same."""
+    """Describe the changed ids; empty if all common ids are equal."""
     return "; ".join(
         f"{what} was deleted and created again, or is another one of the same name: its id was {before[what]} and is "
         f"now {now[what]}"
@@ -282,6 +282,6 @@ def _changes(before: Ids, now: Ids) -> str:
 
 
 def run_in_order(*checks: Callable[[], None]) -> None:
-    """Look at several things, one after the other."""
+    """Run several checks, one after the other."""
     for check in checks:
         check()

@@ -1,4 +1,4 @@
-"""Offsets of a batch, by partition, and where in a landing table its records can be by them."""
+"""Offsets of a batch by partition, and the bound of its rows in a landing table."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from pyspark.sql import functions as F
 from ..record.envelope import POSITION_DIGITS
 
 MOST_PARTITIONS = 200
-"""Of a range that is written into a commit: the table's metadata keeps it for each of thousands of commits."""
+"""Most partitions of a range in a commit: the table's metadata holds it for each of thousands of commits."""
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The offsets of a batch, by partition: from ``start`` up to, not including, ``end``.
+    """Offsets of a batch, by partition: from ``start`` to ``end``, which is excluded.
 
-    A partition that only ``end`` names is new, and begins by itself.
+    A partition that only ``end`` names is new.
     """
 
     start: Mapping[str, int]
     end: Mapping[str, int]
 
     def of(self, prefix: str) -> OffsetRange:
-        """Of those partitions only whose names begin like this."""
+        """Return the partitions whose names have a prefix."""
         return OffsetRange(
             *({p: at for p, at in ends.items() if p.startswith(prefix)} for ends in (self.start, self.end))
         )
 
     def without_prefix(self, prefix: str) -> OffsetRange:
-        """The same with shorter names of partitions."""
+        """Return the same offsets with the prefix removed from the names of partitions."""
         return OffsetRange(
             *({p.removeprefix(prefix): at for p, at in ends.items()} for ends in (self.start, self.end))
         )
 
     def as_property(self) -> str | None:
-        """For a commit's property; None where there are too many partitions for that."""
+        """Return the value of a commit's property; None if there are too many partitions."""
         if len(self.end) > MOST_PARTITIONS:
             return None
         return json.dumps({"start": self.start, "end": self.end}, sort_keys=True, separators=(",", ":"))
 
 
 Range = tuple[int, int]
-"""Offsets from the first up to, not including, the second."""
+"""Offsets: start, and end (excluded)."""
 
 MOST_CONDITIONS = 32
-"""Of one bound. Spark plans each of them for the batch, and Iceberg for each file: with thousands of partitions that
-takes longer than to look at a few files too many."""
+"""Most conditions of one bound. Spark plans each of them for the batch, and Iceberg for each file: with thousands of
+partitions this takes longer than to read a few unnecessary files."""
 
 
 def any_of(conditions: Sequence[Column]) -> Column:
-    """Whether one of some conditions holds; as a balanced tree, since a chain of thousands overflows Spark's stack."""
+    """Return the disjunction of conditions; as a balanced tree, since a chain of thousands overflows Spark's stack."""
     if len(conditions) == 1:
         return conditions[0]
     half = len(conditions) // 2
@@ -62,17 +62,17 @@ def any_of(conditions: Sequence[Column]) -> Column:
 
 
 def offset_bound(source: str, ranges: Mapping[str, Range]) -> Column:
-    """Rows of a landing table whose offsets lie in some ranges, and maybe some more.
+    """Return a condition for the rows of a landing table with offsets in some ranges; it may match more rows.
 
-    Every condition is one that Iceberg can answer from a file's metadata. With more partitions
-    than ``MOST_CONDITIONS`` their ranges are put together, the nearest first, and partitions no longer told apart.
+    Iceberg can evaluate every condition on a file's metadata. With more partitions
+    than ``MOST_CONDITIONS`` their ranges are merged, the nearest first, and partitions are ignored.
 
     Parameters
     ----------
     source
         Logical name of the stream.
     ranges
-        By partition, as the envelope's ``_shard`` calls it; at least one.
+        By partition, as in the envelope's ``_shard``; at least one.
     """
     if len(ranges) <= MOST_CONDITIONS:
         rows = [(F.col("_shard") == shard) & _within(range_) for shard, range_ in sorted(ranges.items())]
@@ -87,7 +87,7 @@ def _within(range_: Range) -> Column:
 
 
 def _together(ranges: Iterable[Range]) -> list[Range]:
-    """Cover ranges by ``MOST_CONDITIONS`` ones at most, so that the widest gaps stay between them."""
+    """Cover ranges by at most ``MOST_CONDITIONS`` ones, so that the widest gaps remain."""
     joined: list[Range] = []
     for first, end in sorted(ranges):
         if joined and first <= joined[-1][1]:

@@ -1,8 +1,8 @@
-"""Several sources in one query: each a leg with its own line in Spark's offset log.
+"""Union of several sources in one query: each is a leg with its own line in Spark's offset log.
 
-Sources of a kind that are read together are one leg, so that one can be added to a query that runs: for Spark it is a
-new partition of the same source. A leg whose batches do not replay has a guard of its own. A query whose legs are others
-than its checkpoint's is refused by Spark.
+Sources of a kind that are read together are one leg, so that a source can be added to a running query: for Spark it is a
+new partition of the same source. A leg whose batches do not replay has its own guard. Spark refuses a query whose legs
+differ from its checkpoint's.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .offsets import OffsetRange, any_of
 
 
 def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: int) -> OffsetRange | None:
-    """The offsets of a batch over all legs that replay, by stream and partition.
+    """Return the offsets of a batch over all legs that replay, by stream and partition.
 
     Returns
     -------
     OffsetRange or None
-        With partitions as ``stream/partition``; None where the checkpoint knows no end, or positions are no numbers.
+        With partitions as ``stream/partition``; None if the checkpoint has no end, or positions are no numbers.
     """
     legs = [(leg, *leg.offsets(spark, batch_id)) for leg in replayed]
     if all(end is None for _, _, end in legs):
@@ -48,14 +48,14 @@ def offsets_of(spark: SparkSession, replayed: Sequence[ReplayedLeg], batch_id: i
 
 @dataclass(frozen=True)
 class SourceUnion:
-    """Looks before and after each batch of a query, of which a part or all does not replay.
+    """Guards of a query's legs; they check before and after each batch. Some or all legs do not replay.
 
     Parameters
     ----------
     replayed
         Legs that need no guard.
     streams
-        The guards of the others.
+        Guards of the others.
     """
 
     replayed: tuple[ReplayedLeg, ...]
@@ -63,18 +63,18 @@ class SourceUnion:
 
     @property
     def same_identity_refusal(self) -> str | None:
-        """Of the first stream that refuses them."""
+        """Error text of the first stream that has one."""
         return next(
             (guard.same_identity_refusal for guard in self.streams if guard.same_identity_refusal), None
         )
 
     def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """Check every stream, as :meth:`etl.sources.base.LegGuard.check_before_batch` does.
+        """Check every stream, see :meth:`etl.sources.base.LegGuard.check_before_batch`.
 
         Returns
         -------
         Mapping
-            ``stream/shard`` to the position that the look-up of this batch must find.
+            Position that the look-up of this batch must find, by ``stream/shard``.
         """
         return {
             f"{guard.source.name}/{shard}": position
@@ -84,24 +84,24 @@ class SourceUnion:
 
     @property
     def has_unreadable_positions(self) -> bool:
-        """Whether one of the connectors writes positions that cannot be read."""
+        """True if one of the connectors writes positions that cannot be read."""
         return any(guard.has_unreadable_positions for guard in self.streams)
 
     def bounds(self, begun: datetime, beside: Column | None = None) -> Iterator[Bound]:
-        """Where in the table a record of the batch can be, from the tightest bound to one without times.
+        """Yield bounds of the rows that can hold a record of the batch, from the tightest bound to one without times.
 
-        Times count for rows of guarded streams only, and a record that is older than its stream's bound fails the write.
+        Times apply to rows of guarded streams only, and a record that is older than its stream's bound fails the write.
 
         Parameters
         ----------
         begun
-            When the batch began.
+            Time at which the batch started.
         beside
-            Rows that can hold a record of the replayed legs; None for none.
+            Condition for rows that can hold a record of the replayed legs; None for none.
         """
         ranges: list[tuple[Range, ...]] = [()] * len(self.streams)
         for level in zip_longest(*(guard.arrival_range_levels(begun) for guard in self.streams)):
-            # A stream with fewer levels stays at its last.
+            # A stream with fewer levels keeps its last.
             ranges = [now or before for now, before in zip(level, ranges, strict=True)]
             yield self._within(ranges, beside)
         yield Bound(_or([F.col("_source") == guard.source.name for guard in self.streams], beside))
@@ -115,7 +115,7 @@ class SourceUnion:
         return Bound(_or(inside, beside), "_arrived_at", outside=any_of(outside))
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
-        """Count, over the rows that the look-up reads, how many of these positions are there."""
+        """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
         counts = [
             count
             for guard in self.streams
@@ -124,7 +124,7 @@ class SourceUnion:
         return reduce(lambda a, b: a + b, (F.coalesce(c, F.lit(0)) for c in counts)) if counts else None
 
     def check_after_batch(self, positions: Mapping[str, str], held: int | None) -> None:
-        """Compare what the look-up found with what :meth:`check_before_batch` asked for.
+        """Compare the look-up's result with the positions of :meth:`check_before_batch`.
 
         Raises
         ------
@@ -135,17 +135,17 @@ class SourceUnion:
             raise not_landed(positions, [guard.table for guard in self.streams])
 
     def figures(self) -> tuple[Column, ...]:
-        """When the records of each stream have arrived, over all that a batch holds, what is landed already with it."""
+        """Return the arrival figures of each stream, over all records of a batch, including those that have landed already."""
         return tuple(
             figure
             for place, guard in enumerate(self.streams)
             for figure in guard.figures(f"_{place}", f"_source = '{guard.source.name}'")
         )
 
-    def landed(self, figures: Mapping[str, Any]) -> None:
-        """Hear what a batch came to."""
+    def note_arrivals(self, figures: Mapping[str, Any]) -> None:
+        """Pass a landed batch's figures to the guards."""
         for place, guard in enumerate(self.streams):
-            guard.landed(figures[f"oldest_{place}"], figures[f"steps_{place}"])
+            guard.note_arrivals(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
 def _or(conditions: Sequence[Column], beside: Column | None) -> Column:
@@ -153,11 +153,11 @@ def _or(conditions: Sequence[Column], beside: Column | None) -> Column:
 
 
 def _of(guard: LegGuard, positions: Mapping[str, str]) -> dict[str, str]:
-    """Those of one stream; a name has no slash."""
+    """Return the positions of one stream; a name has no slash."""
     mine = f"{guard.source.name}/"
     return {shard.removeprefix(mine): p for shard, p in positions.items() if shard.startswith(mine)}
 
 
 def union(frames: Sequence[DataFrame]) -> DataFrame:
-    """Rows of all legs; Spark numbers its sources in this order."""
+    """Return the rows of all legs; Spark numbers its sources in this order."""
     return reduce(lambda a, b: a.unionByName(b), frames)

@@ -141,7 +141,8 @@ def test_a_transform_that_loses_the_order_stops_the_start(
         told = job.run()
         assert told.status == 2
         assert (
-            "its result lacks _landed_at, _position; keep _landed_at, _position, _deleted in its select" in told.message
+            "its result lacks _landed_at, _position; keep _landed_at, _position, _deleted in its select"
+            in told.message
         )
     finally:
         job.drop()

@@ -1,1 +1,1 @@
-"""Around a format: routes, decompression, redaction, tombstones; and what several formats share."""
+"""Wrappers of a format (routes, decompression, redaction, tombstones) and code that several formats share."""

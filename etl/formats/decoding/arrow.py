@@ -1,4 +1,4 @@
-"""Decoding in Python: payloads come in Arrow's batches, and go back as its columns."""
+"""Decoding in Python: payloads arrive in Arrow's batches and return as Arrow columns."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ Decoded = tuple[dict[str, Any] | None, str | None, str | None]
 
 
 class Decode(Protocol):
-    """Decodes one payload after the other."""
+    """Decoder of one payload after the other."""
 
     @property
     def values(self) -> int:
-        """How many the last one has come to."""
+        """Number of values of the last payload."""
 
     def __call__(self, payload: bytes | None) -> Decoded:
-        """Decode one."""
+        """Decode one payload."""
 
 
 MOST_VALUES = 1_000_000
-"""Of what goes back in one of Arrow's batches, and one payload more: Python holds all of them, and Arrow a second time."""
+"""Most values in one batch of Arrow, plus one payload: Python holds all of them, and Arrow a second copy."""
 
 
 def available() -> bool:
-    """Whether this engine has what PySpark asks for to hand over columns."""
+    """Check that this engine has the modules that PySpark needs to return columns."""
     return all(importlib.util.find_spec(module) is not None for module in ("pandas", "pyarrow"))
 
 
 def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, by_arrow: bool) -> DataFrame:
-    """Decode as :meth:`etl.formats.base.Decoder.decode` says.
+    """Decode, see :meth:`etl.formats.base.Decoder.decode`.
 
     Parameters
     ----------
     rows
         With a binary column ``payload``; other columns are kept.
     schema
-        Of a good record.
+        Columns of a good record.
     make
-        Makes the function of one payload, once a task.
+        Makes the function that decodes one payload, once a task.
     by_arrow
-        Columns by Arrow, or rows one by one where the engine has no Arrow.
+        True for columns by Arrow; false for single rows, where the engine has no Arrow.
     """
     answer = StructType(
         [
@@ -61,9 +61,9 @@ def decode(rows: DataFrame, schema: StructType, make: Callable[[], Decode], *, b
         ]
     )
     with warnings.catch_warnings():
-        # PySpark 3.5 compares versions in a way that Python calls old.
+        # PySpark 3.5 compares versions with a deprecated class.
         warnings.simplefilter("ignore", DeprecationWarning)
-        # PySpark 4.1 looks for Arrow's types in annotations, and says that these are none.
+        # PySpark 4.1 looks for Arrow's types in annotations, and warns that these are none.
         warnings.simplefilter("ignore", UserWarning)
         if by_arrow:
 
@@ -104,7 +104,7 @@ def _columns(make: Callable[[], Decode], answer: StructType) -> Callable[[Iterab
 
 
 def _parts(one: Decode, payloads: Any) -> Iterator[tuple[int, list[Decoded]]]:
-    """Decode a column in parts of so many values; each with the place where it begins."""
+    """Decode a column in parts of up to :data:`MOST_VALUES` values; yield each with its start position."""
     answers: list[Decoded] = []
     begin = held = 0
     for payload in payloads.to_pylist():

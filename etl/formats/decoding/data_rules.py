@@ -1,4 +1,4 @@
-"""Data rules: conditions on decoded records. One that is not true of a record counts it, makes it a dead letter, or stops the query."""
+"""Data rules: conditions on decoded records. A record that breaks one is counted, becomes a dead letter, or stops the query."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...record.errors import JVM_ERRORS, StartError, describe
 from ..base import Decoder, DecoderWrapper
 
 STAGE = "rule"
-"""``_stage`` of a dead letter that breaks a rule; its ``_error`` lists the rules' names."""
+"""``_stage`` of a dead letter that breaks a rule; its ``_error`` lists the names of the broken rules."""
 
 _PAYLOAD, _BROKEN = "_ruled_payload", "_broken_rules"
 _FIGURE = "rule "
@@ -25,25 +25,25 @@ _FIGURE = "rule "
 
 @dataclass(frozen=True)
 class RuleCheckingDecoder(DecoderWrapper):
-    """A decoder that holds its good records against rules.
+    """Decoder that checks its good records against rules.
 
-    A condition that is null is not met. Deletes (:mod:`.tombstones`) have no fields and meet every rule.
+    A condition that is null counts as broken. Deletes (:mod:`.tombstones`) have no fields and break no rule.
 
     Parameters
     ----------
     rules
-        With the action ``dead-letter`` or ``fail``; those that warn change no row.
+        Those with the action ``dead-letter`` or ``fail``; rules that warn change no row.
     """
 
     rules: tuple[RuleSettings, ...]
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode as :meth:`etl.formats.base.Decoder.decode`; a record that breaks a rule is a dead letter of :data:`STAGE`."""
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`; a record that breaks a rule is a dead letter of :data:`STAGE`."""
         if not self.rules:
             return self.decoder.decode(rows)
         decoded = self.decoder.decode(rows.withColumn(_PAYLOAD, F.col("payload")))
         good = F.col("_error").isNull() & F.col("_stage").isNull()
-        # A projection of its own: Spark keeps it apart where it is dear, and each column asks for it.
+        # A separate projection: Spark does not merge it if it is expensive, and each column uses it.
         judged = decoded.withColumn(_BROKEN, F.when(good, self._verdict()))
         broken = F.col(_BROKEN).isNotNull()
         changed = {
@@ -60,7 +60,7 @@ class RuleCheckingDecoder(DecoderWrapper):
         )
 
     def _verdict(self) -> Column:
-        """Names of the broken rules; null where there are none."""
+        """Return the names of the broken rules; null if there are none."""
         names = [F.when(_broken(rule.where), F.lit(rule.name)) for rule in self.rules if not _fails(rule)]
         listed = F.concat_ws(", ", *names) if names else F.lit("")
         verdict = F.when(listed != "", listed)
@@ -72,12 +72,12 @@ class RuleCheckingDecoder(DecoderWrapper):
 
 
 def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings, ...]) -> Decoder:
-    """Hold what a decoder makes against rules.
+    """Add rules to a decoder.
 
     Raises
     ------
     StartError
-        Spark cannot evaluate a condition on the columns of a record, or it is not true or false.
+        Spark cannot evaluate a condition on the columns of a record, or it is not BOOLEAN.
     """
     for rule in rules:
         record = _record(spark, decoder.schema)
@@ -92,7 +92,7 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
             raise StartError(
                 f"rule {rule.name}: the condition {rule.where} has type {kind.simpleString()}; it must be BOOLEAN"
             )
-    # Also where all rules warn: what counts them needs the columns of a record (see `decode_observed`).
+    # Also if all rules warn: the counts need the columns of a record (see `decode_observed`).
     return (
         RuleCheckingDecoder(decoder, tuple(rule for rule in rules if rule.action != "warn"))
         if rules
@@ -101,7 +101,7 @@ def with_rules(spark: SparkSession, decoder: Decoder, rules: tuple[RuleSettings,
 
 
 def counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
-    """Aggregates over rows of a landing table's shape: how many records break each rule, named for :func:`rule_counts`."""
+    """Return aggregates over landed rows that count the records breaking each rule, named for :func:`rule_counts`."""
     return tuple(
         F.expr(f"count_if({_counted(route, rule)})").alias(f"{_FIGURE}{qualified_rule_name(route, rule)}")
         for route in routes
@@ -111,12 +111,12 @@ def counts(routes: Sequence[RouteSettings]) -> tuple[Column, ...]:
 
 
 def qualified_rule_name(route: RouteSettings, rule: RuleSettings) -> str:
-    """A rule's name within its query."""
+    """Return a rule's name within its query."""
     return rule.name if route.name is None else f"{route.name}.{rule.name}"
 
 
 def rule_counts(figures: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """The field ``rules`` of a batch's accounts, out of its figures; nothing for a query without rules."""
+    """Return the field ``rules`` of a batch's accounts, from its figures; empty for a query without rules."""
     found = {name.removeprefix(_FIGURE): n for name, n in figures.items() if name.startswith(_FIGURE)}
     return {"rules": found} if found else {}
 
@@ -143,5 +143,5 @@ def _raised(rule: RuleSettings) -> Column:
 
 
 def _record(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No records, with the columns of one."""
+    """Return an empty DataFrame with the columns of a record."""
     return spark.createDataFrame([], StructType([*envelope.SCHEMA.fields, *schema.fields]))

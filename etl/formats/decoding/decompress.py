@@ -1,4 +1,4 @@
-"""Compressed single messages: found by their first bytes, opened up to a ceiling, left alone otherwise.
+"""Compressed single messages: found by their first bytes, decompressed up to a limit, otherwise passed through.
 
 =========  =======================  ==========================================================
 format     first bytes              as
@@ -7,15 +7,15 @@ gzip       ``1f 8b``                one or several members
 zlib       ``78 01/5e/9c/da``       deflate with zlib's header
 bzip2      ``BZh1`` to ``BZh9``     one or several streams
 zstd       ``28 b5 2f fd``          frames
-lz4        ``04 22 4d 18``          frames (not Kafka's own blocks, which the client opens)
-snappy     ``ff 06 00 00 73 4e ..`` the framing format; raw snappy has no mark and is not looked for
+lz4        ``04 22 4d 18``          frames (not Kafka's own blocks, which the client decompresses)
+snappy     ``ff 06 00 00 73 4e ..`` the framing format; raw snappy has no mark and is not detected
 =========  =======================  ==========================================================
 
-Other messages can begin with zlib's two bytes, texts (``x^2``) and binary ones: they are left alone where they are plain
-text, or where nothing opens before they end. Anything else that cannot be opened whole (cut off,
-wrongly declared, larger than the ceiling when open) is a dead letter of the stage ``decompress``, with
-the bytes that came. Only Python can do this, so it is an Arrow function, and records without such a
-beginning are not handed to it.
+Other messages can also begin with zlib's two bytes, texts (``x^2``) and binary ones. Such a message is passed through if
+it is plain text or no byte of it can be decompressed. Any other message that cannot be decompressed completely (cut off,
+another format than its mark says, larger than the limit) is a dead letter of the stage ``decompress``, with
+its original bytes. Only Python can do this, so it is an Arrow function, and records without such a
+mark are not sent to it.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ _STEP = 64 * 1024
 _TAKEN = 16 * 1024
 
 MOST_STREAMS = 10_000
-"""Streams (of snappy, chunks) of a message, one behind the other. An empty one takes eight bytes, and an opener of its own."""
+"""Most streams (for snappy, chunks) in a message, one after the other. An empty stream takes eight bytes and a decompressor."""
 
 MOST_BYTES = 64 << 20
-"""Of open messages that go back in one of Arrow's batches: a column in it holds 2 GiB at most, which thousands of small
-messages can come to, and Spark cuts batches by their rows alone."""
+"""Most decompressed bytes in one returned Arrow batch: one of its columns holds 2 GiB at most. Thousands of small
+messages can exceed that, and Spark limits batches by rows alone."""
 
 
 class DecompressError(Exception):
-    """A compressed message that cannot be opened, or not within the ceiling."""
+    """A compressed message that cannot be decompressed, or only beyond the limit."""
 
 
 class _BrokenError(DecompressError):
-    """A stream without its end, or with something behind it, of which so many bytes were opened."""
+    """A stream without its end, or followed by other bytes; ``opened`` is the number of decompressed bytes."""
 
     def __init__(self, reason: str, opened: int) -> None:
         super().__init__(reason)
@@ -74,24 +74,24 @@ class _BrokenError(DecompressError):
 
 
 def decompress(message: bytes, limit: int) -> bytes:
-    """Open a message, whatever it is compressed with.
+    """Decompress a message of any format.
 
     Parameters
     ----------
     message
-        As it came.
+        Message as it arrived.
     limit
-        Most bytes that it may have when open.
+        Most bytes that it may have after decompression.
 
     Returns
     -------
     bytes
-        The content; the message itself where it begins like no format of :data:`MAGIC`.
+        The content; the message itself if it does not begin like a format of :data:`MAGIC`.
 
     Raises
     ------
     DecompressError
-        It begins like one and is not, is cut off, has something behind it, or is larger than the limit.
+        The message begins like a format but is not valid, is cut off, is followed by other bytes, or exceeds the limit.
     """
     beginning = message[:_LONGEST].hex().upper()
     name = next((n for n, marks in MAGIC.items() if beginning.startswith(marks)), None)
@@ -119,7 +119,7 @@ def decompress(message: bytes, limit: int) -> bytes:
 
 
 def _streams(name: str, message: bytes, limit: int) -> bytes:
-    """One stream after the other; each call gives so much at most, so that a bomb is not even opened."""
+    """Decompress one stream after the other; each call returns a limited part, so a bomb is never expanded."""
     content, at = bytearray(), 0
     for _ in range(MOST_STREAMS):
         at = _one_stream(name, message, at, content, limit)
@@ -131,13 +131,13 @@ def _streams(name: str, message: bytes, limit: int) -> bytes:
 
 
 def _one_stream(name: str, message: bytes, at: int, content: bytearray, limit: int) -> int:
-    """Add what a stream holds to the content, and give the place behind it."""
+    """Append the content of a stream, and return the position after it."""
     opener: Any = bz2.BZ2Decompressor() if name == "bzip2" else zlib.decompressobj(wbits=47)
     rest = b""
     while not opener.eof:
         wanted = opener.needs_input if name == "bzip2" else not rest
         if wanted:
-            # What is behind the end of a stream is copied by the opener, so that it is given little of it.
+            # The decompressor copies the bytes after the end of a stream, so it gets only a few at a time.
             rest = message[at : at + _TAKEN]
             at += len(rest)
         part = opener.decompress(rest, _STEP)
@@ -180,7 +180,7 @@ def _stream(pa: Any, name: str, message: bytes) -> Iterator[bytes]:
 
 
 def _snappy(message: bytes) -> Iterator[bytes]:
-    """Chunks of the framing format: a byte of type, three of length, for data four of checksum."""
+    """Yield the chunks of the framing format: one byte of type, three of length, for data four of checksum."""
     import pyarrow as pa
 
     at = 0
@@ -221,16 +221,16 @@ def _each(limit: int) -> Callable[[bytes | None], Answer]:
 
 
 def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> Callable[[Column], Column]:
-    """The function of Spark SQL from a message to ``content`` and ``error``.
+    """Return the Spark SQL function from a message to ``content`` and ``error``.
 
     Parameters
     ----------
     limit
-        Most bytes of a message when open.
+        Most bytes of a message after decompression.
     arrow
-        Whether messages are handed over by Arrow, for which the engine must have pandas.
+        True to send messages by Arrow, which needs pandas on the engine.
     most
-        Bytes, when open, that go back at once.
+        Most decompressed bytes that are returned at once.
     """
     each = _each(limit)
     if not arrow:
@@ -243,7 +243,7 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
         for found in in_parts(each, batches, most):
             yield pd.DataFrame(found, columns=["content", "error"])
 
-    # PySpark tells the kind of function by its annotations, which are text in this module.
+    # PySpark derives the kind of function from its annotations, which are strings in this module.
     columns.__annotations__ = {"batches": Iterator[pd.Series], "return": Iterator[pd.DataFrame]}
     function: Any = pandas_udf(columns, _OPENED)  # type: ignore[call-overload]
     made: Callable[[Column], Column] = function.asNondeterministic()
@@ -253,16 +253,16 @@ def decompress_function(limit: int, *, arrow: bool, most: int = MOST_BYTES) -> C
 def with_decompressed(
     rows: DataFrame, message: Column, limit: int, *, arrow: bool, most: int = MOST_BYTES
 ) -> DataFrame:
-    """Add ``_opened``, what :func:`decompress_function` makes of a message; Python is handed no more than its portion at once.
+    """Add ``_opened``, the result of :func:`decompress_function`; Python gets only a bounded portion at a time.
 
     Parameters
     ----------
     rows
-        To be kept as they are.
+        Kept as they are.
     message
-        Bytes of the rows; null is not opened.
+        Bytes to decompress; null is skipped.
     limit, arrow, most
-        As for :func:`decompress_function`.
+        See :func:`decompress_function`.
     """
     function = decompress_function(limit, arrow=arrow, most=most)
     return in_portions(
@@ -273,16 +273,16 @@ def with_decompressed(
 def in_parts(
     each: Callable[[bytes | None], Answer], batches: Iterable[Iterable[bytes | None]], most: int
 ) -> Iterator[list[Answer]]:
-    """Open messages, and give them back in parts of so many bytes when open, and one message more.
+    """Decompress messages, and yield the results in parts of up to ``most`` bytes plus one message.
 
     Parameters
     ----------
     each
-        Opens one.
+        Decompresses one message.
     batches
-        Of messages.
+        Batches of messages.
     most
-        Bytes of a part.
+        Most decompressed bytes of a part.
     """
     for messages in batches:
         answers: list[Answer] = []
@@ -299,21 +299,21 @@ def in_parts(
 
 @dataclass(frozen=True)
 class DecompressingDecoder(DecoderWrapper):
-    """A decoder of messages that may be compressed, each by itself.
+    """Decoder of messages that may be compressed, each on its own.
 
     Parameters
     ----------
     limit
-        Most bytes of a message when open.
+        Most bytes of a message after decompression.
     arrow
-        See :func:`decompress_function`; left out, what this engine can.
+        See :func:`decompress_function`; the default is what this engine supports.
     """
 
     limit: int
     arrow: bool = field(default_factory=available)
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Open, then decode; a dead letter keeps the bytes that came."""
+        """Decompress, then decode; a dead letter keeps the original bytes."""
         marked = F.when(_marked(), F.col("payload"))
         content_of = with_decompressed(
             rows.withColumn("_came", F.col("payload")), marked, self.limit, arrow=self.arrow
@@ -343,7 +343,7 @@ class DecompressingDecoder(DecoderWrapper):
 
 
 def _marked() -> Column:
-    """Whether a payload begins like a compressed one."""
+    """Return a condition: the payload begins like a compressed one."""
     beginning = F.hex(F.substring("payload", 1, _LONGEST))
     marks = [mark for each in MAGIC.values() for mark in each]
     return F.coalesce(beginning.rlike(f"^({'|'.join(marks)})"), F.lit(False))

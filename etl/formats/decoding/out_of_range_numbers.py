@@ -1,17 +1,17 @@
-r"""Numbers out of all range: decimals that would take their reader forever, and what becomes Infinity.
+r"""Numbers out of range: decimals that take too long to read, and numbers that become Infinity.
 
-A ``DOUBLE`` or ``FLOAT`` of more than its type holds is Infinity when it is read, and is looked for then (:func:`all_finite`).
-Decimals are found in a text before it is read.
+A number larger than its ``DOUBLE`` or ``FLOAT`` holds becomes Infinity when it is read, and is checked then
+(:func:`all_finite`). Decimals are checked in the text before it is read.
 
-Java writes a decimal out to its column's scale before it looks whether it fits: ``1e10000000`` becomes ten million digits,
-and digits by the million are read in quadratic time. Three looks at a JSON text, each of them linear, and each only
-where the one before it found something:
+Java expands a decimal to its column's scale before it checks whether it fits: ``1e10000000`` becomes ten million digits,
+and reading millions of digits takes quadratic time. A JSON text is checked in three steps. Each is linear, and runs only
+if the step before found something:
 
-1. Is each value behind the name of a ``DECIMAL`` field plainly a number of a few digits? A search for the quoted name, which
-   Java's regular expressions do by leaps; any other costs several times as much (:func:`may_have_large_exponent`).
-2. Is there a long exponent, or a run of very many digits, anywhere in the text (the same)?
-3. Is one of those in a ``DECIMAL`` field? What would take long is written otherwise, so that such a
-   field refuses it, and only the fields with a decimal are read (:func:`without_large_exponents`).
+1. Is the value after each name of a ``DECIMAL`` field a plain number of a few digits? The search is for the quoted name, which
+      Java's regular expressions find by skipping; any other search costs several times as much (:func:`may_have_large_exponent`).
+2. Is there a long exponent, or a run of very many digits, anywhere in the text (same function)?
+3. Is one of those in a ``DECIMAL`` field? The text is changed where reading takes long, so that such a
+      field is refused, and only the fields with a decimal are read (:func:`without_large_exponents`).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from pyspark.sql.types import (
 from .rows import holds_for_all, reason
 
 MOST_DIGITS = 1000
-"""Of a decimal; Jackson reads no longer number since 2.15."""
+"""Most digits of a decimal; Jackson reads no longer number since 2.15."""
 
 EXPONENT_DIGITS = 3
-"""Of a decimal; a ``DECIMAL`` ends at 38 places before and behind the point."""
+"""Most digits of a decimal's exponent; a ``DECIMAL`` has at most 38 digits before and after the point."""
 
 _PLAIN = (
     rf"^[-+]?+(?:[0-9]{{1,{MOST_DIGITS}}}+(?:\.[0-9]{{0,{MOST_DIGITS}}}+)?+|\.[0-9]{{1,{MOST_DIGITS}}}+)"
     rf"(?:[eE][-+]?+0{{0,9}}+[0-9]{{1,{EXPONENT_DIGITS}}}+)?+\z"
 )
-"""A text that is read as a decimal at once, or refused."""
+"""A text that is quickly read as a decimal, or refused."""
 
 _NUMBER = r"-?+[0-9]{1,99}+(?:\.[0-9]{0,99}+)?+(?:[eE][-+]?+[0-9]{1,3}+)?+"
 _LIST = r"\[[-+0-9.,\s]*+\]"
@@ -68,13 +68,13 @@ _TEXTS = rf'"(?=[^"]*?{_LONG}|{_OF_TEXT}{{{MOST_DIGITS}}}+){_OF_TEXT}++"(?!\s*+:
 
 
 def all_finite(kind: DataType, value: Column) -> Column | None:
-    """Whether no number in a value, at any depth, is infinite; None for a kind that holds no ``DOUBLE`` or ``FLOAT``.
+    """Return a condition: no number in a value, at any depth, is infinite. None for a type without ``DOUBLE`` or ``FLOAT``.
 
     Parameters
     ----------
     value
-        The column. Of one that holds arrays or maps it must be no expression that takes long: Spark evaluates it again, as
-        it has no generated code for what is asked of each item.
+        The column. With arrays or maps it must not be an expression that takes long: Spark evaluates it again, because
+        it generates no code for a condition on each item.
     """
     return holds_for_all(
         kind, value, lambda k, v: F.abs(v) != float("inf") if isinstance(k, DoubleType | FloatType) else None
@@ -82,16 +82,16 @@ def all_finite(kind: DataType, value: Column) -> Column | None:
 
 
 RANGE = "a number out of range: "
-"""What a dead letter says before the names of fields."""
+"""Start of a dead letter's error; the names of fields follow."""
 
 
 def out_of_range(schema: StructType, record: Column) -> Column | None:
-    """The verdict on a record with an infinite number, null for one without; None where no field holds a number of these.
+    """Return the verdict on a record with an infinite number, null if it has none; None if no field can hold such a number.
 
     Parameters
     ----------
     record
-        As for :func:`all_finite`.
+        As in :func:`all_finite`.
     """
     asked = {f.name: all_finite(f.dataType, record.getField(f.name)) for f in schema.fields}
     names = F.concat_ws(", ", *(F.when(~fits, F.lit(n)) for n, fits in asked.items() if fits is not None))
@@ -101,24 +101,24 @@ def out_of_range(schema: StructType, record: Column) -> Column | None:
 
 
 def is_flat(kind: DataType) -> bool:
-    """Whether there is neither an array nor a map in a type."""
+    """Check that a type contains neither an array nor a map."""
     if isinstance(kind, StructType):
         return all(is_flat(field.dataType) for field in kind.fields)
     return not isinstance(kind, ArrayType | MapType)
 
 
 def decimals(kind: DataType) -> bool:
-    """Whether there is a decimal in a type, at any depth."""
+    """Check that a type contains a decimal, at any depth."""
     return next(_names(kind, ""), None) is not None
 
 
 def with_decimals(schema: StructType) -> StructType:
-    """The fields that hold a decimal, as they are."""
+    """Return the fields that hold a decimal, unchanged."""
     return StructType([f for f in schema.fields if decimals(f.dataType)])
 
 
 def as_texts(schema: StructType) -> StructType:
-    """The fields, texts in the place of decimals."""
+    """Return the fields with texts instead of decimals."""
     return StructType(
         [
             StructField(f.name, StringType() if isinstance(f.dataType, DecimalType) else f.dataType)
@@ -128,7 +128,7 @@ def as_texts(schema: StructType) -> StructType:
 
 
 def _names(kind: DataType, name: str) -> Iterator[str]:
-    """The field that each decimal is the value of, or in whose array or map it is."""
+    """Yield the field of each decimal: its own name, or that of the array or map that holds it."""
     if isinstance(kind, DecimalType):
         yield name
     elif isinstance(kind, ArrayType):
@@ -141,23 +141,23 @@ def _names(kind: DataType, name: str) -> Iterator[str]:
 
 
 def decimal(text: Column, kind: DecimalType) -> Column:
-    """A decimal out of a text; null where that is none, does not fit, or would take long."""
+    """Convert a text to a decimal; null if it is none, does not fit, or would take long."""
     return F.when(text.rlike(_PLAIN), text.cast(kind))
 
 
 def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
-    """Whether a JSON text may hold a decimal that takes long; None where the schema has no decimal.
+    """Return a condition: a JSON text may hold a decimal that takes long to read. None if the schema has no decimal.
 
     Parameters
     ----------
     text
-        JSON, or anything.
+        JSON or any other text.
     """
     names = sorted(set(_names(schema, "")))
     if not names:
         return None
     plain = [n for n in names if re.fullmatch(r"[^\"\\/\x00-\x1f]+", n)]
-    # A letter of ASCII is written as \u00.. or as itself.
+    # JSON writes an ASCII letter as \u00.. or as itself.
     escapes = r"\u00" if all(n.isascii() for n in plain) else r"\u"
     odd = [text.rlike(f'"{re.escape(n)}"{_HARMLESS}') for n in plain]
     first = reduce(lambda a, b: a | b, [*odd, text.contains(escapes)])
@@ -166,11 +166,11 @@ def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
 
 
 def without_large_exponents(text: Column) -> Column:
-    """A JSON text with what takes long written otherwise: exponents as 999, and texts as one that is no number.
+    """Replace what takes long to read in a JSON text: exponents by 999, and texts by one that is no number.
 
     Parameters
     ----------
     text
-        JSON, or anything.
+        JSON or any other text.
     """
     return F.regexp_replace(F.regexp_replace(text, _NUMBERS, "$1e999"), _TEXTS, '"x"')

@@ -1,15 +1,15 @@
-r"""Redaction: what certain fields hold never reaches a table, not even inside a dead letter.
+r"""Redaction: values of configured fields reach no table, not even inside a dead letter.
 
 In a good record the column is null. In a dead letter the field's value is cut out of the
-bytes, which are no longer what the source gave; its ``_hash`` still is that of the whole
-payload. A dead letter need not be JSON. Where the field's name stands as a word, in whatever quotes, a value is cut that plainly
-ends where it does, behind a colon or an equals sign; behind anything else (a comment, a comma, nothing) all is cut to the end of
-the record. Bytes in which a name could hide are withheld as a whole: text that is not UTF-8 or no object,
-and an escape (``\u0065mail``) in what may be a name; and all of a format that names no fields.
+bytes, which then differ from the source's; ``_hash`` is still that of the complete
+payload. A dead letter need not be JSON. Where the field's name appears as a word, in any quotes, followed by a colon or an equals
+sign and a value with a clear end, that value is cut. After anything else (a comment, a comma, nothing) the rest of the record is
+cut. All bytes are withheld if a name could hide in them: text that is not UTF-8 or no object,
+and an escape (``\u0065mail``) in a possible name; and for formats that name no fields.
 
-Each look at the bytes is linear: none starts from the beginning within what another one has read.
+Each search is linear: none restarts inside text that another one has read.
 
-Keys and headers of a Kafka record are not payload; they stay.
+Keys and headers of a Kafka record are not payload and are not redacted.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ from ..base import Decoder, DecoderWrapper, Observe, decode_observed
 from .rows import valid_text
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
-"""Ends the error of a dead letter without bytes."""
+"""Suffix of a dead letter's error when its bytes are withheld."""
 
 _SCALAR = r"""(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|true|false|null|[-+.\dEe]++)(?=\s*+(?:[,}\]]|\z))"""
-"""A value that plainly ends where it does."""
+"""A value whose end is certain."""
 
 _ESCAPED_NAME = r"""(?s)(?:\A|["'`])(?:[^"'`\\]++|\\(?![ux0-7]))*+\\[ux0-7][^"'`]*+["'`]\s*+[:=/#]"""
-"""An escape between two quotes, and behind them what may follow a name, with a comment before it. The search for an end of the
-comment could continue to the end of the record, for each name again."""
+"""An escape between two quotes, followed by a character that may follow a name, also the start of a comment. A search for the end
+of the comment could continue to the end of the record, for each name again."""
 
 
 @runtime_checkable
 class RedactsPayload(Protocol):
-    """A decoder that knows what of a payload a dead letter may hold."""
+    """Decoder that knows which bytes of a payload a dead letter may hold."""
 
     def redacted_payload(self, payload: Column) -> Column:
-        """The bytes of a payload without what redacted fields hold; null where it could hide in them."""
+        """Return the bytes of a payload without redacted values; null where a value could hide in them."""
 
 
 @dataclass(frozen=True)
 class RedactingDecoder(DecoderWrapper):
-    """A decoder whose rows do not hold certain fields.
+    """Decoder whose rows do not hold certain fields.
 
     Parameters
     ----------
     decoder
-        Whose rows they are.
+        Decoder of the rows.
     fields
         Names of top-level columns of its schema; at least one.
     readable
-        Whether the bytes name the fields that they hold, as JSON does. Others are withheld as a whole.
+        True if the bytes name their fields, as JSON does. All bytes of other formats are withheld.
     """
 
     fields: tuple[str, ...]
     readable: bool = True
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """Decode, then take the fields out; columns as :meth:`etl.formats.base.Decoder.decode` has them."""
+        """Decode, then remove the fields; columns as in :meth:`etl.formats.base.Decoder.decode`."""
         return self._taken_out(self.decoder.decode(rows))
 
     def decode_observed(self, rows: DataFrame, observe: Observe) -> DataFrame:
-        """The same of rows that are observed; none is better or worse for what is taken out."""
+        """Do the same for rows that are observed; redaction does not change whether a row is good."""
         return self._taken_out(decode_observed(self.decoder, rows, observe))
 
     def _taken_out(self, decoded: DataFrame) -> DataFrame:
@@ -77,12 +77,12 @@ class RedactingDecoder(DecoderWrapper):
         )
 
     def redacted_payload(self, payload: Column) -> Column:
-        """The bytes of a payload without what the fields hold; null where it could hide in them.
+        """Return the bytes of a payload without the values of the fields; null where a value could hide in them.
 
         Parameters
         ----------
         payload
-            Bytes as they came.
+            Bytes as they arrived.
         """
         return F.when(self._shown(payload), self._cut(payload).cast("binary"))
 
@@ -102,7 +102,7 @@ def _any(patterns: Iterable[str]) -> str:
 
 
 def _escaped(name: str) -> str:
-    """A name of which at least one letter is written as an escape."""
+    """Match a name of which at least one letter is written as an escape."""
     return rf"(?=[^\\]{{0,{len(name) - 1}}}+\\){''.join(map(_letter_or_escape, name))}"
 
 
@@ -114,17 +114,17 @@ def _letter_or_escape(letter: str) -> str:
 
 
 def redacted_payload(decoder: Decoder, payload: Column) -> Column:
-    """A payload as a dead letter may hold it, whatever the decoder: whole where it redacts nothing."""
+    """Return a payload as a dead letter may hold it, for any decoder: unchanged if the decoder redacts nothing."""
     return decoder.redacted_payload(payload) if isinstance(decoder, RedactsPayload) else payload
 
 
 def redacted_error(error: Column, payload: Column, bare: Column) -> Column:
-    """The error of a dead letter, with a note where its bytes are withheld."""
+    """Return the error of a dead letter, with a note if its bytes are withheld."""
     return F.when(payload.isNotNull() & bare.isNull(), F.concat(error, F.lit(WITHHELD))).otherwise(error)
 
 
 def _readable(payload: Column) -> Column:
-    """Whether every name in the bytes can be seen: none, or UTF-8 that begins as an object, no name escaped."""
+    """Return a condition: no name in the bytes can hide. They are empty, or UTF-8 that starts an object, with no escaped name."""
     text = payload.cast("string")
     return (F.length(payload) == 0) | (
         valid_text(payload) & text.rlike(r"\A\s*+\{") & ~text.rlike(_ESCAPED_NAME)

@@ -1,8 +1,8 @@
-"""Routes: records of several topics and streams in one table, each decoded as its own topic or stream says.
+"""Routes: records of several topics and streams in one table, each decoded by the rules of its topic or stream.
 
 A routed landing table has one identity for all records and, for each route, one column that holds
-the route's decoded fields as a struct; ``_route`` names the route. A record of a topic that no route names
-(a pattern finds topics that nobody has thought of) is a dead letter of the stage ``route``.
+the route's decoded fields as a struct; ``_route`` names the route. A record of a topic without a route
+(a pattern may find unexpected topics) is a dead letter of the stage ``route``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..base import Decoder
 from . import redact
 from .data_rules import with_rules
 from .decompress import DecompressingDecoder
-from .tombstones import Deleting
+from .tombstones import TombstoneDecoder
 
 COLUMN = "_route"
 """Name of the route, in a routed landing table."""
@@ -33,18 +33,18 @@ _LETTER = ("_bytes", "_stage", "_error")
 
 @dataclass(frozen=True)
 class Route:
-    """Which records take it, and how they are decoded.
+    """Records of one topic or stream, and their decoder.
 
     Parameters
     ----------
     name
-        Of the route, and of its column.
+        Name of the route and of its column.
     source
-        The stream's logical name (``_source``).
+        Logical name of the stream (``_source``).
     origin
-        Own name of the topic or stream, as identities begin with it.
+        Own name of the topic or stream, with which identities begin.
     decoder
-        Of the route's payloads.
+        Decoder of the route's payloads.
     """
 
     name: str
@@ -53,19 +53,19 @@ class Route:
     decoder: Decoder
 
     def takes(self) -> Column:
-        """Whether a record takes this route, by what the envelope says of it; true or false, never null."""
+        """Return a condition: a record takes this route by its envelope. True or false, never null."""
         mine = (F.col("_source") == self.source) & F.col("_id").startswith(f"{self.origin}/")
         return F.coalesce(mine, F.lit(False))
 
 
 @dataclass(frozen=True)
 class Router:
-    """A decoder that takes each payload to the decoder of its route, in one pass over the rows.
+    """Decoder that sends each payload to the decoder of its route, in one pass over the rows.
 
     Parameters
     ----------
     routes
-        At least one; no two of one name or for one topic, as the configuration has seen.
+        At least one; the configuration has checked that names and topics are unique.
     """
 
     routes: tuple[Route, ...]
@@ -83,8 +83,8 @@ class Router:
     def decode(self, rows: DataFrame) -> DataFrame:
         """Replace ``payload`` by ``_route``, the routes' columns, ``_bytes``, ``_stage`` and ``_error``.
 
-        The rows are read once: a filter for each route would read the source as often as there are routes,
-        and of Kinesis each time to another end.
+        The rows are read once: a filter for each route would read the source once per route,
+        and Kinesis each time up to another end.
 
         Parameters
         ----------
@@ -106,13 +106,13 @@ class Router:
         )
 
     def redacted_payload(self, payload: Column) -> Column:
-        """See :func:`etl.formats.decoding.redact.redacted_payload`; of each payload as its own route has it."""
+        """See :func:`etl.formats.decoding.redact.redacted_payload`; each payload is redacted by its own route."""
         cut = [(route.takes(), redact.redacted_payload(route.decoder, payload)) for route in self.routes]
         kept: Column = reduce(lambda found, one: found.when(*one), cut, F).otherwise(payload)
         return kept
 
     def _along(self, rows: DataFrame, place: int, route: Route) -> DataFrame:
-        """Decode one route's payloads; of the other rows it is handed a null payload, and what it says is left."""
+        """Decode one route's payloads; its decoder gets a null payload for other rows, and their result is dropped."""
         mine = F.col(COLUMN).eqNullSafe(route.name)
         decoded = route.decoder.decode(rows.withColumn("payload", F.when(mine, F.col(_RAW))))
         fields = [F.col(f"`{name}`") for name in route.decoder.schema.fieldNames()]
@@ -135,18 +135,18 @@ class Router:
 
 
 def of_query(spark: SparkSession, query: RouteSettings) -> Decoder:
-    """Make the decoder of one route, with whatever else it does to a payload.
+    """Make the decoder of one route, with decompression, deletes, rules and redaction.
 
     Raises
     ------
     StartError
-        As :meth:`etl.launch.format_kinds.Format.decoder`.
+        As in :meth:`etl.launch.format_kinds.Format.decoder`.
     """
     made = query.format.decoder(spark, query.schema, query.decompress_up_to)
     if query.decompress_up_to is not None:
         made = DecompressingDecoder(made, query.decompress_up_to)
     if query.source.null_payload_deletes:
-        made = Deleting(made)
+        made = TombstoneDecoder(made)
     made = with_rules(spark, made, query.rules)
     readable = query.format.NAMES_FIELDS
     return redact.RedactingDecoder(made, query.redact, readable=readable) if query.redact else made
@@ -158,12 +158,12 @@ def query_decoder(spark: SparkSession, routes: Sequence[RouteSettings]) -> Decod
     Parameters
     ----------
     routes
-        The query's; a single one without a name has the fields of its records as columns of their own.
+        Routes of the query; for a single route without a name the fields are top-level columns.
 
     Raises
     ------
     StartError
-        A schema that cannot be read.
+        A schema cannot be read.
     """
     made = [of_query(spark, route) for route in routes]
     if len(routes) == 1 and routes[0].name is None:
@@ -185,14 +185,14 @@ def _letter(place: int) -> str:
 
 
 def rows_of_route(rows: DataFrame, route: str | None, table: str) -> DataFrame:
-    """Good records of a landing table that took one route, with the route's fields as columns of their own.
+    """Return the good records of a landing table that took one route, with the route's fields as top-level columns.
 
     Parameters
     ----------
     rows
-        Of a landing table, without its dead letters.
+        Rows of a landing table, without its dead letters.
     route
-        None for all records, as they are.
+        None for all records, unchanged.
     table
         Name of the table, for messages.
 

@@ -1,4 +1,4 @@
-"""The shape of what every decoder gives, and checks that all formats need: text, required fields, tombstones."""
+"""Common output of all decoders, and checks that all formats need: text, required fields, tombstones."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ EMPTY = "empty record"
 NOT_UTF8 = "not UTF-8"
 
 VERDICT_DDL = "struct<stage:string,error:string>"
-"""Of a verdict; a null one is that of a good record."""
+"""Type of a verdict, which is null for a good record."""
 
 
 def reason(stage: str, error: Column | str) -> Column:
-    """A verdict: stage and error of a dead letter."""
+    """Make a verdict: stage and error of a dead letter."""
     text = F.lit(error) if isinstance(error, str) else error
     return F.struct(F.lit(stage).alias("stage"), text.alias("error")).cast(VERDICT_DDL)
 
 
 def valid_text(value: Column) -> Column:
-    """Whether bytes or a text are UTF-8. Spark replaces what is not; that does not survive the way there and back.
+    """Return a condition: bytes or a text are UTF-8. Spark replaces invalid bytes, so they differ after a round trip.
 
-    A cast takes bytes as they are, and ``encode`` replaces, in Spark 3 and 4 alike. ``decode`` does so in Spark 3 only:
-    from 4.0 on it ends the whole batch with MALFORMED_CHARACTER_CODING (SPARK-48658).
+    A cast keeps the bytes, and ``encode`` replaces invalid ones, in Spark 3 and 4. ``decode`` replaces in Spark 3 only:
+    from 4.0 on it fails the complete batch with MALFORMED_CHARACTER_CODING (SPARK-48658).
     """
     return F.encode(value.cast("string"), "UTF-8") == value.cast("binary")
 
 
 Leaf = Callable[[DataType, Column], "Column | None"]
-"""What is to hold of a value that has no parts; None of a kind of which nothing is asked."""
+"""Condition on a value without parts; None for a type without a condition."""
 
 
 def texts(kind: DataType, value: Column) -> Column | None:
-    """Whether every text in a value, at any depth, is UTF-8; None for a kind that holds no text.
+    """Return a condition: every text in a value, at any depth, is UTF-8. None for a type without text.
 
     Parameters
     ----------
     value
-        The column; one that is null holds no text.
+        The column; null meets the condition.
     """
     return holds_for_all(kind, value, lambda k, v: valid_text(v) if isinstance(k, StringType) else None)
 
 
 def holds_for_all(kind: DataType, value: Column, leaf: Leaf) -> Column | None:
-    """Whether something holds of everything in a value, at any depth; None for a kind of which nothing is asked.
+    """Return a condition on every part of a value, at any depth; None for a type without a condition.
 
     Parameters
     ----------
     value
-        The column; of one that is null it holds.
+        The column; null meets the condition.
     leaf
-        What is asked.
+        Condition on each part.
     """
     found: Column | None = None
     if isinstance(kind, ArrayType):
@@ -79,7 +79,7 @@ def _both(one: Column | None, other: Column | None) -> Column | None:
 
 
 def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
-    """:func:`every` of one element, as a function of it alone: Spark counts the parameters."""
+    """Return :func:`holds_for_all` as a function of one element only: Spark counts the parameters."""
 
     def asked(value: Column) -> Column:
         judged = holds_for_all(kind, value, leaf)
@@ -91,18 +91,18 @@ def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
 def required(
     schema: StructType, value_of: Callable[[str], Column], given: Column, prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
-    """Dotted name and "is absent" of each NOT NULL field; inside a struct only where the struct is given.
+    """Yield name (dotted) and "is absent" of each NOT NULL field; a field in a struct counts only if the struct is present.
 
     Parameters
     ----------
     schema
-        Of the record, or of a struct in it.
+        Schema of the record, or of a struct in it.
     value_of
-        A field's value, by its name.
+        Returns a field's value by its name.
     given
-        Whether the record or struct is there at all.
+        Condition: the record or struct is present.
     prefix
-        Of the names.
+        Prefix of the names.
     """
     for field in schema.fields:
         value = value_of(field.name)
@@ -113,12 +113,12 @@ def required(
 
 
 def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, verdict: str) -> DataFrame:
-    """Take a record apart that was decoded, or make a dead letter of it.
+    """Split a decoded record into columns, or make a dead letter of it.
 
     Parameters
     ----------
     rows
-        With ``payload`` and the two columns named next; other columns are kept.
+        With ``payload`` and the two columns below; other columns are kept.
     record
         Name of a column that holds the record as a struct.
     verdict
@@ -127,7 +127,7 @@ def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, ver
     Returns
     -------
     DataFrame
-        As :meth:`etl.formats.base.Decoder.decode` says.
+        As in :meth:`etl.formats.base.Decoder.decode`.
     """
     good = F.col(verdict).isNull()
     return rows.select(
@@ -140,12 +140,12 @@ def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, ver
 
 
 def check_names(schema: StructType, where: str) -> StructType:
-    """Give the schema back if a table can have these columns.
+    """Return the schema if a table can have these columns.
 
     Raises
     ------
     StartError
-        No field, a name that begins with ``_`` (those are ours), or two that differ in case only.
+        The schema has no field, a name that begins with ``_`` (reserved), or two names that differ in case only.
     """
     names = schema.fieldNames()
     taken = sorted(n for n in names if n.startswith("_"))

@@ -1,4 +1,4 @@
-"""Null payloads that are no bad data: the delete of what has the record's key, as compacted topics of Kafka have it."""
+"""Null payloads that delete: the delete of a record's key, as in compacted topics of Kafka; they are not bad data."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..base import DecoderWrapper
 from .rows import TOMBSTONE
 
 STAGE = "delete"
-"""``_stage`` of a landed row that deletes; it is a good record, as its ``_error`` is null."""
+"""``_stage`` of a landed row that deletes; its ``_error`` is null, so it is a good record."""
 
 
 @dataclass(frozen=True)
-class Deleting(DecoderWrapper):
-    """A decoder that takes a null payload for a delete."""
+class TombstoneDecoder(DecoderWrapper):
+    """Decoder that takes a null payload for a delete."""
 
     def decode(self, rows: DataFrame) -> DataFrame:
-        """As :meth:`etl.formats.base.Decoder.decode`; a delete has the stage :data:`STAGE` and no error."""
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`; a delete has the stage :data:`STAGE` and no error."""
         decoded = self.decoder.decode(rows)
         deletes = F.col("_error").eqNullSafe(TOMBSTONE)
         changed = {

@@ -1,7 +1,7 @@
-"""Bound what a Python worker is handed at once by bytes: Spark before 4.1 cuts it by rows alone (SPARK-51316).
+"""Limit, in bytes, of the rows that a Python worker gets at once: Spark before 4.1 limits rows only (SPARK-51316).
 
-Ten thousand payloads of a MiB would be 10 GB, in the executor and in the worker. So each record counts for as many rows as its
-bytes come to: rows that hold nothing follow it, and are left out behind the worker. An ordinary record is one row, as before.
+Ten thousand payloads of a MiB would be 10 GB, in the executor and in the worker. So a large record counts as several rows,
+by its size: empty rows follow it and are dropped after the worker. An ordinary record stays one row.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StructField, StructType
 
 MOST_BYTES = 64 << 20
-"""Of what a worker is handed at once, and one record more."""
+"""Most bytes that a worker gets at once, plus one record."""
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 PICKLED_ROWS = 100
-"""Rows that are handed at once to a function that takes values one by one (Spark's ``BatchEvalPythonExec``)."""
+"""Rows that a function of single values gets at once (Spark's ``BatchEvalPythonExec``)."""
 
 FEWEST_BYTES = 1 << 10
-"""That count for a row: whoever sets more than 65,536 rows at once takes as many KiB."""
+"""Smallest number of bytes that counts as a row: a setting of more than 65,536 rows at once allows as many KiB."""
 
 _PLACE = "_place"
 
@@ -28,28 +28,26 @@ _PLACE = "_place"
 def in_portions(
     rows: DataFrame, work: Callable[[DataFrame], DataFrame], *, by_arrow: bool, handed: Column | None = None
 ) -> DataFrame:
-    """Let Python work on rows, of which it is handed so many bytes at once.
+    """Let Python work on rows, in portions of limited bytes.
 
     Parameters
     ----------
-    rows
-        To be worked on.
     work
-        Adds columns by a function of Python that Spark takes for not deterministic (otherwise it would leave the empty rows
-        out before, and not behind it), or by ``mapInArrow``. It keeps all other columns.
+        Adds columns by a Python function that Spark takes for nondeterministic (otherwise Spark would drop the empty rows
+        before it, not after), or by ``mapInArrow``. It keeps all other columns.
     by_arrow
-        Whether rows are handed over in Arrow's batches.
+        True if rows are sent in Arrow batches.
     handed
-        The one value of bytes that is handed over; None for all columns.
+        The only binary value that is sent; None for all columns.
 
     Returns
     -------
     DataFrame
-        What ``work`` made of these rows.
+        Result of ``work`` for these rows.
     """
     most = int(rows.sparkSession.conf.get(ARROW_ROWS) or 0) if by_arrow else PICKLED_ROWS
     if most <= 0:
-        # Whole partitions at once: somebody wants it so.
+        # The setting asks for complete partitions at once.
         return work(rows)
     size = _bytes(F.lit(0), handed) if handed is not None else _size(rows)
     more = F.floor(size / max(MOST_BYTES // most, FEWEST_BYTES)).cast("int")
@@ -65,12 +63,12 @@ def in_portions(
 
 
 def _size(rows: DataFrame) -> Column:
-    """Bytes of the columns that a record's producer fills."""
+    """Return the bytes of the columns that a record's producer fills."""
     size = F.lit(0)
     for each in rows.schema:
         value = F.col(f"`{each.name}`")
         if _holds_headers(each.dataType):
-            # Asked of each header by itself, and only where there are some.
+            # Computed per header, and only if there are headers.
             of_all = F.aggregate(value, F.lit(0), lambda n, h: n + _bytes(F.length(h["key"]), h["value"]))
             size = size + F.when(F.size(value) > 0, of_all).otherwise(0)
         elif isinstance(each.dataType, BinaryType):

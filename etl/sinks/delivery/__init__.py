@@ -1,1 +1,1 @@
-"""Behind the sinks: what proves that a batch was written, rows in the form of a service, connections."""
+"""Delivery of batches to sinks: proof that a batch was written, rows in the form of a service, connections."""

@@ -1,7 +1,7 @@
-"""Items of DynamoDB out of a row's JSON.
+"""DynamoDB items from a row's JSON.
 
-The service knows its own limits (of an item, a key, a number) and refuses what is beyond them, which is then a dead
-letter. Here is what it would take in another sense, and what would spoil a whole request.
+The service checks its own limits (of an item, a key, a number) and refuses rows beyond them, which become dead
+letters. This module refuses values that it would store with another meaning, and rows that would fail a complete request.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..base import DELETED
 from .python_tasks import UnsupportedRowError as UnsupportedRowError
 
 TEXT_BYTES = 4 << 20
-"""Largest row, as JSON. An item has 400 KB at most (DynamoDB developer guide, "Quotas"), which are 2.4 MB where each character
-is an escape; larger rows would make a request that is refused as a whole."""
+"""Largest row, as JSON. An item has 400 KB at most (DynamoDB developer guide, "Quotas"), which is 2.4 MB if each character
+is an escape; larger rows would make a request that is refused completely."""
 
 
 def attribute(value: Any) -> dict[str, Any] | None:
-    """A JSON value in DynamoDB's form; None for null, which is left out.
+    """Return a JSON value in DynamoDB's form; None for null, which is left out.
 
     Parameters
     ----------
     value
-        Decoded with numbers as ``Decimal``.
+        Value, decoded with numbers as ``Decimal``.
     """
     if value is None:
         return None
@@ -46,16 +46,16 @@ def attribute(value: Any) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class ItemForm:
-    """How rows become items.
+    """Conversion of rows to items.
 
     Attributes
     ----------
     binary
-        Fields of the row that hold bytes, which JSON has in base64.
+        Fields of the row with bytes, which are base64 in JSON.
     floating
-        Fields whose NaN and infinities JSON has as text.
+        Fields whose NaN and infinities are text in JSON.
     keyed
-        Whether rows are results, known by ``_id`` alone.
+        True if rows are results, whose identity is ``_id`` alone.
     """
 
     binary: frozenset[str]
@@ -64,7 +64,7 @@ class ItemForm:
 
     @classmethod
     def of(cls, schema: StructType) -> ItemForm:
-        """From the columns of the rows."""
+        """Make it from the columns of the rows."""
         return cls(
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, FloatType | DoubleType)),
@@ -77,17 +77,17 @@ class ItemForm:
         return ("_id",) if self.keyed else ("_id", "_source")
 
     def item(self, text: str, more: Mapping[str, Any] | None = None) -> tuple[dict[str, Any], int]:
-        """An item out of a row's JSON, and the size of that in bytes, which is about its own.
+        """Return an item from a row's JSON, and the size of the JSON in bytes, which is about that of the item.
 
         Parameters
         ----------
         more
-            Attributes that it has beside.
+            Additional attributes.
 
         Raises
         ------
         UnsupportedRowError
-            It cannot be one.
+            The row cannot be an item.
         """
         size = len(text.encode())
         if size > TEXT_BYTES:

@@ -1,9 +1,9 @@
-"""Where a stream ended before batches were written to it: what a batch that comes again is held against.
+"""End of a stream before batches were written to it, to compare repeated batches with the stream.
 
-A topic and a stream take no message back, and know no transaction that Spark's checkpoint could join. But what a
-batch that was broken off has written stands behind the end that the stream had before it, under identities that
-are the same each time. So that end is kept beside the checkpoint, about once a minute, and a batch that may
-have been written before looks from there on what the stream holds, and leaves it out.
+A topic and a stream cannot remove a message, and have no transaction that Spark's checkpoint could join. But the
+messages of an interrupted batch come after the end that the stream had before it, under identities that
+are the same each time. So that end is stored beside the checkpoint, about once a minute. A batch that may
+have been written before reads the stream from there, and leaves out the messages that it finds.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from ..base import Again, BatchPlace, WriteCounts
 from .folder_manifest import name_of
 
 FOLDER = "marks"
-"""Below a query's checkpoint; Spark looks at none but its own folders there."""
+"""Folder below a query's checkpoint; Spark reads only its own folders there."""
 
 TASK_RETRIED = "millrace: a task comes again, whose messages may have been written"
-"""What such a task fails with; found again in the driver's error."""
+"""Message of a task that fails because it is repeated; it is recognised in the driver's error."""
 
 EVERY_SECONDS = 60.0
-"""Between two marks: one call and one small file a minute, and at most so much more of the stream to look at."""
+"""Seconds between two marks: one call and one small file a minute, and at most that much more of the stream to read."""
 
 
 @dataclass(frozen=True)
 class StreamEnd:
-    """The end of a stream, before anything of a batch was written.
+    """Mark: the end of a stream, before any message of a batch was written.
 
     Attributes
     ----------
     stream
-        Its name: a query that writes another one now has no mark in it.
+        Name of the stream: a mark is not valid for another stream.
     run
-        Of the checkpoint (:class:`etl.sinks.base.BatchPlace`).
+        Id of the checkpoint (:class:`etl.sinks.base.BatchPlace`).
     batch
-        Which was about to be written, and none after it had been.
+        Batch that was about to be written; no later one had been.
     end
-        As the stream tells it, in JSON.
+        End, in the stream's own form, as JSON.
     """
 
     stream: str
@@ -56,12 +56,12 @@ class StreamEnd:
 
 @dataclass
 class EndPositions:
-    """The marks of one sink, in one run of its job.
+    """Marks of one sink, in one run of its job.
 
     Parameters
     ----------
     every
-        Seconds.
+        Seconds between two marks.
     """
 
     stream: str
@@ -72,25 +72,25 @@ class EndPositions:
     _taken_at: float = field(default=0.0, repr=False)
 
     def begin(self, spark: SparkSession, place: BatchPlace, end: Callable[[], Any]) -> StreamEnd | None:
-        """Before a batch is written: where to look for what of it is written already.
+        """Return the mark from which to search for messages of a batch, before the batch is written.
 
         Parameters
         ----------
         end
-            Asks the stream where it ends; called once a minute.
+            Returns the end of the stream; called once a minute.
 
         Returns
         -------
-        Mark or None
-            None where the batch was not begun before. Of the first batch of a run nobody knows, so it counts
-            as begun.
+        StreamEnd or None
+            None if the batch was not started before. For the first batch of a run this is unknown, so it counts
+            as started.
 
         Raises
         ------
         SinkError
-            The mark of an earlier run is none.
+            The mark of an earlier run is damaged.
         OSError
-            The folder cannot be read, or a new mark not be written.
+            The folder cannot be read, or a new mark cannot be written.
         """
         begun, self._begun = self._begun, (place.run, place.batch)
         first = begun is None or begun[0] != place.run
@@ -113,18 +113,18 @@ class EndPositions:
         end: Callable[[], Any],
         send: Callable[[DataFrame, Any], WriteCounts],
     ) -> WriteCounts:
-        """Write a batch, and again, behind its mark, where one of its tasks came again.
+        """Write a batch; repeat it, compared with its mark, if one of its tasks was repeated.
 
         Parameters
         ----------
         again
-            Gives the rows again; without it a task that comes again fails the batch.
+            Returns the rows again; without it a repeated task fails the batch.
         waits
-            Before each further attempt.
+            Waits before each further attempt.
         end
-            As of :meth:`begin`.
+            As in :meth:`begin`.
         send
-            Writes rows, but for those that the stream holds behind an end; None for all of them.
+            Writes rows, except those that the stream holds after an end; None for all of them.
         """
         mark = self.begin(rows.sparkSession, place, end)
         while True:
@@ -134,12 +134,12 @@ class EndPositions:
                 if again is None or TASK_RETRIED not in whole_text(error):
                     raise
                 waits.wait(TASK_RETRIED)
-                # Behind it stands all of the current batch.
+                # All messages of the current batch come after this mark.
                 mark, rows = self._mark, again()
 
     @staticmethod
     def _write(spark: SparkSession, folder: str, mark: StreamEnd) -> None:
-        # Removed first: a driver that ends in between has written nothing of the batch, and marks again.
+        # Removed first: a driver that ends in between has written nothing of the batch, and makes a new mark.
         for other in hadoop_files.names(spark, folder):
             hadoop_files.delete(spark, f"{folder}/{other}")
         hadoop_files.write_text(
@@ -148,7 +148,7 @@ class EndPositions:
 
     def _read(self, spark: SparkSession, place: BatchPlace) -> StreamEnd | None:
         folder = f"{place.notes}/{FOLDER}"
-        # A run's names are in the order of its batches.
+        # The names of a run's files are in the order of its batches.
         mine = [
             n
             for n in hadoop_files.names(spark, folder)

@@ -1,4 +1,4 @@
-"""What has been committed to a folder of files: one small file for each batch, beside the data."""
+"""Manifests of batches that were committed to a folder of files: one small file for each batch, beside the data."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...record.errors import SinkError
 from ..base import BatchPlace
 
 FOLDER = "_manifests"
-"""Below the data; readers of Parquet leave out what begins with an underscore."""
+"""Folder below the data; readers of Parquet ignore names that begin with an underscore."""
 
 SCHEMA = (
     "run STRING, batch LONG, start STRING, end STRING, rows LONG, folder STRING, files ARRAY<STRING>, "
     "first LONG, last LONG"
 )
-"""Of a manifest as Spark reads many of them at once."""
+"""Schema of a manifest, for Spark to read many of them at once."""
 
 _CORRUPT = "_corrupt"
 _WHOLE = (
     f"{_CORRUPT} IS NULL AND run IS NOT NULL AND batch IS NOT NULL AND folder IS NOT NULL AND files IS NOT NULL "
     "AND (rows = 0 OR (rows > 0 AND first IS NOT NULL AND last IS NOT NULL))"
 )
-"""Of what Spark has read of a manifest: a part of one it reads as nulls."""
+"""Condition for a complete manifest: Spark reads missing parts as nulls."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Manifest:
     run, batch, start, end
         Its :class:`etl.sinks.base.BatchPlace`.
     rows
-        That were written.
+        Number of rows written.
     folder, files
-        Where, below the sink's path; nothing where there were no rows.
+        Location, below the sink's path; empty if there were no rows.
     first, last
         Arrival of the oldest and the youngest row, in microseconds since 1970.
     """
@@ -57,7 +57,7 @@ class Manifest:
     last: int | None
 
     def of(self, place: BatchPlace) -> bool:
-        """Whether it is that of a batch, and not of another one with its number."""
+        """Check that it belongs to a batch, and not to another one with the same number."""
         return (self.run, self.batch, self.start, self.end) == (
             place.run,
             place.batch,
@@ -67,30 +67,30 @@ class Manifest:
 
 
 def name_of(run: str, batch: int) -> str:
-    """Name of a batch's folder, and of its manifest without its ending."""
+    """Return the name of a batch's folder, which is also that of its manifest without the extension."""
     return f"{run}-{batch:012d}"
 
 
 @dataclass(frozen=True)
 class Manifests:
-    """The manifests of one sink."""
+    """Manifests of one sink."""
 
     path: str
 
     @property
     def location(self) -> str:
-        """The folder of manifests."""
+        """URL of the folder of manifests."""
         return f"{self.path}/{FOLDER}"
 
     def of(self, spark: SparkSession, place: BatchPlace) -> Manifest | None:
-        """The manifest of a batch; None where it was not committed.
+        """Return the manifest of a batch; None if it was not committed.
 
         Raises
         ------
         SinkError
-            One with its number, and other offsets, was: somebody changed the checkpoint. Or it is damaged.
+            The manifest has the batch's number but other offsets, because the checkpoint was changed; or it is damaged.
         OSError
-            It could not be read.
+            It cannot be read.
         """
         url = f"{self.location}/{name_of(place.run, place.batch)}.json"
         try:
@@ -114,7 +114,7 @@ class Manifests:
         return manifest
 
     def written_by_others(self, spark: SparkSession, run: str) -> list[str]:
-        """URLs of the manifests that another checkpoint, or a replay, wrote."""
+        """Return the URLs of manifests that another checkpoint, or a replay, wrote."""
         return [
             f"{self.location}/{name}"
             for name in hadoop_files.names(spark, self.location)
@@ -122,19 +122,19 @@ class Manifests:
         ]
 
     def aggregate(self, spark: SparkSession, urls: Sequence[str], *wanted: Column) -> Row:
-        """Aggregates over manifests, in one action that also sees whether each of them is whole.
+        """Compute aggregates over manifests, in one action that also checks that each of them is complete.
 
         Parameters
         ----------
         urls
-            Of the manifests, at least one.
+            URLs of the manifests, at least one.
         wanted
             Aggregates over the columns of :data:`SCHEMA`, each with a name.
 
         Raises
         ------
         SinkError
-            One is damaged: what its batch has written is not known, and would be written twice or not be read.
+            A manifest is damaged: the rows of its batch are unknown, and would be written twice or not be read.
         """
         read = spark.read.schema(f"{SCHEMA}, {_CORRUPT} STRING").option("columnNameOfCorruptRecord", _CORRUPT)
         rows = read.json([*urls]).withColumn("_url", F.input_file_name())
@@ -145,7 +145,7 @@ class Manifests:
         assert found is not None, "an aggregate without groups has a row"
         damaged = {_file(url) for url in found["_broken"]}
         if not damaged and found["_count"] != len(urls):
-            # A file without a line gives no row, and one that was joined together gives several.
+            # A file without a line gives no row, and concatenated files give several.
             each = rows.groupBy("_url").count().collect()
             single = {_file(row["_url"]) for row in each if row["count"] == 1}
             damaged = {_file(url) for url in urls} - single
@@ -158,7 +158,7 @@ class Manifests:
         return found
 
     def commit(self, spark: SparkSession, manifest: Manifest) -> None:
-        """Write a manifest: whole, or not at all."""
+        """Write a manifest, completely or not at all."""
         url = f"{self.location}/{name_of(manifest.run, manifest.batch)}.json"
         hadoop_files.write_text(spark, url, json.dumps(asdict(manifest)))
 
@@ -168,5 +168,5 @@ def _file(url: str) -> str:
 
 
 def files_in(spark: SparkSession, folder: str) -> Sequence[str]:
-    """Data files of a batch's folder, by name."""
+    """Return the names of the data files in a batch's folder."""
     return [name for name in hadoop_files.names(spark, folder) if not name.startswith(("_", "."))]

@@ -1,4 +1,4 @@
-"""The end of a topic: where it is, and which messages of a batch stand there already."""
+"""End of a topic: its offsets, and the messages of a batch that it holds already."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Edges = dict[Partition, tuple[int, int]]
 """Offsets of the oldest message and of the next one, by partition."""
 
 ID_HEADER, SOURCE_HEADER, BATCH_HEADER = "millrace-id", "millrace-source", "millrace-batch"
-"""Of a message: the identity of its row, and the batch by which it was written."""
+"""Headers of a message: the identity of its row, and the batch that wrote it."""
 
 QUIET_SECONDS, LONGEST_SECONDS = 2.0, 30.0
-"""Without a new message, after which those of an attempt that failed in this process have all arrived (its producers
-wait 20 ms for more); and the longest wait, where others write the topic all the time."""
+"""Seconds without a new message, after which all messages of a failed attempt in this process have arrived (its producers
+wait 20 ms for more); and the longest wait, if others write the topic all the time."""
 
 PATIENCE_SECONDS = 180
-"""How long the brokers are asked for the end of a topic."""
+"""Longest time in which the brokers are asked for the end of a topic."""
 
 
 @dataclass(frozen=True)
 class TopicTail:
-    """A topic, from a point on.
+    """Part of a topic after some offsets.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class TopicTail:
     connecting: Mapping[str, str]
 
     def end(self, spark: SparkSession) -> dict[str, int]:
-        """Offset of the next message, by partition.
+        """Return the offset of the next message, by partition.
 
         Raises
         ------
@@ -51,19 +51,19 @@ class TopicTail:
             return {str(p): end for (_, p), (_, end) in self._edges(spark, consumer).items()}
 
     def held_identities(self, spark: SparkSession, since: Mapping[str, int], batch: str) -> DataFrame | None:
-        """Identities of a batch's messages that the topic holds; persisted, for the caller to give back.
+        """Return the identities of a batch's messages that the topic holds; persisted, and the caller must unpersist them.
 
         Parameters
         ----------
         since
-            What :meth:`end` said before any of them was written.
+            Result of :meth:`end` before any of them was written.
         batch
             Name of the batch.
 
         Returns
         -------
         DataFrame or None
-            ``_id`` and ``_source`` (empty for a result of many records); None where it holds none.
+            ``_id`` and ``_source`` (empty for a result of many records); None if it holds none.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class TopicTail:
         return found
 
     def _reader(self, spark: SparkSession) -> Reader:
-        # What the topic has forgotten meanwhile cannot be found in it.
+        # Messages that have expired meanwhile cannot be found.
         options = {"failOnDataLoss": "false", "includeHeaders": "true"}
         options["kafka.isolation.level"] = "read_uncommitted"
         return Reader(spark, self.connecting, options, PATIENCE_SECONDS)
@@ -103,12 +103,12 @@ class TopicTail:
 
 
 def _start(first: int, since: int | None, end: int) -> int:
-    """From where a partition is read: a new one, and one of a topic that was made again, from its first message."""
+    """Return the first offset to read: for a new partition, or a topic that was made again, that of its first message."""
     return first if since is None or since > end else max(first, since)
 
 
 def _settled(asked: Callable[[], Edges]) -> Edges:
-    """The ends of a topic, when nothing has come for a while."""
+    """Return the ends of a topic after some time without new messages."""
     begun = quiet_since = time.monotonic()
     last = asked()
     while (now := time.monotonic()) - quiet_since < QUIET_SECONDS and now - begun < LONGEST_SECONDS:
@@ -120,5 +120,5 @@ def _settled(asked: Callable[[], Edges]) -> Edges:
 
 
 def _header(name: str) -> Column:
-    """Text of a message's header; empty where it has none of the name."""
+    """Return the text of a message's header; empty if it has no header of the name."""
     return F.expr(f"cast(try_element_at(filter(headers, h -> h.key = '{name}'), 1).value AS string)")

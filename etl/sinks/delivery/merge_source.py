@@ -1,4 +1,4 @@
-"""What a ``MERGE`` reads: rows that are held, under a name that SQL knows."""
+"""Source of a ``MERGE``: cached rows, under a name in SQL."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pyspark.sql import DataFrame
 
 
 @contextmanager
-def named(rows: DataFrame, view: str) -> Iterator[None]:
-    """Hold rows and give them a name, for as long as a ``MERGE`` takes, which reads its source twice.
+def temporary_view(rows: DataFrame, view: str) -> Iterator[None]:
+    """Cache rows and name them for the time of a ``MERGE``, which reads its source twice.
 
-    The view is over the held rows themselves. Spark 4.1 keeps each table of a view as a reference and reads it again with
-    the view, but forgets that in what it asks of a table that is written copy on write: "No plan for TableReference"
+    The view is on the cached rows. Spark 4.1 stores each table of a view as a reference and resolves it again with
+    the view, but not in the scan of a table that is written copy on write: "No plan for TableReference"
     (github.com/apache/spark/issues/56515).
 
     Parameters
     ----------
     rows
-        Of any columns; counted or written before, they are read from where they are held.
+        Rows with any columns; an action before or after reads them from the cache.
     view
-        Of the session, gone at the end.
+        Name of a view in the session; dropped at the end.
     """
     spark: Any = rows.sparkSession
     rows.persist()
     try:
-        # Of another data frame: that of the rows themselves may have been planned before they were held.
+        # From a new DataFrame: the plan of the rows themselves may have been made before they were cached.
         held: Any = rows.select("*")._jdf
         datasets = spark._jvm
         for part in held.getClass().getName().split("."):

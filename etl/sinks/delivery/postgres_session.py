@@ -15,12 +15,12 @@ from ...record import driver_files
 from ...record.errors import causes
 
 _REJECTED = "08004"
-"""SQLSTATE of pgjdbc where the server speaks no TLS (``PSQLState.CONNECTION_REJECTED``)."""
+"""SQLSTATE of pgjdbc if the server does not support TLS (``PSQLState.CONNECTION_REJECTED``)."""
 
 
 @dataclass
 class Session:
-    """A connection in one transaction: committed at the end of a ``with``, rolled back after an error."""
+    """Connection in one transaction: committed at the end of a ``with``, rolled back after an error."""
 
     connection: Any
 
@@ -36,14 +36,14 @@ class Session:
             elif not self.connection.isClosed():
                 self.connection.rollback()
         except Py4JJavaError:
-            # A connection that broke has rolled back by itself; what broke it is told by the error at hand.
+            # A broken connection has rolled back by itself; the current error has the reason.
             if kind is None:
                 raise
         finally:
             self.connection.close()
 
     def run(self, sql: str) -> int:
-        """Run a statement; how many rows it changed."""
+        """Run a statement; return the number of changed rows."""
         statement = self.connection.createStatement()
         try:
             return int(statement.executeUpdate(sql))
@@ -51,7 +51,7 @@ class Session:
             statement.close()
 
     def query(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
-        """Rows of a query, each value as text, a boolean or None."""
+        """Return the rows of a query, each value as text, a boolean or None."""
         statement = self.connection.prepareStatement(sql)
         try:
             for position, value in enumerate(values, start=1):
@@ -67,21 +67,21 @@ class Session:
 
 
 def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, str]:
-    """Return the driver's properties for TLS; without any, it would connect in the clear where the server has no TLS.
+    """Return the driver's properties for TLS; without them it would connect without encryption if the server has no TLS.
 
     The driver reads certificates from files only, in the JVM of the Spark driver and of each executor.
 
     Parameters
     ----------
     spark
-        Whose executors connect, too.
+        Session whose executors connect too.
     kind, authorities
-        As of :class:`etl.sinks.jdbc.JdbcSinkSettings`.
+        As in :class:`etl.sinks.jdbc.JdbcSinkSettings`.
 
     Raises
     ------
     StartError
-        The file of the authorities did not travel with the job.
+        The file of the authorities is not in the job's archive.
     """
     if kind == "off":
         return {"sslmode": "disable"}
@@ -94,14 +94,14 @@ def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, st
 def connect(
     spark: SparkSession, url: str, user: str, password: str, socket_seconds: int, secured: Mapping[str, str]
 ) -> Session:
-    """Open a connection through the driver that Spark knows.
+    """Open a connection through the driver that Spark registers.
 
     Parameters
     ----------
     spark
-        In whose JVM.
+        Session in whose JVM the connection is opened.
     socket_seconds
-        Longest silence of a statement.
+        Longest time without data from the server during a statement.
     secured
         From :func:`tls`.
     """
@@ -117,7 +117,7 @@ def connect(
 
 
 def sql_state(error: BaseException) -> str | None:
-    """SQLSTATE of the first database error behind an error of PySpark; None where there is none."""
+    """Return the SQLSTATE of the first database error behind an error of PySpark; None if there is none."""
     for cause in causes(error):
         if hasattr(cause, "getSQLState") and "SQLException" in str(cause.getClass().getName()):
             state = cause.getSQLState()
@@ -126,7 +126,7 @@ def sql_state(error: BaseException) -> str | None:
 
 
 def is_tls_refusal(error: BaseException) -> bool:
-    """Whether a connection was refused for its certificate or for the lack of TLS, which no wait mends."""
+    """Check that a connection was refused for its certificate or for missing TLS; a retry cannot help."""
     of_certificates = ("java.security.cert.", "sun.security.validator.")
     classes = (str(cause.getClass().getName()) for cause in causes(error))
     return sql_state(error) == _REJECTED or any(name.startswith(of_certificates) for name in classes)

@@ -43,28 +43,28 @@ _TYPES: dict[type[DataType], str] = {
     DateType: "date",
     TimestampType: "timestamp with time zone",
 }
-"""PostgreSQL's type for Spark's; decimals keep digits and scale, what is nested becomes ``jsonb``."""
+"""PostgreSQL's type for each of Spark's; decimals keep precision and scale, nested types become ``jsonb``."""
 
 _NESTED = (ArrayType, MapType, StructType)
 LONGEST_NAME = 63
-"""Bytes of an identifier; PostgreSQL cuts longer ones off in silence."""
+"""Bytes of an identifier; PostgreSQL truncates longer ones without an error."""
 
 _DATA = ("22", "23", "54")
-"""Classes of SQLSTATE that speak of a row: a value out of its type's range, a constraint, a limit of the server's own
-(a text that is too long for an index)."""
+"""SQLSTATE classes of errors in a row: a value out of its type's range, a constraint, a limit of the server
+(such as a text that is too long for an index)."""
 
 ATTEMPT = "_attempt"
-"""Column of the staging table: whose rows they are. Should a second run empty the table and fill it with its own, the
-first one finds too few of its own."""
+"""Column of the staging table: the attempt that wrote the row. If a second run empties the table and fills it with its
+rows, the first run finds too few of its own."""
 
 
 def type_of(kind: DataType) -> str:
-    """PostgreSQL's type for one of Spark's.
+    """Return PostgreSQL's type for one of Spark's.
 
     Raises
     ------
     StartError
-        There is none.
+        PostgreSQL has no such type.
     """
     if isinstance(kind, DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
@@ -75,25 +75,25 @@ def type_of(kind: DataType) -> str:
     return _TYPES[type(kind)]
 
 
-def quoted(name: str) -> str:
-    """An identifier, quoted."""
+def quote_identifier(name: str) -> str:
+    """Return an identifier, quoted."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True)
 class TableShape:
-    """A table and the rows that it takes.
+    """Table and the columns of its rows.
 
     Attributes
     ----------
     schema, table
         Their names in the database.
     columns
-        Column to PostgreSQL's type, as rows have them.
+        PostgreSQL's type by column of the rows.
     identity
         The table's key: ``_source`` and ``_id`` of a record, ``_id`` of a result.
     deletes
-        Whether rows say that they delete; the table has no column for that.
+        True if rows may be deletes; the table has no column for that.
     """
 
     schema: str
@@ -104,12 +104,12 @@ class TableShape:
 
     @classmethod
     def of(cls, name: str, rows: StructType) -> TableShape:
-        """From ``schema.table`` and the columns of the rows.
+        """Make it from ``schema.table`` and the columns of the rows.
 
         Raises
         ------
         StartError
-            A column that PostgreSQL has no type or name for.
+            PostgreSQL has no type for a column, or does not allow its name.
         """
         schema, table = name.split(".")
         columns = {field.name: type_of(field.dataType) for field in rows.fields if field.name != DELETED}
@@ -123,29 +123,29 @@ class TableShape:
 
     @property
     def replaces(self) -> bool:
-        """Whether a later row takes the place of an earlier one."""
+        """True if a later row replaces an earlier one."""
         return self.identity == ("_id",)
 
     def _name(self, suffix: str = "") -> str:
-        return f"{quoted(self.schema)}.{quoted(self.table + suffix)}"
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.table + suffix)}"
 
     @property
     def staging(self) -> str:
-        """The table in which rows of a batch are gathered; emptied before each."""
+        """Table that collects the rows of a batch; emptied before each."""
         return self._name("_millrace")
 
     @property
     def refused_table(self) -> str:
-        """The table in which the identities of refused rows of the last batch stand."""
+        """Table with the identities of the last batch's refused rows."""
         return self._name("_refused")
 
     @property
     def merged_table(self) -> str:
-        """The table with one row, of results only: the version of the latest batch that was merged."""
+        """Table with one row, for results only: the version of the latest merged batch."""
         return self._name("_merged")
 
     def staging_columns(self, rows: DataFrame, attempt: str) -> list[Column]:
-        """Columns as the staging table has them: what is nested as JSON text, bytes of a number as a short."""
+        """Return the columns of the staging table: nested values as JSON text, ``ByteType`` as ``ShortType``."""
         found = []
         for field in rows.schema.fields:
             column = F.col(f"`{field.name}`")
@@ -157,44 +157,44 @@ class TableShape:
         return [*found, F.lit(attempt).alias(ATTEMPT)]
 
     def ensure(self, session: Session) -> None:
-        """Make table and staging; check a table that is there.
+        """Make table and staging table; check an existing table.
 
         Raises
         ------
         StartError
-            It lacks a column or a unique key on the identity, has one that nothing fills, or of a type that
-            ours cannot become.
+            The table lacks a column or a unique key on the identity, has a required column that is not filled, or one of a
+            type to which the rows' type cannot be cast.
         """
         if not session.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
-            session.run(f"CREATE SCHEMA {quoted(self.schema)}")
+            session.run(f"CREATE SCHEMA {quote_identifier(self.schema)}")
         types = self._types(session)
         if not types:
             columns = [
-                f"{quoted(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
+                f"{quote_identifier(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
                 for name, kind in self.columns.items()
             ]
-            key = ", ".join(map(quoted, self.identity))
+            key = ", ".join(map(quote_identifier, self.identity))
             session.run(f"CREATE TABLE {self._name()} ({', '.join(columns)}, PRIMARY KEY ({key}))")
         else:
             self._check(session, types)
-        staged = [f"{quoted(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
+        staged = [f"{quote_identifier(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
         staged += [f"{DELETED} boolean"] if self.deletes else []
-        staged.append(f"{quoted(ATTEMPT)} text")
+        staged.append(f"{quote_identifier(ATTEMPT)} text")
         if self.replaces:
             session.run(
                 f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
-        told = [f"{quoted(n)} text" for n in self.identity]
+        told = [f"{quote_identifier(n)} text" for n in self.identity]
         for name, columns in ((self.staging, staged), (self.refused_table, [*told, '"_refused" text'])):
             session.run(f"DROP TABLE IF EXISTS {name}")
-            # Not in the server's log of changes: half the writing. A server that crashes empties it, which
-            # the merge sees.
+            # Unlogged: half the writes. A crash of the server empties the table, which
+            # the merge detects.
             session.run(f"CREATE UNLOGGED TABLE {name} ({', '.join(columns)})")
 
     def _types(self, session: Session) -> dict[str, tuple[str, bool]]:
-        """Columns that the table has: type, and whether a row must give a value; none where there is no table.
+        """Return type and "needs a value" of each column of the table; empty if there is no table.
 
-        The type is without its length: a cast to ``varchar(4)`` would cut a text off in silence, where the
+        The type is without its length: a cast to ``varchar(4)`` would truncate a text without an error, while the
         insert refuses it.
         """
         rows = session.query(
@@ -250,27 +250,27 @@ class TableShape:
     def merge(
         self, session: Session, attempt: str, *, least: int, version: int | None = None
     ) -> tuple[int, int]:
-        """Bring staged rows into the table, in the session's transaction.
+        """Merge staged rows into the table, in the session's transaction.
 
         Parameters
         ----------
         attempt
-            Whose rows are merged; hexadecimal digits.
+            Attempt whose rows are merged; hexadecimal digits.
         least
-            Rows that must be staged.
+            Number of rows that must be staged.
         version
-            Of a batch of results. Where a later batch was merged, all of this one was before, and is left out.
+            Version of a batch of results. If a later batch was merged, this one was merged before and is skipped.
 
         Returns
         -------
         tuple
-            Rows that were inserted or replaced, and rows that the table refused, which then stand in
+            Number of rows that were inserted or replaced, and of rows that the table refused, which are then in
             :attr:`refused_table`.
 
         Raises
         ------
         SinkError
-            Staged rows are gone: the server crashed in between, or another run of the query emptied the table.
+            Staged rows are missing: the server crashed in between, or another run of the query emptied the table.
         """
         ((staged,),) = session.query(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
         if int(staged) < least:
@@ -299,32 +299,34 @@ class TableShape:
 
     def _casts(self, session: Session, row: str) -> str:
         types = self._types(session)
-        return ", ".join(f"CAST({row}.{quoted(c)} AS {types[c][0]})" for c in self.columns)
+        return ", ".join(f"CAST({row}.{quote_identifier(c)} AS {types[c][0]})" for c in self.columns)
 
     @property
     def _into(self) -> str:
-        return f"INSERT INTO {self._name()} ({', '.join(map(quoted, self.columns))})"
+        return f"INSERT INTO {self._name()} ({', '.join(map(quote_identifier, self.columns))})"
 
     @property
     def _conflict(self) -> str:
-        key = ", ".join(map(quoted, self.identity))
+        key = ", ".join(map(quote_identifier, self.identity))
         if not self.replaces:
             return f"ON CONFLICT ({key}) DO NOTHING"
         values = ", ".join(
-            f"{quoted(c)} = EXCLUDED.{quoted(c)}" for c in self.columns if c not in self.identity
+            f"{quote_identifier(c)} = EXCLUDED.{quote_identifier(c)}"
+            for c in self.columns
+            if c not in self.identity
         )
         return f"ON CONFLICT ({key}) DO UPDATE SET {values}"
 
     def _mine(self, attempt: str) -> str:
-        return f"{self.staging} s WHERE s.{quoted(ATTEMPT)} = '{attempt}'"
+        return f"{self.staging} s WHERE s.{quote_identifier(ATTEMPT)} = '{attempt}'"
 
     def _delete_all(self, attempt: str) -> str:
-        same = " AND ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in self.identity)
+        same = " AND ".join(f"t.{quote_identifier(c)} = s.{quote_identifier(c)}" for c in self.identity)
         return f"DELETE FROM {self._name()} t USING {self._mine(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
 
     def _merge_all(self, session: Session, attempt: str) -> str:
-        # A task that came again has staged its rows twice; replacing a row twice in one statement is an error.
-        key = ", ".join(f"s.{quoted(c)}" for c in self.identity)
+        # A repeated task has staged its rows twice; replacing a row twice in one statement is an error.
+        key = ", ".join(f"s.{quote_identifier(c)}" for c in self.identity)
         once = f"DISTINCT ON ({key}) " if self.replaces else ""
         kept = f" AND NOT s.{DELETED}" if self.deletes else ""
         return (
@@ -333,13 +335,13 @@ class TableShape:
         )
 
     def _merge_each(self, session: Session, attempt: str) -> tuple[int, int]:
-        """Row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
+        """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
         session.run(f"TRUNCATE {self.refused_table}")
-        names = ", ".join(map(quoted, self.identity))
-        values = ", ".join(f"r.{quoted(c)}" for c in self.identity)
+        names = ", ".join(map(quote_identifier, self.identity))
+        values = ", ".join(f"r.{quote_identifier(c)}" for c in self.identity)
         put = f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict};"
         if self.deletes:
-            same = " AND ".join(f"t.{quoted(c)} = r.{quoted(c)}" for c in self.identity)
+            same = " AND ".join(f"t.{quote_identifier(c)} = r.{quote_identifier(c)}" for c in self.identity)
             put = f"IF r.{DELETED} THEN DELETE FROM {self._name()} t WHERE {same}; ELSE {put} END IF;"  # noqa: S608 - quoted
         session.run(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted

@@ -1,8 +1,8 @@
-"""Rows to a service that is written from Python: a pass over the batch's partitions, refused rows told apart.
+"""Writes from Python tasks to a service: a pass over the batch's partitions that separates refused rows.
 
-The services here have an HTTP interface and no connector on every engine. What travels to Python is a row's
-identity, a key and the row as JSON. The pass is an action on an RDD; Spark tells its listeners nothing of
-figures observed below it, so they are read off the plan that ran.
+These services have an HTTP interface and no connector on every engine. A row is sent to Python as its
+identity, a key and JSON. The pass is an action on an RDD; Spark does not report figures that were observed
+below an RDD to listeners, so they are read from the executed plan.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _TIMES = ("_arrived_at", "_landed_at")
 
 
 class Record(NamedTuple):
-    """One row on its way; times in microseconds since 1970.
+    """Row to send; times in microseconds since 1970.
 
     Attributes
     ----------
     key
-        The row's text for the service's own key; None where the column is empty.
+        Text for the service's own key; None if the column is null.
     text
         The row as JSON.
     deleted
-        Whether it deletes what has its identity.
+        True if it deletes the row with its identity.
     """
 
     id: str
@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
 
 Refused = tuple[Record, str]
-"""A row and why the service cannot take it."""
+"""Row, and the reason why the service cannot store it."""
 
 
 _OUTCOME = StructType(
@@ -77,7 +77,7 @@ _OUTCOME = StructType(
 
 @dataclass
 class RowsCountedInPlan:
-    """Counts rows below an action on an RDD.
+    """Counter of rows below an action on an RDD.
 
     Parameters
     ----------
@@ -89,22 +89,22 @@ class RowsCountedInPlan:
     _name: str = field(default_factory=lambda: f"millrace-{uuid.uuid4()}", repr=False)
 
     def observe(self, rows: DataFrame) -> DataFrame:
-        """Count the rows that pass here; once per instance."""
+        """Count the rows; once per instance."""
         return rows.observe(self._name, *self.figures)
 
     def values(self, ran: DataFrame) -> Mapping[str, Any]:
-        """The figures, after an action on the RDD of ``ran``."""
+        """Return the figures, after an action on the RDD of ``ran``."""
         row: Any = ran._jdf.queryExecution().observedMetrics().apply(self._name)
         return {name: row.get(position) for position, name in enumerate(row.schema().fieldNames())}
 
 
 class CountedRows:
-    """Counts what a batch holds on its way to a sink, however that sink reads; of several attempts, in the last.
+    """Counter of a batch's rows on their way to any sink; after several attempts, of the last one.
 
     Parameters
     ----------
     sink
-        Where the rows go.
+        Sink of the rows.
     figures
         Named aggregates.
     """
@@ -114,7 +114,7 @@ class CountedRows:
         self._by: RowsCountedInPlan | ObservedFigures | None = None
 
     def observe(self, rows: DataFrame, *more: Column) -> DataFrame:
-        """Count the rows that pass here, with ``more`` figures that rest on their columns."""
+        """Count the rows, with ``more`` figures that use their columns."""
         if self._sends is None:
             return rows
         figures = (*self._figures, *more)
@@ -122,7 +122,7 @@ class CountedRows:
         return self._by.observe(rows)
 
     def values(self, done: WriteCounts) -> Mapping[str, Any]:
-        """The figures, after a write; none of a sink that reads its rows more than once."""
+        """Return the figures after a write; empty for a sink that reads its rows more than once."""
         if isinstance(self._by, RowsCountedInPlan):
             assert done.ran is not None, "a sink that sends tells which frame it sent"
             return self._by.values(done.ran)
@@ -130,12 +130,12 @@ class CountedRows:
 
 
 def through_rdd(rows: DataFrame) -> DataFrame:
-    """The same rows as those of an RDD: whatever becomes of them, it is the plan of ``rows`` that runs.
+    """Return the same rows as a DataFrame on an RDD: any action on it runs the plan of ``rows``.
 
-    Spark's writers plan what they are handed again, and Spark 4 tells nobody what was observed in that plan: figures are
-    0. Rows stay in Spark's own form, as in its own ``foreachBatch``; nothing is copied.
+    Spark's writers plan their input again, and Spark 4 does not report figures observed in that plan: they are
+    0. Rows stay in Spark's internal form, as in ``foreachBatch``; nothing is copied.
     """
-    frame: Any = rows  # what PySpark keeps of the JVM is not in its types
+    frame: Any = rows  # PySpark's types do not include its JVM objects
     session: Any = rows.sparkSession
     ran = frame._jdf.queryExecution().toRdd()
     made = session._jsparkSession.internalCreateDataFrame(ran, frame._jdf.schema(), False)
@@ -145,21 +145,21 @@ def through_rdd(rows: DataFrame) -> DataFrame:
 def send(
     rows: DataFrame, key: Column, open_writer: Callable[[], RequestWriter], refuse: Refuse
 ) -> WriteCounts:
-    """Send a batch, each partition by a writer of its own, then keep what was refused.
+    """Send a batch, each partition by its own writer, then store the refused rows.
 
     Parameters
     ----------
     key
         Text for the service's own key.
     open_writer
-        Makes a writer where the partition is; it travels there.
+        Makes a writer in the task of the partition; it is serialized.
     refuse
-        Keeps refused rows; not called where there are none, so that a clean batch pays nothing.
+        Stores refused rows; not called if there are none, so that a clean batch costs nothing.
 
     Returns
     -------
-    Written
-        With ``ran``, the frame on whose RDD the action ran.
+    WriteCounts
+        With ``ran``, the DataFrame on whose RDD the action ran.
     """
     spark = rows.sparkSession
     micros = [F.expr(f"unix_micros(`{c}`)").alias(c) for c in _TIMES]
@@ -172,8 +172,8 @@ def send(
     whole = rows.select(*identity_and_times(rows), *(column.alias(name) for name, column in more.items()))
     sent = whole.select("_id", "_source", *micros, *more)
     outcome = spark.createDataFrame(sent.rdd.mapPartitions(partial(_deliver, open_writer)), _OUTCOME)
-    # Two readers: the accounts, and the dead letters where there are some. It holds a row for each partition
-    # and for each refused row; a block that is lost is sent again, which idempotence bears.
+    # Two readers: the accounts, and the dead letters if there are some. It has one row for each partition
+    # and for each refused row; a lost block is sent again, which is idempotent.
     outcome.persist()
     try:
         figures = outcome.agg(
@@ -206,7 +206,7 @@ def _letters(outcome: DataFrame) -> DataFrame:
 
 
 def _deliver(open_writer: Callable[[], RequestWriter], rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-    """Send one partition: its refused rows, then one row with its counts."""
+    """Send one partition: yield its refused rows, then one row with its counts."""
     writer: RequestWriter | None = None
     offered = 0
     try:
@@ -233,23 +233,23 @@ def _refused(refused: Refused) -> tuple[Any, ...]:
 
 
 class UnsupportedRowError(ValueError):
-    """A row that a service has no form for."""
+    """Row that has no form in a service."""
 
 
 Entry = tuple[Record, Any]
-"""A row, and its form in the service."""
+"""Row, and its form in the service."""
 
 
 @dataclass
 class RequestWriter(ABC):
-    """Writes the rows of one partition, in requests of at most so many rows and bytes.
+    """Writer of one partition's rows, in requests with limits on rows and bytes.
 
     Attributes
     ----------
     MOST, MOST_BYTES
-        Of one request.
+        Most rows and most bytes of one request.
     client
-        To the service; closed at the end.
+        Client of the service; closed at the end.
     """
 
     MOST = 1
@@ -263,20 +263,20 @@ class RequestWriter(ABC):
 
     @abstractmethod
     def to_request(self, record: Record) -> tuple[Any, int]:
-        """A row as the service wants it, and its bytes.
+        """Return a row in the service's form, and its size in bytes.
 
         Raises
         ------
         UnsupportedRowError
-            It has no form for it.
+            The row has no form in the service.
         """
 
     def key(self, entry: Any) -> Any:
-        """What no two rows of a request may have alike."""
+        """Return the key that must be unique among the rows of a request."""
         return object()
 
     def add(self, record: Record) -> Iterable[Refused]:
-        """Take a row; writes the rows before it where a request is full."""
+        """Add a row; if the request is full, write the waiting rows first."""
         try:
             entry, size = self.to_request(record)
         except UnsupportedRowError as error:
@@ -289,14 +289,14 @@ class RequestWriter(ABC):
         self._size += size
 
     def take_waiting(self) -> list[Entry]:
-        """All that wait, which then wait no more."""
+        """Return all waiting rows, and empty the queue."""
         taken = [*self._waiting.values()]
         self._waiting, self._size = {}, 0
         return taken
 
     @abstractmethod
     def finish(self) -> Iterable[Refused]:
-        """Write what waits."""
+        """Write the waiting rows."""
 
     def close(self) -> None:
         """Close connections; also after an error."""

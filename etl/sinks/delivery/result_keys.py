@@ -1,4 +1,4 @@
-"""Rows that are known by a key, of which a later one replaces an earlier one."""
+"""Rows with a key, of which a later one replaces an earlier one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS
 
 ORDER = ("_landed_at", "_position")
-"""By what the last record of a key is found: when its batch landed, and in it its place in the partition."""
+"""Order of a key's records: the landing time of the batch, then the position in the partition."""
 
 
 def newest(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
-    """Of each key the record that landed last.
+    """Return the record of each key that landed last.
 
     A batch of a derive query holds all batches of the landing table up to one of them, so that its last record of a
     key is the last one of the table.
@@ -25,16 +25,16 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     Parameters
     ----------
     rows
-        Of a transform: columns of the user's own, :data:`ORDER` and :data:`~etl.sinks.base.DELETED`.
+        Rows of a transform: the user's own columns, :data:`ORDER` and :data:`~etl.sinks.base.DELETED`.
     key
         Names of columns.
     name
-        Of the transform, for messages.
+        Name of the transform, for messages.
 
     Returns
     -------
     DataFrame
-        ``_id`` (the key as JSON), the user's columns, and :data:`~etl.sinks.base.DELETED`: whether the record
+        ``_id`` (the key as JSON), the user's columns, and :data:`~etl.sinks.base.DELETED`: true if the record
         deletes.
 
     Raises
@@ -54,10 +54,10 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
 
 
 def identity(schema: StructType, key: tuple[str, ...]) -> Column:
-    """The ``_id`` of a result: its key as JSON.
+    """Return the ``_id`` of a result: its key as JSON.
 
-    Times have milliseconds, as windows begin and end on them; and microseconds in a key in which one is not a whole
-    millisecond, as two such would otherwise be one.
+    Times have milliseconds, like the bounds of windows. They have microseconds if a time in the key is not a full
+    millisecond, as two such keys would otherwise be equal.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def _holds_time(kind: DataType) -> bool:
 
 
 def _finer(value: Column, kind: DataType) -> Column:
-    """Whether a value of a type that holds times holds one that is no whole millisecond; true or false, never null."""
+    """Return a condition: a value with times has one that is not a full millisecond. True or false, never null."""
     if isinstance(kind, ArrayType):
         element = kind.elementType
         found = F.exists(value, lambda each: _finer(each, element))
@@ -94,6 +94,6 @@ def _finer(value: Column, kind: DataType) -> Column:
 
 
 def time_of(schema: StructType, key: tuple[str, ...]) -> str | None:
-    """The first timestamp of a key: by its day a table of results is divided, by its range looked up."""
+    """Return the first timestamp of a key: a table of results is partitioned by its day, and looked up by its range."""
     kinds = {field.name: field.dataType for field in schema.fields}
     return next((c for c in key if isinstance(kinds[c], TimestampType)), None)

@@ -1,1 +1,1 @@
-"""Kafka topics: their settings, signing in, reading, shared topics, odd records, offsets of consumer groups."""
+"""Kafka topics: settings, login, reading, shared topics, unreadable records, offsets of consumer groups."""

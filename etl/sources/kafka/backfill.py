@@ -1,4 +1,4 @@
-"""A range of time of Kafka topics, by the times that producers wrote."""
+"""Backfill from Kafka topics by a range of the times that producers wrote."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from .source import KafkaSource
 
 APART = timedelta(hours=1)
-"""How far a Kafka record's own time may be from that of its neighbours: so much more of the topic is looked at."""
+"""Largest distance of a record's time from those of its neighbours: the range of offsets is extended by it."""
 
 AHEAD = timedelta(days=1)
-"""A Kafka record's time is its own up to so much after now."""
+"""A Kafka record's time is valid up to this long after now."""
 
 
 def read_topic_range(source: KafkaSource, connection: Connection) -> Parts:
     """Read a Kafka stream, a part for each step of a range.
 
-    A record whose own time is none that it can have arrived at is taken with the records beside it: its producer chose
-    that time. It is landed as a query would (:func:`etl.record.envelope.with_bounded_arrival`).
+    A record with an impossible arrival time, which its producer set, is read with its neighbours. It is landed
+    as a query would land it (:func:`etl.record.envelope.with_bounded_arrival`).
 
     Parameters
     ----------
     connection
-        After :func:`etl.sources.kafka.connection.bind`.
+        Connection after :func:`etl.sources.kafka.connection.bind`.
     """
     pattern = source.is_pattern
 

@@ -1,7 +1,7 @@
-"""How far a query has read a topic, where ordinary tools look for it: as the offsets of a consumer group.
+"""Progress of a query on a topic as offsets of a consumer group, for ordinary monitoring tools.
 
-Spark keeps its offsets in the checkpoint and commits none, so that to Kafka's own tools nobody reads. After a batch
-that was committed its end is written to a group; nothing is ever read from there.
+Spark keeps its offsets in the checkpoint and commits none, so Kafka's own tools show no reader. The end of each
+committed batch is written to a group; nothing is ever read from there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
-from ...metrics.output_queues import Pipe
+from ...metrics.background_writer import BackgroundWriter
 from ...record.batch_accounts import Reporter
 from ...record.errors import NoAnswerError
 from . import connection
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from .source import KafkaSource
 
 GATHER_SECONDS = 15.0
-"""Between two writes at least, each of which signs in: the newest offsets of the batches meanwhile."""
+"""Shortest time between two writes, each of which signs in; a write has the newest offsets of the batches in between."""
 
 PATIENCE_SECONDS = 20
-"""How long the brokers may take."""
+"""Longest time for the brokers' answer."""
 
 Progress = Mapping[str, Any]
-"""What Spark tells of one trigger (``StreamingQueryProgress`` as JSON)."""
+"""Spark's progress of one trigger (``StreamingQueryProgress`` as JSON)."""
 
 
 @dataclass
 class Group:
-    """Writes offsets of one query to a consumer group.
+    """Writer of one query's offsets to a consumer group.
 
     Parameters
     ----------
     spark
-        Whose class path has Kafka's client.
+        Session whose class path has Kafka's client.
     source
         The topic, or the topics of its pattern.
     entry
-        To the brokers.
+        Options of the brokers.
     failed
-        Told of an error once, until a write succeeds again.
+        Called for the first error, and again only after a successful write.
     """
 
     spark: SparkSession
@@ -57,19 +57,19 @@ class Group:
     _told: bool = field(default=False, init=False)
 
     def write(self, ended: Sequence[Progress]) -> None:
-        """Write where the last of some batches ended.
+        """Write the end of the last of some batches.
 
         Raises
         ------
         OSError
-            The brokers do not answer, or do not allow it: the next batch says more than this one did.
+            The brokers do not answer, or refuse; the next write includes this one's offsets.
         """
         offsets = ends(self.source, ended[-1])
         if not offsets:
             return
         try:
             self.entry.ask_brokers(partial(self._alter, offsets))
-        except (NoAnswerError, Py4JError) as error:  # the latter where the JVM itself has gone
+        except (NoAnswerError, Py4JError) as error:  # Py4JError: the JVM has ended
             if isinstance(error, NoAnswerError) and not self._told:
                 self._told = True
                 self.failed(str(error))
@@ -86,7 +86,7 @@ class Group:
 
 
 def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
-    """Return where a batch ended in a query's only topic, or the topics of its pattern, by topic and partition."""
+    """Return the end of a batch in a query's topic, or the topics of its pattern, by topic and partition."""
     found: dict[tuple[str, int], int] = {}
     for each in progress.get("sources", ()):
         end = each.get("endOffset")
@@ -100,17 +100,15 @@ def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
 
 def group(
     spark: SparkSession, query: str, source: KafkaSource, to: Connection, report: Reporter
-) -> Pipe[Progress]:
-    """Open what follows a query whose topic asks for it.
+) -> BackgroundWriter[Progress]:
+    """Open the follower of a query whose topic has a ``lag_group``.
 
     Parameters
     ----------
     source
         The topic, with a ``lag_group``.
-    to
-        Its connection, after :func:`etl.sources.kafka.connection.bind`.
     report
-        Told ``lag_unwritten`` where the brokers refuse.
+        Gets ``lag_unwritten`` if the brokers refuse.
 
     Raises
     ------
@@ -125,4 +123,4 @@ def group(
     entry = connection.CachedOptions(to)
     entry.options()
     group = Group(spark, name, source, entry, failed)
-    return Pipe(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)
+    return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

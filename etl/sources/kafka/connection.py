@@ -1,4 +1,4 @@
-"""Kafka clusters, on MSK or elsewhere: how they are found and signed in to."""
+"""Kafka clusters, on MSK or elsewhere: look-up of their brokers, and login."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ BROKERS = {
 }
 
 SIGN_IN_SECONDS = 30
-"""How long a start waits for brokers that say neither yes nor no; the queries then wait in their own way."""
+"""Longest wait of a start for brokers that do not answer; the queries then wait in their own way."""
 
 
 @dataclass(frozen=True)
 class BoundConnection(Connection):
-    """A connection as it is where the job runs.
+    """Connection at the place where the job runs.
 
     Attributes
     ----------
     secrets_endpoint
-        Of a local Secrets Manager; None for the region's own.
+        URL of a local Secrets Manager; None for the region's endpoint.
     """
 
     secrets_endpoint: str | None = None
 
 
 def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> BoundConnection:
-    """Apply what was given with ``--bind kafka.NAME.…`` to a connection.
+    """Apply ``--bind kafka.NAME.…`` to a connection.
 
     Parameters
     ----------
     name
         The connection's name in the launch document.
     connection
-        As the launch document has it.
+        Connection of the launch document.
 
     Raises
     ------
     StartError
-        An authentication that does not exist, or takes a secret.
+        The authentication is unknown, or needs a secret.
     """
     authentication = binds.get(f"kafka.{name}.authentication", connection.authentication)
     if not isinstance(authentication, SecretLogin) and authentication not in kafka_login.WITHOUT:
@@ -70,23 +70,23 @@ def bind(name: str, connection: Connection, binds: Mapping[str, str]) -> BoundCo
 
 
 def authentication_kind(connection: Connection) -> str:
-    """Kind of its authentication, such as ``plain``."""
+    """Return the kind of its authentication, such as ``plain``."""
     login = connection.authentication
     return login.kind if isinstance(login, SecretLogin) else login
 
 
 def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
-    """Bootstrap servers of a connection; those of an MSK cluster are looked up by its name.
+    """Return the bootstrap servers of a connection; those of an MSK cluster are looked up by its name.
 
     Parameters
     ----------
     client
-        A boto3 ``kafka`` client; left out, one with the job's own role.
+        A boto3 ``kafka`` client; by default one with the job's role.
 
     Raises
     ------
     StartError
-        No such cluster, or one without an address for this kind of authentication; or it cannot be asked.
+        No such cluster, no address for this kind of authentication, or AWS does not answer.
     """
     if connection.bootstrap_servers:
         return connection.bootstrap_servers
@@ -105,23 +105,23 @@ def bootstrap_servers(connection: Connection, *, client: Any = None) -> str:
 
 
 def with_resolved_brokers(connection: Connection) -> Connection:
-    """The connection with its bootstrap servers looked up, so that a job that runs asks AWS for them no more.
+    """Return the connection with its bootstrap servers looked up, so that a running job does not ask AWS for them again.
 
     Raises
     ------
     StartError
-        As of :func:`bootstrap_servers`.
+        As in :func:`bootstrap_servers`.
     """
     return dataclasses.replace(connection, bootstrap_servers=bootstrap_servers(connection))
 
 
 def connection_options(connection: Connection) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink that say where the cluster is and how to sign in, as of this moment.
+    """Return the options of Spark's Kafka source and sink for brokers and login, with the current secret.
 
     Raises
     ------
     StartError
-        As of :func:`bootstrap_servers` and :func:`etl.sources.kafka.login.options`.
+        As in :func:`bootstrap_servers` and :func:`etl.sources.kafka.login.options`.
     """
     endpoint = connection.secrets_endpoint if isinstance(connection, BoundConnection) else None
     servers = bootstrap_servers(connection)
@@ -130,38 +130,38 @@ def connection_options(connection: Connection) -> dict[str, str]:
 
 @dataclass
 class CachedOptions:
-    """Options of :func:`connection_options`, kept until somebody could not use them: a secret may have been changed since."""
+    """Cache of :func:`connection_options`, valid until they fail: a secret may have changed since."""
 
     connection: Connection
     _options: Mapping[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def options(self) -> Mapping[str, str]:
-        """Those that are kept, or of now.
+        """Return the cached options, or read them.
 
         Raises
         ------
         StartError
-            As of :func:`connection_options`.
+            As in :func:`connection_options`.
         """
         self._options = found = self._options or connection_options(self.connection)
         return found
 
     def forget(self) -> None:
-        """Ask again the next time."""
+        """Clear the cache."""
         self._options = {}
 
     def ask_brokers(self, question: Callable[[Mapping[str, str]], Answer]) -> Answer:
-        """Ask the brokers of a job that runs.
+        """Send a request to the brokers of a running job.
 
         Parameters
         ----------
         question
-            Given the options.
+            Called with the options.
 
         Raises
         ------
         NoAnswerError
-            They do not answer, or refuse, or nobody knows now how to sign in.
+            The brokers do not answer or refuse, or the login data cannot be read at present.
         """
         try:
             return question(self.options())
@@ -173,19 +173,19 @@ class CachedOptions:
 
 
 def sign_in(spark: SparkSession, connection: Connection) -> None:
-    """Sign in once, so that a refusal is told before the first record is read.
+    """Sign in once, so that a refusal is reported before the first record is read.
 
-    Brokers that do not answer are no refusal: who reads them waits.
+    Brokers that do not answer are no refusal: the reader waits for them.
 
     Parameters
     ----------
     spark
-        Whose class path has the client.
+        Session whose class path has the client.
 
     Raises
     ------
     StartError
-        The brokers refuse, cannot be known, or the secret is none that Kafka's client takes.
+        The brokers refuse or cannot be looked up, or Kafka's client does not accept the secret.
     """
     if authentication_kind(connection) in ("none", "iam"):
         return
@@ -202,16 +202,16 @@ def sign_in(spark: SparkSession, connection: Connection) -> None:
 def admin(
     spark: SparkSession, connecting: Mapping[str, str], seconds: int
 ) -> Iterator[tuple[Any, Callable[[Any], Any]]]:
-    """Kafka's own admin client, in the JVM, and what waits for one of its futures.
+    """Yield Kafka's own admin client, in the JVM, and the function that waits for one of its futures.
 
     Parameters
     ----------
     spark
-        Whose class path has the client.
+        Session whose class path has the client.
     connecting
         Options of :func:`connection_options`.
     seconds
-        Longest that a call may take.
+        Longest time of a call.
 
     Raises
     ------
@@ -229,23 +229,23 @@ def admin(
 
 
 def properties(connecting: Mapping[str, str]) -> dict[str, str]:
-    """Options of Spark's Kafka source as Kafka's own clients name them."""
+    """Return the options of Spark's Kafka source under the names of Kafka's own clients."""
     return {name.removeprefix("kafka."): value for name, value in connecting.items()}
 
 
 @contextmanager
 def closing_client(open_client: Callable[[], Any], *patience: Any) -> Iterator[Any]:
-    """A client of Kafka's, closed at the end.
+    """Yield a Kafka client, and close it at the end.
 
     Parameters
     ----------
     patience
-        What its ``close`` takes.
+        Arguments of its ``close``.
 
     Raises
     ------
     NoAnswerError
-        It could not be made, or what it was asked ended with an error of the JVM, which is the cause.
+        It could not be made, or a call ended with an error of the JVM, which is the cause.
     """
     client = None
     try:

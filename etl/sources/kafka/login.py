@@ -1,7 +1,7 @@
-"""How Kafka's clients sign in to a cluster, as options of Spark's Kafka source and sink.
+"""Login of Kafka's clients to a cluster, as options of Spark's Kafka source and sink.
 
-What a secret holds never is an option: Spark writes those of its Kafka sink into plans, event logs and pages as they
-are. The options name a file on the driver and each executor (``docs/adr/0294-kafka-credentials.md``).
+The content of a secret is never an option: Spark writes the options of its Kafka sink unredacted into plans, event logs and
+web pages. The options name a file on the driver and each executor (``docs/adr/0294-kafka-credentials.md``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WITHOUT: Mapping[str, Mapping[str, str]] = {
         "kafka.sasl.client.callback.handler.class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
     },
 }
-"""Options of what needs no secret."""
+"""Options of the kinds of authentication without a secret."""
 
 NEEDED = {
     "scram-sha-512": ("username", "password"),
@@ -34,22 +34,22 @@ NEEDED = {
     "mutual-tls": ("certificate", "privateKey"),
     "tls": ("certificateAuthority",),
 }
-"""Keys of a secret. Those of a certificate are named as AWS Lambda's event sources for Kafka name them (Lambda developer
+"""Keys of a secret. Those of a certificate have the names in AWS Lambda's event sources for Kafka (Lambda developer
 guide, "Configuring cluster authentication and network access", ``CLIENT_CERTIFICATE_TLS_AUTH``)."""
 
 
 def options(connection: Connection, endpoint: str | None = None) -> dict[str, str]:
-    """Options of Spark's Kafka source and sink by which they sign in; a secret is read again at each call.
+    """Return the login options of Spark's Kafka source and sink; each call reads the secret again.
 
     Parameters
     ----------
     endpoint
-        Of a local Secrets Manager; None for the region's own.
+        URL of a local Secrets Manager; None for the region's endpoint.
 
     Raises
     ------
     StartError
-        The secret cannot be read, or does not hold what the kind needs.
+        The secret cannot be read, or lacks a key that the kind needs.
     """
     login = connection.authentication
     if not isinstance(login, SecretLogin):
@@ -59,7 +59,7 @@ def options(connection: Connection, endpoint: str | None = None) -> dict[str, st
     except SinkError as error:
         raise StartError(str(error)) from error
     if login.kind == "mutual-tls" and "-----BEGIN PRIVATE KEY-----" not in held["privateKey"]:
-        # One with a password of its own needs an algorithm that not every Java has by the name that Kafka asks for.
+        # A key with a password needs an algorithm that not every Java has under the name that Kafka uses.
         raise StartError(
             f"secret {login.secret}: privateKey is not an unencrypted PKCS #8 key in PEM (-----BEGIN PRIVATE "
             "KEY-----); convert it with `openssl pkcs8 -topk8 -nocrypt`: the secret encrypts it"
@@ -77,20 +77,20 @@ _PRIVATE = frozenset(
         "kafka.ssl.truststore.certificates",
     }
 )
-"""Options that hold what the secret holds."""
+"""Options with content of the secret."""
 
 
 def options_with_secret(kind: str, held: dict[str, str]) -> dict[str, str]:
-    """Options of Spark's Kafka source with what a secret holds in them; a notebook has this function's text.
+    """Return options of Spark's Kafka source that contain a secret's content; a notebook gets this function's source.
 
     Parameters
     ----------
     kind
-        Of authentication.
+        Kind of authentication.
     """
 
     def quoted(text: str) -> str:
-        # As Java's StreamTokenizer reads it back.
+        # In the form that Java's StreamTokenizer reads.
         for one, written in (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r")):
             text = text.replace(one, written)
         return f'"{text}"'
@@ -114,7 +114,7 @@ def options_with_secret(kind: str, held: dict[str, str]) -> dict[str, str]:
 
 
 def _referred(private: Mapping[str, str]) -> dict[str, str]:
-    """Options that name a file in which their values stand, which Kafka's own client reads wherever it runs."""
+    """Return options that refer to a file with their values, which Kafka's own client reads wherever it runs."""
     lines = (f"{name}={_escaped(value)}\n" for name, value in private.items())
     file = driver_files.ship(SparkContext.getOrCreate(), "kafka", "".join(lines).encode())
     return {
@@ -125,7 +125,7 @@ def _referred(private: Mapping[str, str]) -> dict[str, str]:
 
 
 def _escaped(value: str) -> str:
-    r"""A value as a properties file has it (``java.util.Properties.load``).
+    r"""Escape a value for a properties file (``java.util.Properties.load``).
 
     Examples
     --------
@@ -137,22 +137,22 @@ def _escaped(value: str) -> str:
 
 
 def refusal(error: BaseException | None, connection: Connection) -> str | None:
-    """What to do about brokers that refuse, or that the client does not know.
+    """Return the advice for brokers that refuse, or that the client does not trust.
 
     Parameters
     ----------
     error
-        Of Kafka's client.
+        Error of Kafka's client.
 
     Returns
     -------
     str or None
-        None where it is something else, such as brokers that do not answer.
+        None for any other error, such as brokers that do not answer.
     """
     found: dict[str, str] = {}
     origin, last = None if error is None else java_error(error), ""
     while origin is not None:
-        # What lies behind what Kafka says of a key is the JVM's, which may show a part of it.
+        # Causes below Kafka's message on a key are the JVM's, which may show a part of the key.
         last = str(origin.getMessage())
         found[str(origin.getClass().getSimpleName())] = last
         origin = origin.getCause()

@@ -1,8 +1,8 @@
-"""Reads ranges of offsets as batches, also around records that Spark cannot read: whose times overflow in microseconds.
+"""Reader of offset ranges as batches, also around records that Spark cannot read because their times overflow in microseconds.
 
-Spark's Kafka source converts the time of each record before anybody else sees it, and fails the task where that overflows;
-interceptors and other deserialisers it refuses. So a batch that failed for it is read around such records, by Spark, as
-static ranges of offsets, and the records themselves by Kafka's own consumer on the driver.
+Spark's Kafka source converts the time of each record before any other code sees it, and fails the task on an overflow;
+it does not allow interceptors and other deserialisers. So a batch that failed in this way is read around such records:
+by Spark, as static ranges of offsets, and the records themselves by Kafka's own consumer on the driver.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ..source_union import union
 from .connection import closing_client, properties
 
 LATEST = (2**63 - 1) // 1000
-"""Milliseconds; one more overflows in the microseconds of Spark's timestamps, and so does what is before its negative."""
+"""Largest time in milliseconds: larger ones overflow in Spark's timestamps (microseconds), and so do those below its negative."""
 
 MOST_RANGES = 16
-"""Ranges that Spark reads of a partition; what lies between records to be left out in smaller ones is read with them."""
+"""Most ranges that Spark reads of a partition; smaller ranges between unreadable records are read with these."""
 
 CHUNK_BYTES = 8 << 20
-"""So much of what the driver reads is in its memory, before the executors have it."""
+"""Bytes that the driver reads into its memory before it sends them to the executors."""
 
 POLL_RECORDS = 2000
 SECONDS = 60
@@ -39,18 +39,18 @@ SECONDS = 60
 Partition = tuple[str, int]
 
 Ranges = Mapping[Partition, tuple[int, int]]
-"""Offsets by topic and partition: from the first up to, not including, the second."""
+"""Offsets by topic and partition: start, and end (excluded)."""
 
 _RECORDS = (
     f"key BINARY, value BINARY, topic STRING, partition INT, offset LONG, timestamp LONG, headers {HEADERS}"
 )
 
 _TIMES = re.compile(r"offset = (\d+), \w+ = (-?\d+), serialized key size")
-"""In Kafka's text of a record; a header of that text names one record too many, which is then looked at."""
+"""Pattern for Kafka's text of a record. A header with such a text yields one record too many, which is then checked."""
 
 
 def is_overflow(error: BaseException | None) -> bool:
-    """Whether a batch failed for the time of one of its records."""
+    """Check that a batch failed because of the time of one of its records."""
     while error is not None:
         text = whole_text(error)
         if "long overflow" in text and "KafkaRecordToRowConverter" in text:
@@ -62,12 +62,12 @@ def is_overflow(error: BaseException | None) -> bool:
 def split(
     ranges: Ranges, odd: Mapping[Partition, Sequence[int]]
 ) -> tuple[dict[Partition, list[tuple[int, int]]], dict[Partition, list[tuple[int, int]]]]:
-    """Part a batch into ranges without odd records, at most ``MOST_RANGES`` of a partition, and what is left.
+    """Split a batch into ranges without unreadable records, at most ``MOST_RANGES`` of a partition, and the rest.
 
     Parameters
     ----------
     odd
-        Offsets to be left out, in order.
+        Offsets to leave out, in order.
 
     Examples
     --------
@@ -91,16 +91,16 @@ def split(
 
 @dataclass(frozen=True)
 class Reader:
-    """Reads ranges of offsets, and asks where they lie.
+    """Reader of offset ranges and of partition offsets.
 
     Parameters
     ----------
     connecting
         Options of :func:`etl.sources.kafka.connection.connection_options`.
     options
-        More of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topics.batch_options`.
+        Further options of Spark's Kafka source, such as those of :func:`etl.sources.kafka.topics.batch_options`.
     seconds
-        Longest that the brokers may take to answer, or give nothing while there is something to be read.
+        Longest time without an answer of the brokers, or without records while some are left.
     """
 
     spark: SparkSession
@@ -110,11 +110,11 @@ class Reader:
 
     @property
     def _headers(self) -> bool:
-        """Whether records keep theirs."""
+        """True if records keep their headers."""
         return self.options["includeHeaders"] == "true"
 
     def read_range(self, ranges: Ranges) -> DataFrame:
-        """One range of some partitions, as Spark reads it: columns of its Kafka source, ``headers`` in any case."""
+        """Read one range of some partitions with Spark: the columns of its Kafka source, always with ``headers``."""
         chosen: dict[str, dict[int, tuple[int, int]]] = {}
         for (topic, partition), offsets in ranges.items():
             chosen.setdefault(topic, {})[partition] = offsets
@@ -134,7 +134,7 @@ class Reader:
         return rows.select(*others, headers.cast(HEADERS).alias("headers"))
 
     def consumer(self) -> AbstractContextManager[Any]:
-        """Kafka's own consumer in the JVM, of no group: nothing is committed, and no ACL asked.
+        """Open Kafka's own consumer in the JVM, without a group: nothing is committed, and no ACL of a group is needed.
 
         Raises
         ------
@@ -162,16 +162,16 @@ class Reader:
     def partitions(
         self, consumer: Any, topic: str, *, pattern: bool = False, only: Sequence[int] | None = None
     ) -> Sequence[Partition]:
-        """Ask for the partitions of what a query reads.
+        """Return the partitions of a query's topics.
 
         Parameters
         ----------
         topic
-            Its name, or the regular expression that whole names match.
+            Name of a topic, or a regular expression for complete names.
         pattern
-            Which of the two.
+            True for a regular expression.
         only
-            Numbers; None for all.
+            Partition numbers; None for all.
 
         Raises
         ------
@@ -190,7 +190,7 @@ class Reader:
     def oldest_and_next_offsets(
         self, consumer: Any, places: Sequence[Partition]
     ) -> dict[Partition, tuple[int, int]]:
-        """Offsets of the oldest record and of the next one, by partition."""
+        """Return the offsets of the oldest record and of the next one, by partition."""
         asked = [self._place(place) for place in places]
         begins = consumer.beginningOffsets(asked, self._wait)
         ends = consumer.endOffsets(asked, self._wait)
@@ -205,22 +205,20 @@ class Reader:
     ) -> Ranges:
         """Find the offsets of a range of time, by the times of single records.
 
-        The brokers' index of times knows a partition's *first* record from a moment on, which may be one that claims to be
-        of a year far ahead: everything behind it would be left out. So times from ``latest`` on count for none.
+        The brokers' time index returns a partition's *first* record from a time on, which may be one with a time far
+        in the future: all records after it would be left out. So times from ``latest`` on are ignored.
 
         Parameters
         ----------
-        places
-            Partitions.
         since, until
-            Milliseconds since 1970; the order of times may be disturbed by less than what the caller adds.
+            Milliseconds since 1970; the caller extends the range by more than the disorder of times.
         latest
-            Times from then on, or before 1970, are no record's own.
+            Times from this one on, or before 1970, are not a record's own.
 
         Returns
         -------
         Ranges
-            Without the partitions that hold nothing.
+            Without the partitions that have no record in the range.
         """
         found = {}
         for place, (begin, end) in self.oldest_and_next_offsets(consumer, places).items():
@@ -241,7 +239,7 @@ class Reader:
     def _time_after(
         self, consumer: Any, place: Partition, within: tuple[int, int], latest: int
     ) -> int | None:
-        """The time of the first record of a range that has one of its own."""
+        """Return the time of the first record in a range that has a valid time."""
         for record in self._records(consumer, place, within):
             if 0 <= (at := int(record.timestamp())) < latest:
                 return at
@@ -253,7 +251,7 @@ class Reader:
         Returns
         -------
         Mapping
-            Their offsets in order, by partition; only of partitions that have some.
+            Their offsets in order, by partition; only for partitions that have some.
 
         Raises
         ------
@@ -265,7 +263,7 @@ class Reader:
         with self.consumer() as consumer:
             for place, within in ranges.items():
                 for page in self._polled(consumer, place, within):
-                    # One call for a page, and none for each record.
+                    # One call for a page instead of one for each record.
                     told = _TIMES.findall(str(jvm.java.util.Objects.toString(page)))
                     late = {int(offset) for offset, at in told if abs(int(at)) > LATEST}
                     odd.setdefault(place, set()).update(o for o in late if _overflows(page, o))
@@ -273,19 +271,19 @@ class Reader:
         return {place: offsets for place, offsets in found.items() if offsets}
 
     def read_around(self, ranges: Ranges, odd: Mapping[Partition, Sequence[int]]) -> DataFrame:
-        """Read a batch in spite of some records.
+        """Read a batch although Spark cannot read some of its records.
 
         Parameters
         ----------
         ranges
-            Of the batch; at least one.
+            Ranges of the batch; at least one.
         odd
-            As of :meth:`find_overflowing_times`.
+            From :meth:`find_overflowing_times`.
 
         Returns
         -------
         DataFrame
-            Columns of Spark's Kafka source. The odd records have no ``timestamp``, and their time in the last header.
+            Columns of Spark's Kafka source. The unreadable records have no ``timestamp``, and their time in the last header.
 
         Raises
         ------
@@ -298,7 +296,7 @@ class Reader:
         return union([*parts, *(self._read_here(rest) if rest else ())])
 
     def _polled(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
-        """Pages of records of a partition, which may go a little further than the range."""
+        """Yield pages of a partition's records, which may go a little beyond the range."""
         asked = self._place(place)
         consumer.assign([asked])
         consumer.seek(asked, within[0])
@@ -312,7 +310,7 @@ class Reader:
                 yield records
 
     def _records(self, consumer: Any, place: Partition, within: tuple[int, int]) -> Iterator[Any]:
-        """The records of a range of one partition."""
+        """Yield the records of a range of one partition."""
         for page in self._polled(consumer, place, within):
             for record in page:
                 if int(record.offset()) >= within[1]:
@@ -320,7 +318,7 @@ class Reader:
                 yield record
 
     def _read_here(self, ranges: Mapping[Partition, Sequence[tuple[int, int]]]) -> Iterator[DataFrame]:
-        """Read some ranges by the driver and hand the records over to the executors, a chunk at a time."""
+        """Read ranges in the driver and send the records to the executors, a chunk at a time."""
         rows: list[tuple[Any, ...]] = []
         size = 0
         with self.consumer() as consumer:
@@ -335,10 +333,10 @@ class Reader:
             yield self._chunk(rows)
 
     def _chunk(self, rows: list[tuple[Any, ...]]) -> DataFrame:
-        # Milliseconds become a time in the JVM, which has more years than Python.
+        # Milliseconds become a time in the JVM, whose range of years is larger than Python's.
         made = self.spark.createDataFrame(rows, _RECORDS, verifySchema=False)
         made = made.withColumn("timestamp", F.expr("timestamp_millis(timestamp)"))
-        # Otherwise its rows stay in the plan, and so with the driver.
+        # Otherwise its rows stay in the plan, and so on the driver.
         return made.localCheckpoint()
 
     def _row(self, record: Any) -> tuple[Any, ...]:
@@ -360,7 +358,7 @@ class Reader:
 
 
 def _overflows(page: Any, offset: int) -> bool:
-    """Whether there is a record at an offset of a page whose time overflows."""
+    """Check that a page has a record at an offset whose time overflows."""
     size = int(page.size())
     at = bisect_left(range(size), offset, key=lambda place: int(page.get(place).offset()))
     return at < size and int(page.get(at).offset()) == offset and abs(int(page.get(at).timestamp())) > LATEST

@@ -1,4 +1,4 @@
-"""Hands Kafka batches on with times that a table can hold, whatever their producers wrote (``docs/adr/0267-times-of-kafka-records.md``)."""
+"""Handler of Kafka batches with limited times, whatever producers wrote (``docs/adr/0267-times-of-kafka-records.md``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STAGE = "timestamp"
 """Stage of dead letters whose time overflows."""
 
 MOST_TOLD = 20
-"""Records that a line names; all of them are in the table."""
+"""Most records that an event names; all of them are in the table."""
 
 _RAW = "_with_payload"
 
@@ -44,7 +44,7 @@ _KAFKA = "org.apache.spark.sql.kafka010."
 
 @dataclass(frozen=True)
 class Leg:
-    """Topics of one connection, as a batch of them can be read again."""
+    """Topics of one connection, whose batches can be read again."""
 
     sources: tuple[KafkaSource, ...]
     checkpoint: Checkpoint
@@ -52,39 +52,39 @@ class Leg:
     partitions: int | None
 
     def reader(self, spark: SparkSession) -> Reader:
-        """What reads its topics as a batch."""
+        """Return the reader of its topics."""
         return Reader(spark, self.connecting(), batch_options(self.sources[0], self.partitions))
 
     def ranges(self, spark: SparkSession, batch_id: int) -> Ranges:
-        """The offsets of a batch."""
+        """Return the offsets of a batch."""
         start = self.checkpoint.start_of(spark, batch_id) or self._first(spark)
         begun, ends = (
             {(t, int(p)): int(at) for t, found in offset.items() for p, at in found.items()}
             for offset in (start, self.checkpoint.end_of(spark, batch_id) or {})
         )
-        # A partition that only the end names is new, and read from its beginning.
+        # A partition that only the end names is new, and is read from its beginning.
         return {p: (begun.get(p, 0), at) for p, at in ends.items() if begun.get(p, 0) < at}
 
     def _first(self, spark: SparkSession) -> Any:
-        """Where a checkpoint's first batch begins, as Spark's Kafka source keeps it."""
+        """Return the start of a checkpoint's first batch, as Spark's Kafka source stores it."""
         text = hadoop_files.read_text(spark, f"{self.checkpoint.location}/sources/{self.checkpoint.place}/0")
         return json.loads(text[text.index("{") :])
 
 
 @dataclass
 class BoundedTimesHandler:
-    """Writes batches by another handler, with times within bounds, and around records whose times overflow.
+    """Wrapper of a batch handler that limits record times and reads around records whose times overflow.
 
     Parameters
     ----------
     handle
-        Writes a batch of the envelope's shape, idempotently: a dataclass with a ``decoder`` and a ``checkpoint``.
+        Writes a batch in the envelope's shape, idempotently: a dataclass with a ``decoder`` and a ``checkpoint``.
     legs
-        Of Kafka.
+        Legs of Kafka.
     mixed
-        Whether other streams are read too, whose part of a batch is read by the tasks that Spark planned for it.
+        True if other streams are read too; the tasks that Spark planned for a batch read their part.
     report
-        Where is told which batches were read around some records.
+        Gets an event for each batch that was read around some records.
     """
 
     handle: Any
@@ -102,18 +102,18 @@ class BoundedTimesHandler:
                 raise
 
     def _repaired(self, batch: DataFrame, batch_id: int) -> bool:
-        """Write a batch that Spark cannot read as it is; False where no record of it says why."""
+        """Write a batch that Spark cannot read; return False if no record explains the error."""
         again = self._again(batch, batch_id)
         if again is None:
             return False
-        # Not made again: what the handler knows of the table's commits is of this process, too.
+        # A copy, not a new one: the handler's knowledge of the table's commits belongs to this process.
         handle = copy.copy(self.handle)
         handle.decoder = OverflownTimesDecoder(handle.decoder)
         handle(self._bounded(again, batch_id), batch_id)
         return True
 
     def _again(self, batch: DataFrame, batch_id: int) -> DataFrame | None:
-        """The batch, read around the records whose times overflow; None where there are none."""
+        """Read the batch around the records whose times overflow; return None if there are none."""
         spark, found = batch.sparkSession, []
         for leg in self.legs:
             if ranges := leg.ranges(spark, batch_id):
@@ -123,7 +123,7 @@ class BoundedTimesHandler:
         streams = streams_of(batch, len(found)) if self.mixed else []
         if not passed or streams is None:
             return None
-        # Where good records and dead letters part, the table of these.
+        # If good records and dead letters have separate tables, that of the dead letters.
         kept = getattr(self.handle, "letters", None) or self.handle.sink
         self.report.emit(
             "read_around",
@@ -150,7 +150,7 @@ class BoundedTimesHandler:
 
 @dataclass(frozen=True)
 class OverflownTimesDecoder(DecoderWrapper):
-    """A decoder to which records whose times overflow are dead letters, whatever their payloads."""
+    """Decoder wrapper that makes dead letters of records whose times overflow, whatever their payloads."""
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """See :meth:`etl.formats.base.Decoder.decode`; the stage of these dead letters is ``timestamp``."""
@@ -162,7 +162,7 @@ class OverflownTimesDecoder(DecoderWrapper):
         bare = redact.redacted_payload(self.decoder, raw)
         error = F.concat(F.lit("the record's time overflows: "), time, F.lit(" ms since 1970"))
         letter = {"_bytes": bare, "_stage": F.lit(STAGE), "_error": redact.redacted_error(error, raw, bare)}
-        # A route is of the topic, and a replay takes it.
+        # The route depends on the topic, and a replay needs it.
         none = {name: F.lit(None) for name in self.schema.fieldNames() if name != COLUMN}
         changed = {**none, **letter}
         return decoded.select(
@@ -188,18 +188,18 @@ def with_bounded_times(
     binds: Mapping[str, str],
     report: Reporter,
 ) -> Query:
-    """Let a query on Kafka write its batches with times within bounds.
+    """Make a Kafka query write its batches with limited times.
 
     Parameters
     ----------
     kind
         Class of its topics.
     query
-        As it was built.
+        Query as it was built.
     job, settings
-        The job's settings, and the query's.
+        Settings of the job and of the query.
     report
-        Where is told which batches were read around some records.
+        Gets an event for each batch that was read around some records.
     """
     assert not isinstance(settings, DeriveSettings), f"{query.name} reads a table"
     legs, mixed = [], False
@@ -214,24 +214,24 @@ def with_bounded_times(
 
 
 def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:
-    """What a batch of topics and streams holds of the streams: the tasks that Spark planned for it, without those of topics.
+    """Return the streams' part of a batch of topics and streams: the tasks that Spark planned, without those of topics.
 
-    A connector's part of a batch can be read by its own tasks only; Spark's Kafka source tells its tasks by their class.
+    Only a connector's own tasks can read its part of a batch; the tasks of Spark's Kafka source are recognised by their class.
 
     Parameters
     ----------
     batch
-        A union of what the sources gave, as Spark hands it to ``foreachBatch``.
+        Union of the sources' rows, as Spark passes it to ``foreachBatch``.
     topics
-        Sources of Kafka that have records in it.
+        Number of Kafka sources with records in it.
 
     Returns
     -------
     list or None
-        A frame for each stream that has records in it; None where so many parts of Kafka are not found: what is taken for a
+        A DataFrame for each stream with records in it; None if the number of Kafka parts differs: a part that looks like a
         stream's might be a topic's.
     """
-    frame: Any = batch  # what PySpark keeps of the JVM is not in its types
+    frame: Any = batch  # PySpark's types do not include its JVM objects
     session: Any = batch.sparkSession
     made = session._jsparkSession.internalCreateDataFrame
     parts = [(part, _of_kafka(leaf)) for part, leaf in _parts(frame._jdf.queryExecution().toRdd())]
@@ -245,7 +245,7 @@ def streams_of(batch: DataFrame, topics: int) -> list[DataFrame] | None:
 
 
 def _parts(rdd: Any) -> Iterator[tuple[Any, Any]]:
-    """The parts of a union, each with what its tasks begin with; of anything else the whole."""
+    """Yield the parts of a union, each with the RDD at its start; any other RDD is one part."""
     below = rdd
     while (parents := below.dependencies()).size() == 1:
         below = parents.apply(0).rdd()

@@ -1,4 +1,4 @@
-"""A Kafka topic as a query reads it, and what reads it."""
+"""Kafka topic as the source of a query, and the methods that read it."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from .record_times import with_bounded_times
 
 @dataclass(frozen=True)
 class KafkaReading:
-    """How a topic is read, where a query says more than its name.
+    """Reading options of a topic, for queries that configure more than its name.
 
     Attributes
     ----------
     pattern
-        Whether ``topic`` is a regular expression (Java's), for all topics whose whole name it matches.
+        True if ``topic`` is a regular expression (Java's), for all topics whose complete name it matches.
     partitions
-        Only these of the topic; ``None`` for all, also those of later.
+        Only these partitions of the topic; ``None`` for all, including later ones.
     partition_count
-        Partitions that the topic has as far as the lists of ``partitions`` know; a topic with more is refused.
+        Number of partitions that the lists of ``partitions`` cover; a topic with more is refused.
     min_records_per_batch, max_delay_seconds
-        A batch waits until so many records are there, or so long.
+        A batch waits for this many records, or for this long.
     start_offsets
-        Partition to offset, in place of the source's ``start``.
+        Start offset by partition, instead of the source's ``start``.
     headers
-        Whether records keep theirs.
+        True if records keep their headers.
     group_id_prefix
-        What the names of its consumer groups begin with; ``None`` for Spark's own.
+        Prefix of the names of its consumer groups; ``None`` for Spark's own.
     lag_group
         Consumer group to which the ends of committed batches are written, for tools that show the lag.
     null_payload
-        What a record without a payload is: bad data, or the delete of what has its key.
+        Meaning of a record without a payload: bad data, or the delete of the record with its key.
     """
 
     pattern: bool = False
@@ -63,12 +63,12 @@ class KafkaReading:
 
 @dataclass(frozen=True)
 class KafkaSource(Source):
-    """A Kafka topic as a query reads it; ``connection`` names an entry of ``connections``.
+    """A Kafka topic as the source of a query; ``connection`` names an entry of ``connections``.
 
     Attributes
     ----------
     reading
-        ``None`` for a topic that is read whole, with headers, as soon as there are records.
+        ``None`` for the defaults: the complete topic, with headers, as soon as there are records.
     """
 
     kind: Literal["kafka"]
@@ -89,7 +89,7 @@ class KafkaSource(Source):
 
     @property
     def leg(self) -> tuple[str, ...]:
-        """Topics of one connection are read together, so that one can be added: to Spark it is a new partition. A pattern is not."""
+        """Connection; its topics are read together, so that one can be added (to Spark a partition). A pattern is separate."""
         return (self.connection, self.topic if self.is_pattern else "")
 
     @property
@@ -99,26 +99,26 @@ class KafkaSource(Source):
 
     @property
     def read_as(self) -> KafkaReading:
-        """How it is read, where nothing is said as it comes."""
+        """Reading options, with defaults."""
         return self.reading or KafkaReading()
 
     @property
     def is_pattern(self) -> bool:
-        """Whether it is all topics that a regular expression matches."""
+        """True if it reads all topics that a regular expression matches."""
         return self.read_as.pattern
 
     @property
     def null_payload_deletes(self) -> bool:
-        """Whether records without a payload are taken for that."""
+        """True if a record without a payload is a delete."""
         return self.read_as.null_payload == "delete"
 
     def offsets_by_partition(self, offset: Any) -> dict[str, int]:
-        """Of its topic by partition; of a pattern's topics by ``topic/partition``.
+        """Return offsets by partition of its topic; for a pattern by ``topic/partition``.
 
         Parameters
         ----------
         offset
-            ``{topic: {partition: offset}}``; topics that are not its own are left out.
+            ``{topic: {partition: offset}}``; other topics are left out.
         """
         if self.is_pattern:
             return {
@@ -127,21 +127,21 @@ class KafkaSource(Source):
         return dict(offset.get(self.topic, {}))
 
     def origin(self, job: JobSettings) -> str:
-        """The cluster; of one that is known by its brokers alone, the connection."""
+        """Return the name of the cluster; for one that is known by its brokers only, that of the connection."""
         return job.connections[self.connection].cluster or self.connection
 
     def bound_connection(self, job: JobSettings, binds: Mapping[str, str]) -> BoundConnection:
-        """Its connection, with what was given by ``--bind``.
+        """Return its connection, with the values of ``--bind``.
 
         Raises
         ------
         StartError
-            What was given does not exist.
+            A bound value is invalid.
         """
         return connection.bind(self.connection, job.connections[self.connection], binds)
 
     def open(self, leg: Sequence[KafkaSource], context: SourceContext) -> Leg:
-        """Sign in, and look whether lists of partitions leave one out."""
+        """Sign in, and check that the lists of partitions are complete."""
         reached = connection.with_resolved_brokers(self.bound_connection(context.job, context.binds))
         connection.sign_in(context.spark, reached)
         watch = topic_state.watch_partitions(context.spark, self, reached)
@@ -156,8 +156,8 @@ class KafkaSource(Source):
         query: QuerySettings,
         binds: Mapping[str, str],
     ) -> Identity:
-        """Ids of the cluster and of the topics."""
-        # Once: who runs needs AWS itself for that no more.
+        """Return the ids of the cluster and of the topics."""
+        # Cached: a running job does not ask AWS for the brokers again.
         entry = connection.CachedOptions(self.bound_connection(job, binds))
 
         def ask() -> Ids:
@@ -178,23 +178,23 @@ class KafkaSource(Source):
         binds: Mapping[str, str],
         report: Reporter,
     ) -> Query:
-        """With times within bounds, whatever producers wrote."""
+        """Limit record times, whatever producers wrote."""
         return with_bounded_times(cls, query, job, settings, binds, report)
 
     def commit_follower(
         self, spark: SparkSession, job: JobSettings, query: str, binds: Mapping[str, str], report: Reporter
     ) -> Follower | None:
-        """What writes the ends of committed batches to a consumer group, for tools that show the lag."""
+        """Return the writer of committed batches' ends to a consumer group, for tools that show the lag."""
         if not self.read_as.lag_group:
             return None
         return commit_offsets.group(spark, query, self, self.bound_connection(job, binds), report)
 
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
-        """By the times that its producers wrote."""
+        """Return the reader of a range of the times that producers wrote."""
         return read_topic_range(self, self.bound_connection(job, binds))
 
     def from_start(self, limit: int, partitions: int, of: int) -> KafkaSource:
-        """By a list of partitions."""
+        """Return the same topic from its beginning, by a list of partitions."""
         reading = dataclasses.replace(
             self.read_as,
             pattern=False,

@@ -1,4 +1,4 @@
-"""What the brokers say of topics: their ids, and how many partitions they have."""
+"""Ids and partition counts of topics, from the brokers."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from .source import KafkaSource
 
 SECONDS = 20
-"""Longest that the brokers may take to answer."""
+"""Longest time for the brokers' answer."""
 
 _NONE = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Kafka's Uuid of nothing: brokers before 2.8 have no ids of topics (KIP-516)."""
+"""Kafka's null Uuid: brokers before 2.8 have no topic ids (KIP-516)."""
 
 
 def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting: Mapping[str, str]) -> Ids:
-    """Ask the brokers for the ids of their cluster and of topics, which tell them from others of the same names.
+    """Return the ids of the cluster and of topics, which distinguish them from others of the same names.
 
     Parameters
     ----------
     spark
-        Whose class path has Kafka's client.
+        Session whose class path has Kafka's client.
     connecting
         Options of :func:`etl.sources.kafka.connection.connection_options`.
 
     Returns
     -------
     Mapping
-        Without what the brokers do not tell.
+        Ids by object, without those that the brokers do not have.
 
     Raises
     ------
     NoAnswerError
-        They do not answer, or do not have a topic.
+        The brokers do not answer, or do not have a topic.
     """
     jvm: Any = spark._jvm
     names = [source.topic for source in sources if not source.is_pattern]
@@ -51,24 +51,24 @@ def identifiers(spark: SparkSession, sources: Sequence[KafkaSource], connecting:
         described = answer(client.describeTopics(names).allTopicNames()) if names else {}
         found |= {f"topic {name}": str(described[name].topicId()) for name in names}
         listed = answer(client.listTopics().listings()).toArray() if patterns else ()
-        # Of the whole name, as Spark's consumer takes a pattern.
+        # Match the complete name, as Spark's consumer does.
         matching = (topic for topic in listed if any(p.matcher(topic.name()).matches() for p in patterns))
         found |= {f"topic {topic.name()}": str(topic.topicId()) for topic in matching}
     return {what: known for what, known in found.items() if known != _NONE}
 
 
 def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, str]) -> int:
-    """Ask the brokers for the number of partitions of a topic.
+    """Return the number of partitions of a topic.
 
     Parameters
     ----------
     spark, connecting
-        As for :func:`identifiers`.
+        As in :func:`identifiers`.
 
     Raises
     ------
     NoAnswerError
-        They do not answer, or do not have the topic.
+        The brokers do not answer, or do not have the topic.
     """
     with admin(spark, connecting, SECONDS) as (client, answer):
         return int(answer(client.describeTopics([topic]).allTopicNames())[topic].partitions().size())
@@ -77,30 +77,30 @@ def partition_count(spark: SparkSession, topic: str, connecting: Mapping[str, st
 def watch_partitions(
     spark: SparkSession, source: KafkaSource, connection: Connection
 ) -> Callable[[], None] | None:
-    """Compare a topic that several jobs share out with what their lists know: a partition in no list is read by nobody.
+    """Compare the partitions of a topic that several jobs share with their lists: no job reads a partition in no list.
 
     Parameters
     ----------
     source
-        What is read.
+        Topic with its list of partitions.
     connection
-        After :func:`etl.sources.kafka.connection.bind`.
+        Connection after :func:`etl.sources.kafka.connection.bind`.
 
     Returns
     -------
     Callable or None
-        Looks again, and raises LossError, or NoAnswerError where nobody knows now; None where the source is read whole.
+        Repeats the check; raises LossError, or NoAnswerError if the brokers do not answer. None if the complete topic is read.
 
     Raises
     ------
     StartError
-        The topic has partitions that no list knows, nobody knows, or as of
+        The topic has partitions that no list has, the brokers do not answer, or as in
         :func:`etl.sources.kafka.connection.bootstrap_servers`.
     """
     known = source.read_as.partition_count
     if source.read_as.partitions is None or known is None:
         return None
-    # Once: who runs looks every minute, and needs AWS itself for that no more, until the brokers refuse.
+    # Cached: a running job checks every minute, and does not ask AWS for the brokers again until they refuse.
     entry = CachedOptions(connection)
     entry.options()
 

@@ -29,11 +29,11 @@ def read(
     Parameters
     ----------
     sources
-        Of one connection, and alike but for topic, name and limit; the limits are added up.
+        Sources of one connection that differ in topic, name and limit only; the limits are added up.
     connection
-        After :func:`etl.sources.kafka.connection.bind`.
+        Connection after :func:`etl.sources.kafka.connection.bind`.
     partitions
-        Least number of tasks of a batch.
+        Fewest tasks of a batch.
     """
     together = dataclasses.replace(
         sources[0],
@@ -45,7 +45,7 @@ def read(
 
 
 def to_envelope(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame:
-    """Put records of a leg into the envelope.
+    """Convert records of a leg to the envelope.
 
     Parameters
     ----------
@@ -60,16 +60,16 @@ def to_envelope(records: DataFrame, sources: Sequence[KafkaSource]) -> DataFrame
 
 
 def options(source: KafkaSource, connection: Connection, *, partitions: int | None) -> dict[str, str]:
-    """Options of Spark's Kafka source.
+    """Return the options of Spark's Kafka source.
 
     Parameters
     ----------
     source
-        What to read, and how much of it in a batch.
+        Topic to read, and the limits of a batch.
     connection
-        With its bootstrap servers.
+        Connection with its bootstrap servers.
     partitions
-        Least number of tasks of a batch: large offset ranges are split, without a shuffle.
+        Fewest tasks of a batch: large offset ranges are split, without a shuffle.
     """
     return {
         **connection_options(connection),
@@ -82,10 +82,10 @@ def options(source: KafkaSource, connection: Connection, *, partitions: int | No
 
 
 def batch_options(source: KafkaSource, partitions: int | None = None) -> dict[str, str]:
-    """Options of Spark's Kafka source that a batch of a range has in common with the stream; ``partitions`` as of :func:`options`."""
+    """Return the options of Spark's Kafka source that streams and batches share; ``partitions`` as in :func:`options`."""
     said = source.read_as
     chosen = {
-        # There is no setting of ours for it: loss is never silent.
+        # Not configurable: data loss is always an error.
         "failOnDataLoss": "true",
         "includeHeaders": "true" if said.headers else "false",
         # Records of aborted transactions were never published.
@@ -121,5 +121,5 @@ def _start(source: KafkaSource, reading: KafkaReading) -> dict[str, str]:
     moment = start_time(source.start)
     if moment is None:
         return {"startingOffsets": source.start}
-    # A partition without a record since then begins at its end.
+    # A partition without a record since then starts at its end.
     return {"startingTimestamp": milliseconds(moment), "startingOffsetsByTimestampStrategy": "latest"}

@@ -1,1 +1,1 @@
-"""Kinesis streams: their settings, reading, shards, and the guard of what connectors may leave behind."""
+"""Kinesis streams: settings, reading, shards, and the guard against records that connectors miss."""

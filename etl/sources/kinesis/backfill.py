@@ -1,4 +1,4 @@
-"""A range of time of a Kinesis stream, by its API."""
+"""Backfill from a Kinesis stream by a range of time, through its API."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:
     """Read a Kinesis stream by its API, a task for each shard and a part for each step of a range.
 
-    No connector ends at a time. Shards that are closed are read, too.
+    No connector can end at a time. Closed shards are read too.
 
     Parameters
     ----------
     endpoint
-        Another endpoint than the region's own.
+        Endpoint other than the region's own.
     """
     tail = StreamTail(source.stream, source.region, endpoint)
 

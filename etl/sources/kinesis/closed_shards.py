@@ -1,9 +1,9 @@
-"""Shards of a stream: how far a batch has read each, and records of closed ones that a connector passes over.
+"""Shards of a stream: positions of a batch in them, and records of closed shards that a connector skips.
 
-The connector of EMR Serverless takes a shard that it finds closed for a shard that was read to its end
-(``docs/kinesis.md``). What it had not read by then, and all of a shard that opened and
-closed between two looks, would be lost. A closed shard takes no more records, so that what is left of it
-can be read by anyone at any time, and again.
+The connector of EMR Serverless treats a shard that it finds closed as read to its end
+(``docs/kinesis.md``). Its unread records, and all records of a shard that opened and
+closed between two listings, would be lost. A closed shard gets no more records, so its rest
+can be read by any client at any time, also repeatedly.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from .source import KinesisSource
 
 PAGE = 10_000
-"""Most records of one GetRecords call (Kinesis service limit); it ends at 10 MiB too."""
+"""Most records of one GetRecords call (Kinesis service limit); a call also ends at 10 MiB."""
 
 PAUSE_SECONDS = 0.2
-"""Between two reads of a shard, which takes five a second (Kinesis API reference, GetRecords)."""
+"""Seconds between two reads of a shard, which allows five a second (Kinesis API reference, GetRecords)."""
 
 AGGREGATE = bytes.fromhex("f3899ac2")
-"""How an aggregate of Kinesis' producer library begins; the API hands it over as it is."""
+"""First bytes of an aggregate of Kinesis' producer library; the API returns it unchanged."""
 
 _DIGEST_BYTES = 16
 _KEYS, _RECORDS, _KEY_INDEX, _DATA = 1, 3, 1, 3
@@ -47,10 +47,10 @@ COLUMNS = (
     "data BINARY, streamName STRING, partitionKey STRING, sequenceNumber STRING, "
     "approximateArrivalTimestamp TIMESTAMP"
 )
-"""Of the connectors."""
+"""Columns of the connectors."""
 
 Records = Sequence[Mapping[str, Any]]
-"""Records as boto3 gives them: ``Data``, ``PartitionKey``, ``SequenceNumber``, ``ApproximateArrivalTimestamp``."""
+"""Records of boto3: ``Data``, ``PartitionKey``, ``SequenceNumber``, ``ApproximateArrivalTimestamp``."""
 
 Packed = list[tuple[str, bytes]]
 """Partition key and data of each record in an aggregate."""
@@ -61,17 +61,17 @@ AFTER, ENDED = "AFTER_SEQUENCE_NUMBER", "SHARD_END"
 
 @dataclass(frozen=True)
 class Positions:
-    """Where each shard continues, as an entry of Spark's offset log has it.
+    """Positions of the shards in an entry of Spark's offset log.
 
-    The connectors whose source is open write it alike. An entry of another shape has no shards here: then
-    nothing is checked by it, and ``known`` says so.
+    The connectors with open source write the same form. An entry of another form has no shards here: then
+    it is not used for checks, and ``known`` is false.
 
     Attributes
     ----------
     shards
-        Every shard of the entry.
+        All shards of the entry.
     read
-        Shard to the sequence number of the last record that was read from it.
+        Sequence number of the last record that was read, by shard.
     ended
         Shards that were read to their end.
     """
@@ -83,7 +83,7 @@ class Positions:
 
     @classmethod
     def of(cls, offset: Any) -> Positions:
-        """Read an entry, decoded from JSON; None gives no shard.
+        """Parse an entry, decoded from JSON; None gives no shard.
 
         Parameters
         ----------
@@ -110,13 +110,13 @@ class Positions:
         return self.shards - self.ended
 
     def shards_advanced_since(self, earlier: Positions) -> Mapping[str, str]:
-        """Shards that were read further since, with the last record of each."""
+        """Return the shards that were read further since, with the last record of each."""
         return {k: v for k, v in self.read.items() if earlier.read.get(k) != v}
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A shard as ``ListShards`` tells."""
+    """Shard as ``ListShards`` describes it."""
 
     id: str
     parents: tuple[str, ...]
@@ -125,27 +125,27 @@ class Shard:
 
 @dataclass(frozen=True)
 class ShardRest:
-    """The rest of a closed shard, after a record or (None) from its beginning."""
+    """Rest of a closed shard, after a record or (None) from its beginning."""
 
     shard: str
     after: str | None
 
 
 def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) -> list[ShardRest]:
-    """Find closed shards that the connector no longer reads, and of which a part may be unread.
+    """Find closed shards that the connector no longer reads and that may have unread records.
 
     Parameters
     ----------
     shards
-        All of the stream, open and closed.
+        All shards of the stream, open and closed.
     before, here
-        Where the batch before and the current batch begin. A shard that is in neither was read to its end
-        long ago, unless it descends from one of the batch before, or there was none.
+        Positions at the start of the batch before and of the current batch. A shard that is in neither was read to its
+        end long ago, unless it descends from one of the batch before, or there was no such batch.
 
     Returns
     -------
-    list of Tail
-        Parents first. What the batch before did read of them is in them too.
+    list of ShardRest
+        Parents first. They include the records that the batch before did read.
     """
     by_id = {s.id: s for s in shards}
 
@@ -162,14 +162,14 @@ def unread_tails(shards: Iterable[Shard], before: Positions, here: Positions) ->
 
 
 def unpack(data: bytes) -> Packed | None:
-    """Take an aggregate apart; None where it is none, as the connectors have it too.
+    """Split an aggregate into its records; return None if the data is no aggregate, as the connectors do.
 
-    Anybody can write the bytes that an aggregate begins with. What is one ends with the MD5 of the message between.
+    Any producer can write the first bytes of an aggregate. A real one ends with the MD5 of the message in between.
 
     Parameters
     ----------
     data
-        Of a record, as the API hands it over.
+        Data of a record, from the API.
     """
     body, digest = data[len(AGGREGATE) : -_DIGEST_BYTES], data[-_DIGEST_BYTES:]
     if not (data.startswith(AGGREGATE) and body):
@@ -193,7 +193,7 @@ def _record(message: Any, keys: Sequence[str]) -> tuple[str, bytes]:
 
 
 def list_shards(client: Any, stream: str) -> list[Shard]:
-    """List a stream's shards.
+    """Return a stream's shards.
 
     Parameters
     ----------
@@ -221,23 +221,23 @@ def pages(
     limit: int = PAGE,
     ask: Callable[..., Any] = _once,
 ) -> Iterator[Sequence[Any]]:
-    """Read a tail, a call at a time: to the end of its shard, or where that is open, to what is there now.
+    """Read the rest of a shard, a call at a time: to its end, or for an open shard to its last record now.
 
     Parameters
     ----------
     client, stream
-        As for :func:`list_shards`.
+        As in :func:`list_shards`.
     since
-        Where a tail from the beginning of its shard begins instead.
+        Start time of a rest that would start at the beginning of its shard.
     limit
         Most records of a call.
     ask
-        Makes one call of the client with what is asked by name.
+        Makes one call of the client with named arguments.
 
     Yields
     ------
     sequence
-        Records of boto3, never none.
+        Records of boto3, at least one.
     """
     kind, place = "TRIM_HORIZON", dict[str, Any]()
     if tail.after is not None:
@@ -249,7 +249,7 @@ def pages(
     )["ShardIterator"]
     while iterator:
         answer = ask(client.get_records, ShardIterator=iterator, Limit=limit)
-        # An empty answer is no end: Kinesis looks through a shard piece by piece.
+        # An empty answer is not the end: Kinesis searches a shard piece by piece.
         if answer["Records"]:
             yield answer["Records"]
         elif not answer.get("MillisBehindLatest"):
@@ -259,27 +259,27 @@ def pages(
 
 
 def to_envelope(spark: SparkSession, source: KinesisSource, records: Records) -> DataFrame:
-    """Put records of the API into the envelope.
+    """Convert records of the API to the envelope.
 
     Parameters
     ----------
     records
-        Each alone, or alone in its aggregate.
+        Records outside an aggregate, or each alone in one.
 
     Raises
     ------
     LossError
-        An aggregate of several.
+        An aggregate has several records.
     """
     rows = [_alone_in_its_record(record, source.stream) for record in records]
     return envelope.from_kinesis(spark.createDataFrame(rows, COLUMNS), source.name)
 
 
 def _alone_in_its_record(record: Mapping[str, Any], stream: str) -> tuple[bytearray, str, str, str, datetime]:
-    """A record of the Kinesis API as a connector hands it over."""
+    """Return a record of the Kinesis API in the form of a connector."""
     number, arrived = record["SequenceNumber"], record["ApproximateArrivalTimestamp"]
     packed = unpack(record["Data"])
-    # What is no aggregate, or one of nothing, is a record like others; one of one record has its number.
+    # Data that is no aggregate, or an empty one, is an ordinary record; the only record of an aggregate has its number.
     if not packed:
         return bytearray(record["Data"]), stream, record["PartitionKey"], number, arrived
     if len(packed) > 1:

@@ -1,8 +1,8 @@
-"""Keeps a Kinesis query from going on where its connector may have left records behind.
+"""Guard of a Kinesis query: stops it where its connector may have skipped records.
 
-The connectors keep in a file per shard how far a batch read, written by the task that read, and begin
-the next batch there without asking whether that batch landed as much. ``docs/kinesis.md``
-tells where this and other habits of theirs can lose records, and what is done about each.
+The tasks of the connectors store their end positions in a file per shard, and the next batch begins
+there without a check that the batch before landed as much. ``docs/kinesis.md``
+describes how this and other behaviour can lose records, and the measure against each.
 """
 
 from __future__ import annotations
@@ -28,63 +28,63 @@ if TYPE_CHECKING:
     from .source import KinesisSource
 
 SLACK = timedelta(seconds=10)
-"""How much older than the last batch's oldest record one may be before the wider look-up is needed."""
+"""Largest difference in age to the last batch's oldest record before the wider look-up is needed."""
 
 STEP_SECONDS = 60.0
-"""A literal in a filter is a part of Spark's generated code, which is compiled again for each other one."""
+"""Width of a step. A literal in a filter is part of Spark's generated code, so each different one causes a compilation."""
 
 TRIM_MARGIN = timedelta(minutes=10)
-"""Records are taken for trimmed this much before their time: a check takes a while, and clocks differ."""
+"""Records count as trimmed this long before their time: a check takes a while, and clocks differ."""
 
 CLOCKS = timedelta(minutes=10)
-"""Most that the clocks of a driver and of the checkpoint's file system are taken to differ."""
+"""Largest assumed difference between the clocks of a driver and of the checkpoint's file system."""
 
 FURTHER = 5
-"""Steps that a shard is first expected to advance in a batch; twice as many after each record that went further."""
+"""Steps that a shard is first expected to advance in a batch; doubled after each batch with a record beyond them."""
 
 RIGHT = 10
-"""After so many batches within their bound, shards are expected to advance half as far again."""
+"""Batches in a row within their bound after which the expected steps are halved."""
 
 FEWEST_IN_SET = 11
-"""From so many values on Spark looks into a set, by code that is the same for each (``spark.sql.optimizer.inSetConversionThreshold``)."""
+"""From this number of values Spark uses a set, with the same code for each (``spark.sql.optimizer.inSetConversionThreshold``)."""
 
 Horizon = Callable[[Collection[str]], Mapping[str, str | None]]
-"""Ids of shards to the sequence numbers of the oldest records that they still have; None for no record."""
+"""Returns the sequence numbers of the oldest records that shards still have, by shard id; None for no record."""
 
 _NOWHERE = Positions.of(None)
 
 
 @dataclass
 class KinesisGuard(LegGuard):
-    """Looks before and after each batch of one query.
+    """Guard of one Kinesis source; it checks before and after each batch of its query.
 
     Parameters
     ----------
     source
-        What the query reads.
+        Source of the query.
     table
-        Where it lands.
+        Table in which it lands.
     horizon
-        Asks the stream; None where it cannot be asked.
+        Looks up oldest records in the stream; None if that is not possible.
     tails
-        Reads what the connector passes over between two entries of the offset log; None where it does
-        not pass over anything.
+        Reads the records that the connector skips between two entries of the offset log; None if it
+        skips none.
     step_seconds
-        Bounds are rounded down to whole steps.
+        Width of a step; bounds are rounded down to full steps.
     shards
-        Open shards for which the query's limits were worked out.
+        Number of open shards for which the query's limits were computed.
     count_shards
-        Counts them again; None where the limits stay as they are.
+        Counts them again; None if the limits do not depend on it.
     oldest
-        Arrival of the oldest record of the last batch of this run.
+        Arrival of the oldest record of this run's last batch.
     steps
-        Those in which its records arrived, less :data:`SLACK`.
+        Steps in which its records arrived, minus :data:`SLACK`.
     further
         Steps that a shard is expected to advance in a batch.
     splits_aggregates
-        Whether the connector may end a batch inside an aggregate of Kinesis' producer library.
+        True if the connector may end a batch inside an aggregate of Kinesis' producer library.
     ends_planned
-        Whether an entry of the offset log says where its batch ends, as Spark means it; the connectors write where it begins.
+        True if an entry of the offset log has the batch's end, as Spark intends; the engines' connectors write its start.
     """
 
     source: KinesisSource
@@ -102,19 +102,19 @@ class KinesisGuard(LegGuard):
     ends_planned: bool = False
     _right: int = field(default=0)
     _begun: datetime | None = field(default=None)
-    """When the current batch began."""
+    """Time at which the current batch started."""
     _read_since: datetime | None = field(default=None)
-    """What is new to a shard that had nothing unread in the last batch has arrived since."""
+    """New records of shards that had no unread ones in the last batch arrived after this time."""
     _not_before: dict[str, datetime] = field(default_factory=dict)
-    """By shard, a moment before which the record at its position did not arrive; it moves forward, and so does the record."""
+    """By shard: a time before which the record at its position did not arrive. It only increases, as does the position."""
     _batch: int | None = field(default=None)
     _entries: tuple[Positions, Positions] = field(default=(_NOWHERE, _NOWHERE))
 
     def arrival_range_levels(self, begun: datetime) -> Iterator[tuple[Range, ...]]:
         """See :meth:`etl.sources.base.LegGuard.arrival_range_levels`.
 
-        A shard moves forward, so a batch is seldom older than the one before, or elsewhere than a little ahead of what that
-        one held. The write itself checks it: a second look at a Kinesis batch would see other records.
+        A shard is read forward, so a batch is seldom older than the one before, and mostly shortly after that one's
+        records. The write itself checks this: a second read of a Kinesis batch would return other records.
         """
         self._begun = begun
         if self.oldest is not None:
@@ -140,31 +140,31 @@ class KinesisGuard(LegGuard):
         return datetime.fromtimestamp(step * self.step_seconds, tz=UTC)
 
     def step_before(self, moment: datetime) -> datetime:
-        """The full step before a moment: batches with the same bound share Spark's generated code."""
+        """Return the full step before a time: batches with the same bound share Spark's generated code."""
         since = (moment - SLACK).timestamp()
         return datetime.fromtimestamp(since - since % self.step_seconds, tz=UTC)
 
     @property
     def same_identity_refusal(self) -> str | None:
-        """Records of an aggregate have its number, and each read may end at another of them."""
+        """Error text where records of an aggregate share its number, and each read may end at another of them."""
         return SPLIT_AGGREGATE if self.splits_aggregates else None
 
     def figures(self, suffix: str, where: str = "true") -> tuple[Column, ...]:
         """See :meth:`etl.sources.base.LegGuard.figures`.
 
-        The next batch continues behind the last record of each shard, which may be one that is landed already.
+        The next batch continues after the last record of each shard, which may have landed already.
         """
         micros = f"CASE WHEN {where} THEN unix_micros(_arrived_at) END"
         slack, step = (round(seconds * 1e6) for seconds in (SLACK.total_seconds(), self.step_seconds))
         step_of = f"CAST(floor(({micros} - {slack}) / {step}) AS BIGINT)"
         return (
             F.expr(f"min({micros}) AS oldest{suffix}"),
-            # At most as many as the batch has records; mostly a handful. As text, which an observed figure can be.
+            # At most one per record of the batch; mostly a handful. As text, which an observed figure can be.
             F.expr(f"concat_ws(' ', collect_set(CAST({step_of} AS STRING))) AS steps{suffix}"),
         )
 
-    def landed(self, oldest: int | None, steps: str) -> None:
-        """Hear when the records of a batch have arrived: the oldest, and in which steps; None where it had none."""
+    def note_arrivals(self, oldest: int | None, steps: str) -> None:
+        """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
         if oldest is None:
             return
         self.oldest = datetime.fromtimestamp(oldest / 1e6, tz=UTC)
@@ -174,7 +174,7 @@ class KinesisGuard(LegGuard):
             self.further, self._right = max(FURTHER, self.further // 2), 0
 
     def check_before_batch(self, spark: SparkSession, batch_id: int) -> Mapping[str, str]:
-        """See :meth:`etl.sources.base.LegGuard.check_before_batch`; a stream with another number of shards than the limits are for is opened again."""
+        """Check, see :meth:`etl.sources.base.LegGuard.check_before_batch`; reopen the stream if its number of shards changed."""
         here = self._begin_of(spark, batch_id)
         follows = self._batch is not None and self._batch == batch_id - 1
         earlier = self._entries[1] if follows else self._begin_of(spark, batch_id - 1)
@@ -187,12 +187,12 @@ class KinesisGuard(LegGuard):
         if first_of_run:
             committed = self.checkpoint.committed_at(spark, batch_id - 1) if batch_id else None
             recent = committed is not None and batch_accounts.now() - committed < kept
-            # A shard at whose end the last batch stood has lost nothing, if that is not too long ago.
+            # A shard at its last record has lost nothing, if the last batch is recent.
             self._check_horizon(moved if recent else here.read)
             self._check_landed(spark, batch_id, moved)
             return {}
         if self.oldest is not None:
-            # They stand at records of the last batch.
+            # These shards are at records of the last batch.
             before = self._not_before
             self._not_before = before | {s: max(self.oldest, before.get(s, self.oldest)) for s in moved}
         if self.oldest is not None and batch_accounts.now() - self.oldest > kept:
@@ -200,18 +200,18 @@ class KinesisGuard(LegGuard):
         return moved
 
     def skipped_records(self, spark: SparkSession) -> Iterator[DataFrame]:
-        """Records of closed shards."""
+        """Yield the records of closed shards."""
         if self.tails is not None and self._entries[0].shards_read != self._entries[1].shards_read:
             for page in self.tails(*self._entries):
                 yield to_envelope(spark, self.source, page)
 
     @property
     def has_unreadable_positions(self) -> bool:
-        """Whether the connector writes positions that cannot be read, after :meth:`check_before_batch`."""
+        """True if the connector writes positions that cannot be read; known after :meth:`check_before_batch`."""
         return not all(entry.known for entry in self._entries)
 
     def _begin_of(self, spark: SparkSession, batch: int) -> Positions:
-        """Where a batch begins."""
+        """Return the positions at the start of a batch."""
         return self._entry(spark, batch - 1 if self.ends_planned else batch)
 
     def _entry(self, spark: SparkSession, batch: int) -> Positions:
@@ -221,14 +221,14 @@ class KinesisGuard(LegGuard):
             return Positions(frozenset(), {}, frozenset(), known=False)
 
     def _check_limits(self) -> None:
-        """Of a reshard the offset log tells: only then is the stream asked."""
+        """Check the limits after a reshard, which the offset log shows: only then is the stream called."""
         before, here = self._entries
         if self.count_shards is None or not before.shards or before.shards_read == here.shards_read:
             return
         try:
             count = self.count_shards()
         except StartError as error:
-            # An error of the start only where it is at the start: this query runs, and may ask again.
+            # An error of the start only at the start: this query runs, and may repeat the call.
             raise NoAnswerError(str(error)) from error
         if count != self.shards:
             raise RestartQueryError(
@@ -237,29 +237,29 @@ class KinesisGuard(LegGuard):
             )
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:
-        """Count, over the rows that the look-up reads, how many of these positions are there."""
+        """Return the aggregate that counts, over the rows of the look-up, how many of these positions are present."""
         if not positions:
             return None
-        # A set is handed over beside Spark's generated code, which therefore is the same for every batch; and as text it
-        # is one call into the JVM. Names of streams and numbers have no quotes.
+        # A set is passed outside Spark's generated code, which is then the same for every batch; as text it
+        # is one call into the JVM. Names of streams and numbers contain no quotes.
         wanted = [i for p in sorted(positions.values()) for i in self._identities(p)]
         wanted += [str(n) for n in range(FEWEST_IN_SET - len(wanted))]
-        # As a set: where executors are lost, rows of the look-up pass here more than once.
+        # As a set: if executors are lost, rows of the look-up are counted more than once.
         found = f"CASE WHEN _id IN ({', '.join(map(_quoted, wanted))}) THEN substring_index(_id, '/', 2) END"
         return F.expr(f"size(collect_set({found}))")
 
     def _identities(self, position: str) -> tuple[str, str]:
-        """A record's identity, and that of the first one in it if it was an aggregate."""
+        """Return a record's identity, and that of the first record in it if it was an aggregate."""
         record = f"{self.source.stream}/{position}"
         return record, f"{record}/1"
 
     def _check_landed(self, spark: SparkSession, batch_id: int, positions: Mapping[str, str]) -> None:
-        """At the start of a run: what the last batch read last must be there; its arrival bounds the look-up."""
+        """Check, at the start of a run, that the last records of the last batch have landed; their arrival bounds the look-up."""
         if not positions:
             return
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
-        # Rows of the last batch were landed after the batch before was committed, and files know when theirs
-        # were. Only what another checkpoint landed long ago is looked for in the whole table.
+        # Rows of the last batch were landed after the commit of the batch before, and the files' metadata has the landing
+        # times. The complete table is searched only for rows that another checkpoint landed long ago.
         earlier = self.checkpoint.committed_at(spark, batch_id - 2) if batch_id > 1 else None
         recent = [] if earlier is None else [rows.where(F.col("_landed_at") >= F.lit(earlier - CLOCKS))]
         missing = dict(positions)
@@ -278,9 +278,9 @@ class KinesisGuard(LegGuard):
     def _near_the_end(
         self, spark: SparkSession, positions: Mapping[str, str], threshold: datetime
     ) -> Mapping[str, str]:
-        """Shards whose last record arrived before a moment, by the table; the others need not be asked for what they keep.
+        """Return the shards whose last record, by the table, arrived before a time; the others need no check of the stream.
 
-        What is found young is not looked for again until it can be old.
+        A record that is found to be young is not looked up again until it can be old.
         """
         unsure = {s: p for s, p in positions.items() if self._not_before.get(s, threshold) <= threshold}
         if self.horizon is None or not unsure:
@@ -288,7 +288,7 @@ class KinesisGuard(LegGuard):
         young = threshold + TRIM_MARGIN
         rows = spark.table(str(self.table)).where(F.col("_source") == self.source.name)
         found = _arrivals(rows.where(F.col("_arrived_at") < F.lit(young)), unsure.values())
-        # Shards that did not move in this run: nobody knows of them yet, and their records may be deleted dead letters.
+        # Shards that did not advance in this run: their times are unknown, and their records may be deleted dead letters.
         strange = {s: p for s, p in unsure.items() if p not in found and s not in self._not_before}
         anywhere = _arrivals(rows, strange.values()) if strange else {}
         missing = {s: p for s, p in strange.items() if p not in anywhere}
@@ -314,7 +314,7 @@ class KinesisGuard(LegGuard):
 
 
 def _arrivals(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime]:
-    """When the records at some positions have arrived, of those that are there."""
+    """Return the arrival times of the records at some positions, for those that exist."""
     wanted = ", ".join(_quoted(position) for position in sorted(positions))
     arrived = F.expr("min(unix_micros(_arrived_at)) AS at")
     found = rows.where(F.expr(f"_position IN ({wanted})")).groupBy("_position").agg(arrived).collect()
@@ -322,6 +322,6 @@ def _arrivals(rows: DataFrame, positions: Collection[str]) -> dict[str, datetime
 
 
 def _quoted(text: str) -> str:
-    """A text in SQL."""
+    """Quote a text for SQL."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"

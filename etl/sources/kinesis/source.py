@@ -1,4 +1,4 @@
-"""A Kinesis stream as a query reads it, and what reads it."""
+"""Kinesis stream as the source of a query, and the methods that read it."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from .backfill import read_stream_range
 from .missed_records_guard import KinesisGuard
 
 ENDPOINT = "kinesis.endpoint"
-"""Bind that names another endpoint than the region's own."""
+"""Bind with an endpoint other than the region's own."""
 
 
 @dataclass(frozen=True)
 class KinesisSource(Source):
-    """A Kinesis stream as a query reads it.
+    """A Kinesis stream as the source of a query.
 
     Attributes
     ----------
     stream
         The stream's own name.
     start
-        Where a query without a checkpoint begins: ``earliest``, ``latest`` or a moment in ISO 8601, UTC.
+        Start of a query without a checkpoint: ``earliest``, ``latest`` or a time in ISO 8601, UTC.
     records_per_shard
-        Limit for one shard and batch, with as many shards as the plan has.
+        Limit for one shard and batch, for the plan's number of shards.
     fetch_seconds
         Longest time one batch reads from one shard.
     retention_seconds
-        How long the stream keeps a record; no older one can come again.
+        Retention of the stream in seconds; no older record can be read again.
     consumer
-        Name of the query's own fan-out consumer; ``None`` shares what a shard gives all readers.
+        Name of the query's own fan-out consumer; ``None`` to share a shard's throughput with other readers.
     role
-        ARN of the role that is taken to read a stream of another account.
+        ARN of the role to assume for a stream of another account.
     records_per_batch
-        Limit for a batch, shared out among the shards that the stream has when the job runs; ``None``
-        leaves ``records_per_shard`` as it is.
+        Limit for a batch, divided by the number of shards at run time; ``None``
+        keeps ``records_per_shard``.
     """
 
     kind: Literal["kinesis"]
@@ -68,19 +68,19 @@ class KinesisSource(Source):
 
     @property
     def partition_limit(self) -> int:
-        """Of a shard."""
+        """Limit of a shard."""
         return self.records_per_shard
 
     def origin(self, job: JobSettings) -> str:
-        """Region and stream."""
+        """Return region and stream."""
         return f"{self.region}/{self.stream}"
 
     def connector(self, engine: Engine, spark: str) -> str:
-        """Of the engine: each keeps positions in its own way."""
+        """Return the engine's connector: each has its own form of positions."""
         return engine.kinesis_format(spark)
 
     def open(self, leg: Sequence[KinesisSource], context: SourceContext) -> Leg:
-        """Make its guard, and what opens it with limits for the shards that it has at that moment."""
+        """Make its guard, and the function that opens it with limits for its current shards."""
         engine, endpoint = context.job.engine, context.binds.get(ENDPOINT)
         tails = stream.closed_shard_reader(self, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
         horizon = stream.oldest_record_lookup(self, endpoint)
@@ -109,13 +109,13 @@ class KinesisSource(Source):
         query: QuerySettings,
         binds: Mapping[str, str],
     ) -> Identity:
-        """When it was made."""
+        """Return the time at which the stream was made."""
         endpoint = binds.get(ENDPOINT)
-        # While it runs its connector notices: it asks for records after a number that another stream does not have.
+        # While the query runs its connector detects it: it requests records after a number that another stream does not have.
         return Identity(self.region, lambda: stream.identifiers(self, endpoint), while_running=False)
 
     def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
-        """By its API."""
+        """Return the reader of a range by the Kinesis API."""
         if self.role is not None:
             raise StartError(
                 f"--backfill {query} --from stream: its stream belongs to another account, and only the engine's "

@@ -1,4 +1,4 @@
-"""Kinesis streams: their shards and limits, and how they are read into the envelope by an engine's connector."""
+"""Reading of Kinesis streams by an engine's connector into the envelope; their shards and limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .source import KinesisSource
 
 CALLS = 10
-"""Shards that are asked at once; a shard takes five calls a second (Kinesis service limits)."""
+"""Shards that are called at once; a shard allows five calls a second (Kinesis service limits)."""
 
 
 def read(
@@ -41,20 +41,20 @@ def read(
 ) -> DataFrame:
     """Open a stream as a streaming DataFrame in the envelope's shape.
 
-    A batch of it is **not** a fixed range: its end is found while it is read, so
-    that two actions, or a replay, see different records.
+    A batch of it is **not** a fixed range: its end is determined while it is read, so
+    two actions, or a replay, see different records.
 
     Parameters
     ----------
     source
-        What to read.
+        Stream to read.
     engine
-        Whose connector.
+        Engine with the connector.
     endpoint
-        Another endpoint than the region's own.
+        Endpoint other than the region's own.
     begun
-        Whether the query's checkpoint has begun. The connectors then use the start for shards
-        that are new to them, and would take "latest" for the moment of this start: what arrived on
+        True if the query's checkpoint was used. The connectors then apply the start to shards
+        that are new to them, with "latest" as the time of this start: records that arrived on
         the children of a split while the job was stopped would be skipped.
     """
     if begun:
@@ -73,17 +73,17 @@ def read(
 
 
 def open_shards(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> int:
-    """Count the shards that take records now.
+    """Count the open shards.
 
     Parameters
     ----------
     source, endpoint, client
-        As for :func:`oldest_record_lookup`.
+        As in :func:`oldest_record_lookup`.
 
     Raises
     ------
     StartError
-        The stream cannot be asked: there is none, or the role may not.
+        The stream cannot be listed: it does not exist, or the role has no permission.
     """
     return sum(not shard.closed for shard in _listed(source, endpoint, client))
 
@@ -94,14 +94,14 @@ def _listed(source: KinesisSource, endpoint: str | None, client: Any) -> list[Sh
 
 
 def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
-    """Give each shard its part of a batch, rounded up; all as it was where no limit of a batch is given.
+    """Divide the limit of a batch by the number of shards, rounded up; unchanged without such a limit.
 
     Parameters
     ----------
     source
-        What to read.
+        Stream to read.
     shards
-        That are open.
+        Number of open shards.
     """
     if source.records_per_batch is None:
         return source
@@ -109,23 +109,23 @@ def with_limits_per_shard(source: KinesisSource, shards: int) -> KinesisSource:
 
 
 def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Horizon:
-    """Ask a stream for the oldest record of a shard, by the Kinesis API.
+    """Make the look-up of a shard's oldest record, by the Kinesis API.
 
     Parameters
     ----------
     source
-        The stream, and the role by which it is read.
+        The stream, and the role that reads it.
     endpoint
-        Another endpoint than the region's own.
+        Endpoint other than the region's own.
     client
-        A boto3 ``kinesis`` client; left out, one is made for each question: keys of a role hold for an hour.
+        A boto3 ``kinesis`` client; by default one is made for each look-up: a role's keys are valid for an hour.
     """
 
     def oldest(kinesis: Any, shard: str) -> str | None:
         try:
             first = next(closed_shards.pages(kinesis, source.stream, ShardRest(shard, None), limit=1), None)
         except kinesis.exceptions.ResourceNotFoundException:
-            return None  # a closed shard whose records are all gone
+            return None  # a closed shard whose records have all expired
         return None if first is None else str(first[0]["SequenceNumber"])
 
     def asked(shards: Collection[str]) -> dict[str, str | None]:
@@ -139,17 +139,17 @@ def oldest_record_lookup(source: KinesisSource, endpoint: str | None, *, client:
 def closed_shard_reader(
     source: KinesisSource, endpoint: str | None, *, client: Any = None
 ) -> Callable[[Positions, Positions], Iterator[Records]]:
-    """Read closed shards that a connector passes over, by the Kinesis API.
+    """Make the reader of closed shards that a connector skips, by the Kinesis API.
 
     Parameters
     ----------
     source, endpoint, client
-        As for :func:`oldest_record_lookup`.
+        As in :func:`oldest_record_lookup`.
 
     Returns
     -------
     callable
-        Of the positions at which the batch before and the current batch begin; gives pages of records.
+        Takes the positions at the start of the batch before and of the current batch; yields pages of records.
     """
 
     def read_on(before: Positions, here: Positions) -> Iterator[Records]:
@@ -165,21 +165,21 @@ def closed_shard_reader(
 
 
 def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSource:
-    """Replace the name of a fan-out consumer by its ARN, which Glue's connector wants.
+    """Replace the name of a fan-out consumer by its ARN, which Glue's connector needs.
 
-    An ARN ends with the second at which the consumer was registered: only AWS knows it.
+    An ARN ends with the second in which the consumer was registered: only AWS knows it.
 
     Parameters
     ----------
     source
-        With the consumer's name.
+        Source with the consumer's name.
     client
-        A boto3 ``kinesis`` client; left out, one with the job's own role.
+        A boto3 ``kinesis`` client; by default one with the job's role.
 
     Raises
     ------
     StartError
-        The stream has no such consumer or cannot be asked, or boto3 is not there.
+        The stream has no such consumer or cannot be described, or boto3 is missing.
     """
     assert source.consumer is not None, f"{source.name}: no consumer"
     with as_start_error(f"stream {source.stream}"):
@@ -197,26 +197,26 @@ def with_consumer_arn(source: KinesisSource, client: Any = None) -> KinesisSourc
 
 
 def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = None) -> Ids:
-    """Ask a stream when it was made: no two of one name were made in the same second.
+    """Return the creation time of a stream: two streams of one name never have the same one.
 
     Parameters
     ----------
     source
-        What is read.
+        Stream to read.
     endpoint
-        Another endpoint than the region's own.
+        Endpoint other than the region's own.
     client
-        A boto3 ``kinesis`` client; left out, one is made.
+        A boto3 ``kinesis`` client; by default one is made.
 
     Returns
     -------
     Mapping
-        Nothing where the role may not ask (``kinesis:DescribeStreamSummary``), as one of another account may not.
+        Empty if the role has no permission (``kinesis:DescribeStreamSummary``), as for a stream of another account.
 
     Raises
     ------
     NoAnswerError
-        It does not answer, or there is none.
+        The service does not answer, or there is no such stream.
     """
     try:
         with as_start_error(f"stream {source.stream}"):
@@ -231,7 +231,7 @@ def identifiers(source: KinesisSource, endpoint: str | None, *, client: Any = No
 
 
 def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
-    """Make a boto3 ``kinesis`` client, with the keys of the source's role where it has one."""
+    """Make a boto3 ``kinesis`` client, with the keys of the source's role if it has one."""
     boto3 = bundled_boto3.boto3(f"to ask stream {source.stream} for its consumers and shards")
     keys: dict[str, str] = {}
     if source.role is not None and endpoint is None:
@@ -242,5 +242,5 @@ def api_client(source: KinesisSource, endpoint: str | None = None) -> Any:
             "aws_secret_access_key": session["SecretAccessKey"],
             "aws_session_token": session["SessionToken"],
         }
-    make: Any = boto3.client  # its many overloads take no keys by name
+    make: Any = boto3.client  # the overloads do not accept keys by name
     return make("kinesis", region_name=source.region, endpoint_url=endpoint, **keys)

@@ -1,4 +1,4 @@
-"""The end of a stream: when it is, by its own clock, and which identities stand there already."""
+"""End of a Kinesis stream: the time by its own clock, and the identities of its latest records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from . import closed_shards
 from .closed_shards import Shard, list_shards, pages
 
 SLACK = timedelta(seconds=5)
-"""Taken off a moment: the answer's clock tells whole seconds, and a stream's servers have clocks of their own."""
+"""Subtracted from a time: the answer's clock has whole seconds, and a stream's servers have different clocks."""
 
 QUIET_SECONDS = 2.0
-"""After which a request whose answer was lost has been carried out, or never will be."""
+"""Seconds after which a request whose answer was lost has been carried out, or never will be."""
 
 Identity = tuple[str, str]
 """``_source`` and ``_id`` of a record."""
@@ -34,12 +34,12 @@ _KNOWN = StructType([StructField("_source", StringType()), StructField("_id", St
 
 @dataclass(frozen=True)
 class StreamTail:
-    """A stream, from a moment on.
+    """Records of a stream from a time on.
 
     Parameters
     ----------
     stream, region, endpoint
-        Where it is; the region's own endpoint where there is none.
+        Location of the stream; None for the region's own endpoint.
     """
 
     stream: str
@@ -51,12 +51,12 @@ class StreamTail:
         return aws.client("kinesis", self.region, self.endpoint)
 
     def now(self, client: Any) -> datetime:
-        """The time, by the clock of the service.
+        """Return the time, by the clock of the service.
 
         Raises
         ------
         SinkError
-            It does not answer.
+            The service does not answer.
         """
         answer = aws.call_until_answered(
             lambda: client.list_shards(StreamName=self.stream, MaxResults=1), Backoff(self._what)
@@ -64,27 +64,27 @@ class StreamTail:
         return _date(answer)
 
     def shards(self, client: Any) -> list[str]:
-        """Ids of all shards, closed ones too: what was written before a split or merge stands in them."""
+        """Return the ids of all shards, including closed ones, which hold the records before a split or merge."""
         return [shard.id for shard in self.list_shards(client)]
 
     def list_shards(self, client: Any) -> list[Shard]:
-        """All shards, open and closed."""
+        """Return all shards, open and closed."""
         return aws.call_until_answered(lambda: list_shards(client, self.stream), Backoff(self._what))
 
     def held_identities(self, spark: SparkSession, since: str) -> DataFrame | None:
-        """Identities of the records that the stream holds from a moment on; persisted, for the caller to give back.
+        """Return the identities of the stream's records since a time; persisted, and the caller must unpersist them.
 
         Parameters
         ----------
         spark
-            The job's session; each shard is a task.
+            Session that runs a task for each shard.
         since
-            In ISO 8601, as :meth:`now` told it before any of them was written.
+            ISO 8601, from :meth:`now` before any of them was written.
 
         Returns
         -------
         DataFrame or None
-            ``_source`` and ``_id``; None where it holds none.
+            ``_source`` and ``_id``; None if it holds none.
         """
         time.sleep(QUIET_SECONDS)
         with closing(self.client()) as client:
@@ -99,32 +99,32 @@ class StreamTail:
         return found
 
     def identities(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[Identity]:
-        """Of the records of one shard that :meth:`records` gives; others than ours have none."""
+        """Return the identities of one shard's records, see :meth:`records`; records of other producers are left out."""
         found = (identity_of(record["Data"]) for record in self.records(client, shard, since, until))
         return filter(None, found)
 
     def read_shards(
         self, since: datetime, until: datetime, shards: Iterable[str]
     ) -> Iterator[dict[str, Any]]:
-        """Records of some shards, in a task."""
+        """Yield the records of some shards, in a task."""
         with closing(self.client()) as client:
             for shard in shards:
                 yield from self.records(client, shard, since, until)
 
     def records(self, client: Any, shard: str, since: datetime, until: datetime) -> Iterator[dict[str, Any]]:
-        """Records of one shard that arrived between two moments, give or take :data:`SLACK`.
+        """Yield the records of one shard that arrived between two times, extended by :data:`SLACK`.
 
         Parameters
         ----------
         client
-            Of :meth:`client`.
+            Client of :meth:`client`.
         since, until
-            By the stream's clock.
+            Times by the stream's clock.
 
         Returns
         -------
         Iterator
-            As ``GetRecords`` has them.
+            Records as in ``GetRecords``.
         """
         backoff = Backoff(self._what)
 
@@ -145,13 +145,13 @@ class StreamTail:
 
 
 def _date(answer: dict[str, Any]) -> datetime:
-    """When an answer was given: its header ``Date`` (RFC 9110, section 6.6.1)."""
+    """Return the time of an answer: its header ``Date`` (RFC 9110, section 6.6.1)."""
     told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
     return datetime.now(UTC) if told is None else parsedate_to_datetime(told).astimezone(UTC)
 
 
 def identity_of(data: bytes) -> Identity | None:
-    """``_source`` and ``_id`` in a record; None where it is none of ours.
+    """Return ``_source`` and ``_id`` of a record; None if a sink did not write it.
 
     Examples
     --------

@@ -60,7 +60,6 @@ class JdbcSink(SinkConfig):
         "nothing: a batch is one transaction",
         "new rows and duplicates",
     )
-    in_python = True
     services = ("secretsmanager",)
     jars: ClassVar[Mapping[str, str]] = {"postgresql": "EMR Serverless lacks and a job with a database needs"}
 

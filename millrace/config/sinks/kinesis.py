@@ -27,6 +27,7 @@ class KinesisSink(StreamSink):
         "a part of its records, until the replay",
         "sent records, and those that were already there",
     )
+    in_python = True
     keeps = "records cannot be taken back: what is read again is written again, under the same identities"
     stream_kind, label, named_by = KinesisStream, "Kinesis stream", "stream"
 

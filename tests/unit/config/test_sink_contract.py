@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from millrace.config import Environment, Names, load
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.sink_kinds import SinkSettings
+from millrace.etl.launch.sink_kinds import SINKS, SinkSettings
 
 STREAMS = """\
 project: shop
@@ -78,3 +80,10 @@ def test_the_core_reads_what_the_configuration_writes(
         typed_json.read(SinkSettings, {**written, "colour": "red"}, "sink")
     for grant in asked.grants(context):
         assert bool(grant.wildcards) == (grant.why is not None), grant
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_planned_for_each_sink_whose_rows_pass_through_python(kind: str) -> None:
+    """Those whose module hands rows to Python tasks; Spark's own writers need no more than the heap."""
+    module = importlib.import_module("millrace.etl" + SINKS[kind].partition(":")[0])
+    assert KINDS[kind].in_python == ("python_tasks.send(" in inspect.getsource(module))

@@ -1,7 +1,7 @@
-"""Between the batches and the outputs: a bounded queue and one daemon thread for each output.
+"""Bounded queue and daemon thread for each output, between the batches and the outputs.
 
-Whoever puts something in never waits. An output that hangs, fails or is too slow loses what
-finds no room, and how much that was is counted; the others, and the stream, do not notice.
+A producer never waits. An output that hangs, fails or is too slow loses the items that
+do not fit, and they are counted; the other outputs and the stream are not affected.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 ROOM = 1000
-"""Things that wait for an output at most: of a few hundred bytes each."""
+"""Most items that wait for an output; each has a few hundred bytes."""
 
 _STEP = 0.2
 
 
-class Pipe(Generic[Item]):
-    """Carries things to one output, several at a time.
+class BackgroundWriter(Generic[Item]):
+    """Queue to one output, which gets several items at a time.
 
     Parameters
     ----------
     write
-        The output: takes what has come since the last time, may wait, may raise ``OSError`` or
-        ``ValueError`` (a file that was closed); what it was given is then counted as dropped.
+        Writes the items that arrived since the last call. It may block and may raise ``OSError`` or
+        ``ValueError`` (a closed file); its items are then counted as dropped.
     room
-        Things that wait at most.
+        Most items that wait.
     gather_seconds
-        How long things are gathered before they are written together.
+        Seconds in which items are gathered before they are written together.
     urgent
-        Whether a thing, and what was gathered before it, is written at once.
+        Returns True for an item that is written at once, with those gathered before it.
     """
 
     def __init__(
@@ -57,24 +57,24 @@ class Pipe(Generic[Item]):
         self._thread.start()
 
     def put(self, item: Item) -> None:
-        """Hand something over; returns at once, always."""
+        """Add an item; always returns at once."""
         try:
             self._queue.put_nowait(item)
         except queue.Full:
             self._drop(1)
 
     def take_dropped(self) -> int:
-        """Return how many things were dropped since the last call."""
+        """Return the number of items dropped since the last call."""
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         return dropped
 
     def finish(self) -> None:
-        """Begin to write what waits, without gathering more; returns at once."""
+        """Start to write the waiting items, without gathering more; returns at once."""
         self._closing.set()
 
     def close(self, timeout: float) -> bool:
-        """Let what waits be written, for so many seconds; return whether all of it was."""
+        """Wait up to ``timeout`` seconds until the waiting items are written; return True if all are."""
         self.finish()
         self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -91,13 +91,13 @@ class Pipe(Generic[Item]):
                 self._drop(len(items))
 
     def _next(self) -> list[Item]:
-        """Wait for something and gather what follows it; nothing comes back only at the end."""
+        """Wait for an item and gather those that follow; an empty list means the end."""
         items: list[Item] = []
         until = float("inf")
         while len(items) < self._room:
             left = 0.0 if self._closing.is_set() else until - time.monotonic()
             try:
-                # In short steps: nobody puts something in to say that it was the last.
+                # In short steps, because no item marks the end.
                 items.append(
                     self._queue.get(timeout=min(_STEP, left)) if left > 0 else self._queue.get_nowait()
                 )
