@@ -124,7 +124,7 @@ class Storage(Model):
     )
     disposable: tuple[Disposable, ...] = Field(
         default=(),
-        description="Data that is deleted with its stack if the environment has removal: destroy.",
+        description="Data that can be deleted with its stack if the environment has removal: destroy.",
     )
 
 
