@@ -1,4 +1,4 @@
-"""What `cdk` runs: the stacks of the environment that `-c env=NAME` names."""
+"""CDK app: creates the stacks of the environment in `-c env=NAME`."""
 
 from millrace.infra.app import main
 

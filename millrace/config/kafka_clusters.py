@@ -20,27 +20,28 @@ class MskCluster(Model):
     kind: Literal["msk"]
     existing: ClusterArn | None = Field(
         default=None,
-        description="ARN of a cluster that somebody else owns: read, never changed; left out, one is made.",
+        description="ARN of an existing cluster, which is never changed; left out, a cluster is created.",
     )
     authentication: Login = Field(
-        default=IamLogin(), description="How jobs sign in; another than iam with `existing` only."
+        default=IamLogin(),
+        description="Authentication of jobs; only an `existing` cluster may have another kind than iam.",
     )
     tier: Literal["standard", "express", "serverless"] = Field(
         default="standard", description="Kind of brokers: `standard`, `express`, or a serverless cluster."
     )
     version: str = Field(
         default=kafka_versions.DEFAULT,
-        description="Kafka version as MSK names it, such as 3.9.x.kraft; a bare 3.9.x keeps its metadata in ZooKeeper, and a "
-        "cluster that was made so stays so.",
+        description="Kafka version as MSK names it, such as 3.9.x.kraft. 3.9.x keeps its metadata in ZooKeeper; a "
+        "cluster that was created with it cannot change that.",
     )
     broker_type: str | None = Field(
-        default=None, description="Such as kafka.m7g.large; left out, the plan chooses."
+        default=None, description="Type of the brokers, such as kafka.m7g.large; left out, the plan chooses."
     )
     brokers: int | None = Field(
         default=None, ge=2, description="Pins the number of brokers; left out, the plan computes it."
     )
     disposable: bool = Field(
-        default=False, description="With removal: destroy, the cluster goes with its stack."
+        default=False, description="With removal: destroy, the cluster is deleted with its stack."
     )
 
 
@@ -50,10 +51,11 @@ class ExternalCluster(Model):
     makes_topics: ClassVar[bool] = False
 
     kind: Literal["external"]
-    bootstrap_servers: str = Field(min_length=3, description="host:port, comma separated.")
-    authentication: Login = Field(default=TlsLogin(), description="How jobs sign in.")
+    bootstrap_servers: str = Field(min_length=3, description="Addresses host:port, separated by commas.")
+    authentication: Login = Field(default=TlsLogin(), description="Authentication of jobs.")
     arn: ClusterArn | None = Field(
-        default=None, description="The MSK cluster behind it; jobs with authentication iam may use no other."
+        default=None,
+        description="ARN, if it is an MSK cluster; limits the permissions of jobs with authentication iam to it.",
     )
 
 

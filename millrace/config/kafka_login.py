@@ -10,7 +10,7 @@ from millrace.config.base import KeyArn, Model, SecretArn, of_kind
 
 _KEY = Field(
     default=None,
-    description="Customer key of the secret, which jobs may then use to read it; left out, AWS' own key.",
+    description="Customer managed key of the secret, which jobs are allowed to use; left out, the AWS managed key.",
 )
 
 
@@ -32,7 +32,8 @@ class TlsLogin(Model):
     kind: Literal["tls"] = "tls"
     secret: SecretArn | None = Field(
         default=None,
-        description="Secret with certificateAuthority, PEM, as JSON; left out, the authorities that Java trusts.",
+        description="Secret with certificateAuthority (PEM), as JSON; left out, jobs trust the authorities that "
+        "Java trusts.",
     )
     secret_key: KeyArn | None = _KEY
 
@@ -42,8 +43,9 @@ class PasswordLogin(Model):
 
     kind: Literal["scram-sha-512", "plain"] = Field(description="The SASL mechanism: SCRAM-SHA-512 or PLAIN.")
     secret: SecretArn = Field(
-        description="Secret with username and password, as JSON, and certificateAuthority, PEM, where the brokers' authority "
-        "is none that Java trusts; the job's own role reads it. MSK takes those only whose name begins with AmazonMSK_.",
+        description="Secret with username and password, as JSON, and certificateAuthority (PEM) if Java does not "
+        "trust the brokers' authority. The job's role may read it. MSK requires a name that begins "
+        "with AmazonMSK_.",
     )
     secret_key: KeyArn | None = _KEY
 
@@ -53,8 +55,8 @@ class CertificateLogin(Model):
 
     kind: Literal["mutual-tls"]
     secret: SecretArn = Field(
-        description="Secret with certificate and privateKey (PKCS #8), PEM, as JSON, and certificateAuthority, where the "
-        "brokers' authority is none that Java trusts; the job's own role reads it.",
+        description="Secret with certificate and privateKey (PKCS #8), PEM, as JSON, and certificateAuthority if "
+        "Java does not trust the brokers' authority. The job's role may read it.",
     )
     secret_key: KeyArn | None = _KEY
 

@@ -25,40 +25,40 @@ class KafkaReading(Model):
     partitions: tuple[Partition, ...] | None = Field(
         default=None,
         min_length=1,
-        description="Only these partitions, for a topic that several jobs share out; `millrace split` writes the "
-        "lists.",
+        description="The partitions to read, if several jobs share a topic; `millrace split` writes these lists.",
     )
     min_records_per_batch: int | None = Field(
         default=None,
         ge=1,
-        description="A batch waits until so many records are there, or max_delay has passed.",
+        description="A batch starts when so many records have arrived, or when max_delay has passed.",
     )
     max_delay: Duration | None = Field(
-        default=None, description="Longest that records wait for min_records_per_batch."
+        default=None, description="Longest wait of records for min_records_per_batch."
     )
     min_partitions: int | None = Field(
         default=None,
         ge=1,
-        description="Pins the least number of tasks of a batch; left out, the plan computes it.",
+        description="Pins the minimum of tasks of a batch; left out, the plan computes it.",
     )
     start_offsets: dict[Partition, Offset] | None = Field(
         default=None,
         min_length=1,
-        description="Where a query without a checkpoint begins, partition by partition, in place of start.",
+        description="First offset of each partition for a query without a checkpoint, instead of start.",
     )
     group_id_prefix: GroupPrefix | None = Field(
         default=None,
-        description="What the names of its consumer groups begin with, for a cluster whose ACLs name groups; left "
-        "out, spark-kafka-source.",
+        description="Prefix of the names of its consumer groups, for a cluster whose ACLs name groups; left out, "
+        "spark-kafka-source.",
     )
     lag_group: GroupPrefix | None = Field(
         default=None,
-        description="A consumer group to which the ends of committed batches are written, so that ordinary tools show "
-        "the query's lag; nothing is read from it. Left out, none is.",
+        description="A consumer group to which the job writes the end offsets of committed batches, so that the "
+        "usual tools show the lag. The job never reads these offsets. Left out, it writes none.",
     )
-    headers: bool = Field(default=True, description="Whether records keep their headers.")
+    headers: bool = Field(default=True, description="True if records keep their headers.")
     null_payload: Literal["dead_letter", "delete"] = Field(
         default="dead_letter",
-        description="What a record without a payload (a tombstone of a compacted topic) is: bad data, or, in a land "
-        "query, the delete of what has its key, which derive queries with latest_by carry out.",
+        description="Meaning of a record without a payload (a tombstone of a compacted topic): a dead letter, or, "
+        "in a land query, the delete of the rows with its key, which derive queries with latest_by "
+        "carry out.",
     )

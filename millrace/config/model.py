@@ -54,47 +54,46 @@ __all__ = [
 class Environment(Model):
     """Everything that is deployed into one account and region."""
 
-    name: Slug = Field(description="The file's name; never written in the file.")
+    name: Slug = Field(description="Name of the file without its suffix; it is not a key of the file.")
     project: Slug = Field(
-        description="Name of the project: a part of every deployed name, together with the environment's."
+        description="Name of the project; every deployed name contains it and the name of the environment."
     )
     account: str | None = Field(
         default=None,
         pattern=r"^\d{12}$",
-        description="AWS account to deploy to; left out, that of the credentials. `000000000000` is LocalStack's.",
+        description="AWS account of the environment; left out, the account of the credentials. `000000000000` is "
+        "LocalStack.",
     )
     region: str = Field(
         default="us-east-1",
         pattern=REGION,
-        description="AWS region of everything that is made.",
+        description="AWS region of all resources.",
     )
     removal: Literal["retain", "destroy"] = Field(
         default="retain",
-        description="`destroy` lets `cdk destroy` delete data that is also marked disposable.",
+        description="`destroy` lets `cdk destroy` delete the data that is marked as disposable.",
     )
     tags: dict[str, str] = Field(
         default_factory=dict,
-        description="Tags of every resource, beside `millrace:*`, by which costs are told apart.",
+        description="Tags of all resources, in addition to `millrace:*`, for example for cost allocation.",
     )
-    network: Network = Field(
-        default=Network(), description="VPC that jobs run in: one of ours, or one that exists."
-    )
+    network: Network = Field(default=Network(), description="VPC of the jobs: a new or an existing one.")
     storage: Storage = Field(
         default=Storage(), description="Buckets, keys, database, retention and table maintenance."
     )
     governance: Governance = Field(
         default=Governance(),
-        description="Rules of a company: permissions boundary, role path, name prefix, bootstrap.",
+        description="Rules of your company: permissions boundary, role path, name prefix, bootstrap.",
     )
     observability: Observability = Field(
-        default=Observability(), description="Alarms, who is notified, Prometheus."
+        default=Observability(), description="Alarms and their recipients, and Prometheus."
     )
     history: HistoryServer | None = Field(default=None, description="Deploys Spark's history server.")
     partition_buffer: float = Field(
         default=0.0,
         ge=0,
         le=2,
-        description="Spare shards and partitions, with a core for each, as a share of those computed.",
+        description="Spare shards and partitions as a share of the computed ones, with a core for each.",
     )
     kafka: dict[Slug, KafkaCluster] = Field(
         default_factory=dict, description="Kafka clusters, by the name that streams use."
@@ -103,10 +102,10 @@ class Environment(Model):
         min_length=1, description="Sources, by name: Kinesis streams and Kafka topics."
     )
     tables: dict[TableName, ExistingTable] = Field(
-        default_factory=dict, description="Reference tables that somebody else owns, by the name jobs use."
+        default_factory=dict, description="Existing reference tables, by the name that jobs use."
     )
     jobs: dict[Slug, Job] = Field(
-        min_length=1, description="Applications, by name: each runs its queries on one engine."
+        min_length=1, description="Jobs by name: each is an application that runs its queries on one engine."
     )
     _places: Locations = PrivateAttr(default=Locations())
 

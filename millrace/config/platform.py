@@ -28,29 +28,32 @@ Disposable = Literal["lake", "checkpoints", "event-logs", "dead-letters", "acces
 class Network(Model):
     """Network that jobs run in."""
 
-    vpc: VpcId | None = Field(default=None, description="An existing VPC; left out, one is made.")
+    vpc: VpcId | None = Field(default=None, description="An existing VPC; left out, a VPC is created.")
     subnets: tuple[SubnetId, ...] = Field(default=(), description="Private subnets of that VPC.")
     zones: dict[SubnetId, Annotated[str, StringConstraints(pattern=r"^[a-z]{2}(-[a-z]+)+-\d[a-z]$")]] = Field(
         default_factory=dict,
-        description="Availability Zone of existing subnets, told to Glue; left out, Glue finds it.",
+        description="Availability Zones of existing subnets, for Glue's connection; left out, Glue determines them.",
     )
     zone_ids: tuple[Annotated[str, StringConstraints(pattern=r"^[a-z]{2,5}\d-az\d{1,2}$")], ...] = Field(
         default=(),
-        description="Zones of the VPC that is made, one for each of availability_zones; left out, the first that the "
-        "account is told, in an order that is not promised. A change replaces its subnets.",
+        description="Zone ids of a new VPC, as many as availability_zones; left out, the first ones that AWS "
+        "lists for the account, in no guaranteed order. A change replaces the subnets.",
         examples=[["use1-az1", "use1-az2", "use1-az4"]],
     )
-    cidr: str = Field(
-        default="10.42.0.0/16", description="Address range of a VPC of ours: a private one from /16 to /24."
+    cidr: str = Field(default="10.42.0.0/16", description="Private address range of a new VPC, /16 to /24.")
+    availability_zones: int = Field(
+        default=3,
+        ge=2,
+        le=3,
+        description="Number of Availability Zones of a new VPC; MSK Express needs three.",
     )
-    availability_zones: int = Field(default=3, ge=2, le=3, description="MSK Express wants three.")
     egress: Literal["endpoints", "nat", "cheapest"] = Field(
         default="endpoints",
-        description="How jobs reach AWS: endpoints only, NAT gateways (a way out to the internet), "
-        "or whichever the plan finds cheaper.",
+        description="Route from jobs to AWS: VPC endpoints only, NAT gateways (with access to the internet), or "
+        "the one that is cheaper in the plan.",
     )
     flow_logs_role: RoleArn | None = Field(
-        default=None, description="An existing role for the VPC's flow logs; left out, one is made."
+        default=None, description="An existing role for the VPC's flow logs; left out, a role is created."
     )
 
 
@@ -60,11 +63,11 @@ class Keys(Model):
     Their policies must let CloudWatch, CloudWatch Logs and S3 use them (docs/governance.md).
     """
 
-    data: KeyArn | None = Field(default=None, description="Tables, checkpoints, dead letters.")
-    logs: KeyArn | None = Field(default=None, description="Event logs, log groups.")
-    alerts: KeyArn | None = Field(default=None, description="The alerts' topic, state machines.")
-    streams: KeyArn | None = Field(default=None, description="Kinesis streams of this environment.")
-    kafka: KeyArn | None = Field(default=None, description="MSK clusters of this environment.")
+    data: KeyArn | None = Field(default=None, description="Key of tables, checkpoints and dead letters.")
+    logs: KeyArn | None = Field(default=None, description="Key of event logs and log groups.")
+    alerts: KeyArn | None = Field(default=None, description="Key of the alerts' topic and of state machines.")
+    streams: KeyArn | None = Field(default=None, description="Key of this environment's Kinesis streams.")
+    kafka: KeyArn | None = Field(default=None, description="Key of this environment's MSK clusters.")
 
 
 class Upkeep(Model):
@@ -74,51 +77,54 @@ class Upkeep(Model):
         default="512MiB",  # type: ignore[assignment]  # pydantic parses the default (validate_default)
         ge=8 * 1024**2,
         le=4 * 1024**3,
-        description="Small files are made into files of this size.",
+        description="Compaction rewrites small files into files of this size.",
     )
     snapshots: Duration = Field(
         default=timedelta(days=1),
         ge=timedelta(hours=1),
         le=timedelta(days=365),
-        description="Past states of a table older than this go, but none that a derive query has yet to read.",
+        description="Snapshots older than this are expired, except those that a derive query has not read yet.",
     )
     orphans: Duration = Field(
         default=timedelta(days=7),
         ge=timedelta(days=1),
-        description="Files older than this that no state of their table names go; never less than a write takes.",
+        description="Files older than this that no snapshot refers to are deleted; it must be longer than any "
+        "write takes.",
     )
 
 
 class Storage(Model):
     """Buckets, keys and the catalog's database."""
 
-    keys: Keys = Field(default=Keys(), description="Existing KMS keys in place of ours.")
+    keys: Keys = Field(default=Keys(), description="Existing KMS keys to use instead of new ones.")
     buckets: dict[Bucket, BucketName] = Field(
-        default_factory=dict, description="Buckets that somebody else owns: used, never changed."
+        default_factory=dict, description="Existing buckets, whose settings are never changed."
     )
     database: DatabaseName | None = Field(
-        default=None, description="A Glue database that somebody else owns; left out, one is made."
+        default=None, description="An existing Glue database; left out, a database is created."
     )
     lake_formation: Literal["off", "tables", "tables-and-location"] = Field(
         default="off",
-        description="Grants of Lake Formation to each job's role, for databases without IAMAllowedPrincipals; with the "
-        "location where the lake's bucket is registered there. Whoever CloudFormation acts as must be a data lake administrator.",
+        description="Lake Formation grants for each job's role, for databases without IAMAllowedPrincipals; "
+        "`tables-and-location` if the lake's bucket is registered there. The role of CloudFormation "
+        "must be a data lake administrator.",
     )
     dead_letter_retention: Duration | None = Field(
         default=None,
-        description="Dead letters older than this go, in whole days and not before their stream forgets them; "
-        "left out, none.",
+        description="Dead letters older than this are deleted: a number of days, at least the retention of their "
+        "stream; left out, they are kept.",
     )
     upkeep: Upkeep | None = Field(
         default=Upkeep(),
-        description="Keeps tables quick and small; `null` where the catalog's own service does it.",
+        description="Compaction and expiry of tables; `null` if the catalog's own service does both.",
     )
     event_log_retention: Duration = Field(
-        default=timedelta(days=30), description="Spark event logs older than this go, in whole days."
+        default=timedelta(days=30),
+        description="Spark event logs older than this are deleted: a number of days.",
     )
     disposable: tuple[Disposable, ...] = Field(
         default=(),
-        description="What may be deleted with its stack where the environment says removal: destroy.",
+        description="Data that can be deleted with its stack if the environment has removal: destroy.",
     )
 
 
@@ -132,28 +138,28 @@ class ExistingTable(Model):
     location: Annotated[
         str, StringConstraints(pattern=r"^s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/[^*?\s]+$")
     ] = Field(description="Prefix of its files, such as s3://company-lake/reference/airports.")
-    key: KeyArn | None = Field(default=None, description="The key of its files, where they have one.")
+    key: KeyArn | None = Field(default=None, description="KMS key of its files, if they have one.")
 
 
 class Governance(Model):
     """A company's rules for everything that is deployed into its accounts."""
 
     permissions_boundary: PolicyArn | None = Field(
-        default=None, description="A managed policy that bounds every role made here."
+        default=None, description="A managed policy that is the permissions boundary of every new role."
     )
     role_path: Annotated[str, StringConstraints(pattern=r"^/([A-Za-z0-9_+=,.@-]+/)*$")] = Field(
-        default="/", description="Path of every role made here, such as /streaming/."
+        default="/", description="Path of every new role, such as /streaming/."
     )
     name_prefix: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,18}[a-z0-9]$")] | None = Field(
-        default=None, description="Begins every name, before project and environment."
+        default=None, description="Prefix of every name, before project and environment."
     )
     qualifier: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,10}$")] | None = Field(
-        default=None, description="Qualifier of the CDK bootstrap stack, where it is not CDK's own."
+        default=None, description="Qualifier of the CDK bootstrap stack, if it is not the default."
     )
     bootstrap_key: KeyArn | None = Field(
         default=None,
-        description="The customer-managed key of the CDK bootstrap's bucket, where it has one: jobs read their files "
-        "with it. Left out, they need none, as with S3's own keys and the AWS managed one.",
+        description="The customer managed key of the CDK bootstrap's bucket, if it has one: jobs need it to read "
+        "their files. Leave it out for S3 managed keys and the AWS managed key.",
         examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"],
     )
 
@@ -162,18 +168,20 @@ class Observability(Model):
     """Recipients of alarms, and storage of metrics in addition to CloudWatch."""
 
     notify: tuple[Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")], ...] = Field(
-        default=(), description="E-mail addresses that alarms go to; each confirms its subscription once."
+        default=(),
+        description="E-mail addresses for alarms; each recipient must confirm the subscription once.",
     )
     alarms: Literal["together", "by-job"] = Field(
         default="together",
-        description="In which stack alarms of jobs are: all in the one of observability, or each job's in its own, "
-        "for more than one stack holds.",
+        description="Stack of the alarms of jobs: the observability stack for all, or the stack of each job, for "
+        "more alarms than one stack can have.",
     )
     prometheus: bool = Field(
-        default=False, description="A Managed Prometheus workspace, written to by jobs on EMR Serverless."
+        default=False,
+        description="Creates a Managed Prometheus workspace, to which jobs on EMR Serverless write.",
     )
     prometheus_retention: Duration = Field(
-        default=timedelta(days=150), description="How long the workspace keeps samples, in whole days."
+        default=timedelta(days=150), description="Retention of the workspace's samples: a number of days."
     )
 
 
@@ -183,7 +191,7 @@ Https = Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(:\d{1
 class SignIn(Model):
     """OpenID Connect provider at which people sign in before the load balancer lets them through."""
 
-    issuer: Https = Field(description="As the provider's own /.well-known/openid-configuration says it.")
+    issuer: Https = Field(description="Issuer, as in the provider's /.well-known/openid-configuration.")
     authorization_endpoint: Https = Field(
         description="The identity provider's authorization endpoint, from its OpenID configuration."
     )
@@ -191,18 +199,19 @@ class SignIn(Model):
     user_info_endpoint: Https = Field(description="The identity provider's user info endpoint.")
     client_id: str = Field(
         pattern=r"^[A-Za-z0-9._~-]{1,200}$",
-        description="The client that is registered for this server at the identity provider.",
+        description="Id of the client that is registered for this server at the identity provider.",
     )
     secret: SecretArn = Field(
-        description="Secret of Secrets Manager with client_secret, as JSON; CloudFormation reads it, no template holds it."
+        description="Secret of Secrets Manager with client_secret, as JSON. CloudFormation reads it; it is not in "
+        "the template."
     )
     scope: str = Field(
         default="openid",
         pattern=r"^openid( [A-Za-z0-9._:/-]+)*$",
-        description="What is asked for; begins with `openid`.",
+        description="Scope of the request; begins with `openid`.",
     )
     session: Duration = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
-        default="8h", description="Until people sign in again, 1m to 7d."
+        default="8h", description="Time until people must sign in again, 1m to 7d."
     )
 
 
@@ -219,20 +228,23 @@ class HistoryServer(Model):
         | None
     ) = Field(
         default=None,
-        description="An image with Spark in a private ECR repository; left out, one is copied from the "
+        description="An image with Spark in a private ECR repository; left out, an image is copied from the "
         "public gallery (docs/history-server.md).",
     )
     certificate: CertificateArn | None = Field(
-        default=None, description="ACM certificate of the load balancer; without one it speaks HTTP."
+        default=None, description="ACM certificate of the load balancer; without one it uses HTTP."
     )
     clients: tuple[str, ...] = Field(
-        description="Private IPv4 ranges that may open it; nobody else can.", min_length=1
+        description="Private IPv4 ranges that can reach it; no other address can.", min_length=1
     )
     sign_in: SignIn | None = Field(
         default=None,
-        description="Who may sign in; with a certificate only. Left out, whoever reaches it sees the logs.",
+        description="Sign-in of people; needs a certificate. Left out, everybody who can reach it sees the logs.",
     )
     vcpu: Literal[1, 2, 4] = Field(default=1, description="vCPU of the history server's task.")
     memory_gib: int = Field(
-        default=4, ge=2, le=30, description="A log of an endless job takes some to replay."
+        default=4,
+        ge=2,
+        le=30,
+        description="Memory of its task; replaying the event log of a long run needs much.",
     )

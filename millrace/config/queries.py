@@ -32,7 +32,9 @@ class Enrichment(Model):
     )
     on: dict[str, str] = Field(min_length=1, description="Column of the stream: column of the table.")
     columns: dict[str, str] = Field(min_length=1, description="New column: column of the table.")
-    refresh: Duration = Field(default=timedelta(hours=1), description="How often the table is read again.")
+    refresh: Duration = Field(
+        default=timedelta(hours=1), description="Interval after which the table is read again."
+    )
 
 
 class Watermark(Model):
@@ -40,13 +42,13 @@ class Watermark(Model):
 
     time: Column = Field(description="A timestamp field of the schema, or _arrived_at.")
     delay: Duration = Field(
-        description="Records later than this, behind the latest time that was seen, are left out; what is older "
-        "is forgotten."
+        description="Records that are later than this, compared with the latest time seen so far, are left out; "
+        "older state is dropped."
     )
     ahead: Duration = Field(
         default=timedelta(hours=1),
-        description="Records whose time is later than their arrival by more than this are left out: one of them would "
-        "make all that follow late. They stay in the landing table.",
+        description="Records whose time is later than their arrival by more than this are left out, because one "
+        "of them would make all following records late. They stay in the landing table.",
     )
 
 
@@ -55,10 +57,10 @@ class Join(Model):
 
     source: TableName = Field(description="The table of another land query.")
     route: RouteName | None = Field(
-        default=None, description="Of a table with routes, the one whose records are joined."
+        default=None, description="Route whose records are joined, if the table has routes."
     )
     watermark: Watermark = Field(
-        description="Event time of the joined table, and how late its records may be."
+        description="Event time of the joined table, and the lateness that is allowed."
     )
 
 
@@ -66,21 +68,21 @@ class State(Model):
     """State of a derive query, which it keeps between batches."""
 
     watermark: Watermark = Field(
-        description="Event time, and how late records may be; state older than it is dropped."
+        description="Event time and the lateness that is allowed; older state is dropped."
     )
     distinct: tuple[Column, ...] = Field(
         default=(),
-        description="Of records that are equal in these fields, within the delay, the first is taken.",
+        description="Keeps only the first of the records that are equal in these fields within the delay.",
     )
     key: tuple[Column, ...] = Field(
         default=(),
         description="Columns of the transform's result that identify a row, such as a window and a carrier: a "
-        "later one replaces it. Left out, rows are records and are appended once.",
+        "later row replaces an earlier one. Left out, each record is a row and is appended once.",
     )
     output_mode: Literal["update", "append"] = Field(
         default="update",
-        description="When a result of the key is written: `update` with each batch that changes it; `append` once, when "
-        "the watermark has passed it. Session windows take `append` alone.",
+        description="Time at which the result of a key is written: `update` with each batch that changes it; "
+        "`append` once, after the watermark has passed it. Session windows allow only `append`.",
         examples=["append"],
     )
     join: Join | None = Field(
@@ -92,7 +94,8 @@ class Rule(Model):
     """Condition for the good records of a query, and the action for a record that breaks it."""
 
     where: str = Field(
-        description="A condition in Spark SQL on the fields of one record. A record breaks the rule where it is false or null.",
+        description="A condition in Spark SQL on the fields of one record. A record breaks the rule if the "
+        "condition is false or null.",
         examples=["distance > 0"],
     )
     action: Literal["warn", "dead-letter", "fail"] = Field(
@@ -105,7 +108,7 @@ class Rule(Model):
 class Payload(Model):
     """Decoding of payloads."""
 
-    format: PayloadFormat = Field(default=DEFAULT, description="How a payload is written.")
+    format: PayloadFormat = Field(default=DEFAULT, description="Format of the payloads.")
     schema_: str = Field(
         alias="schema",
         description="File below pipelines/, such as pipelines/flights/schemas/flight.ddl: DDL for json, csv and text, "
@@ -113,13 +116,12 @@ class Payload(Model):
     )
     decompress_up_to: Size | None = Field(
         default=None,
-        description="Messages that are compressed, each by itself, are opened up to this size, such as 8MiB; left "
-        "out, none is looked at.",
+        description="Decompresses messages that the producer compressed one by one, up to this size, such as "
+        "8MiB; left out, messages are not decompressed.",
     )
     redact: tuple[str, ...] = Field(
         default=(),
-        description="Fields of the schema whose values reach no table: null in good records, cut out of dead "
-        "letters.",
+        description="Fields of the schema whose values reach no table: null in good records, removed from dead letters.",
     )
     rules: Mapping[RouteName, Rule] = Field(
         default={}, description="Data rules by name: conditions that good records meet."
@@ -131,15 +133,19 @@ class SourceQuery(Model):
 
     start: Start = Field(
         default="earliest",
-        description="Where it begins: earliest, latest, or a moment in ISO 8601 with its zone.",
+        description="Start of a query without a checkpoint: earliest, latest, or a time in ISO 8601 with its zone.",
     )
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."
     )
     records_per_batch: int | None = Field(
-        default=None, ge=1, description="Pins the limit; left out, the plan computes it."
+        default=None,
+        ge=1,
+        description="Pins the limit of records in a batch; left out, the plan computes it.",
     )
-    rate: Rate | None = Field(default=None, description="How fast this query is; left out, the job's `rate`.")
+    rate: Rate | None = Field(
+        default=None, description="Processing rate of this query; left out, the job's `rate`."
+    )
 
     @property
     @abstractmethod
@@ -166,7 +172,7 @@ class StreamQuery(Payload, SourceQuery):
     """Keys of queries that read one stream."""
 
     source: Slug = Field(description="A stream of this environment.")
-    kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
+    kafka: KafkaReading | None = Field(default=None, description="Options for reading a Kafka topic.")
 
     @property
     def kafka_reading(self) -> KafkaReading | None:
@@ -188,7 +194,7 @@ class Landing(Model):
     """Keys of queries that write an append-only landing table."""
 
     table: TableName = Field(
-        description="The landing table in the environment's database; made at the first start."
+        description="The landing table in the environment's database; the first start creates it."
     )
 
     @property
@@ -202,7 +208,7 @@ class LandQuery(StreamQuery, Landing):
 
     kind: Literal["land"]
     fan_out: bool = Field(
-        default=False, description="Kinesis: read through an enhanced fan-out consumer of the query's own."
+        default=False, description="Kinesis: reads through the query's own enhanced fan-out consumer."
     )
 
     @property
@@ -217,7 +223,7 @@ class Route(Payload):
     source: Slug = Field(description="A stream of this environment.")
     topic: str | None = Field(
         default=None,
-        description="Where the stream is a pattern of topics, the one whose records take this route.",
+        description="Topic whose records take this route, if the stream is a pattern of topics.",
     )
 
 
@@ -242,7 +248,8 @@ class RouteQuery(Routing, Landing):
 
     kind: Literal["route"]
     routes: Mapping[RouteName, Route] = Field(
-        min_length=1, description="By the column of the landing table that holds the decoded fields."
+        min_length=1,
+        description="Routes by name, which is also the column of the landing table for the decoded fields.",
     )
 
 
@@ -255,11 +262,12 @@ class DirectQuery(StreamQuery):
     )
     transform: TransformName | None = Field(
         default=None,
-        description="`module:function` below `pipelines/`, from DataFrame to DataFrame; left out, rows go to the sink as they are.",
+        description="`module:function` below `pipelines/`, a function from DataFrame to DataFrame; left out, rows "
+        "go to the sink unchanged.",
     )
-    sink: Sink = Field(description="Where rows go.")
+    sink: Sink = Field(description="Target of the rows.")
     dead_letters: TableName = Field(
-        description="Takes the records that could not be decoded, and those that the sink refuses, byte for byte."
+        description="Table of dead letters: records that cannot be decoded or that the sink refuses, byte for byte."
     )
 
     @property
@@ -276,9 +284,10 @@ class DirectRoute(Route):
     )
     transform: TransformName | None = Field(
         default=None,
-        description="`module:function` below `pipelines/`, from DataFrame to DataFrame; left out, rows go to the sink as they are.",
+        description="`module:function` below `pipelines/`, a function from DataFrame to DataFrame; left out, rows "
+        "go to the sink unchanged.",
     )
-    sink: Sink = Field(description="Where rows go.")
+    sink: Sink = Field(description="Target of the rows.")
 
 
 class DirectRouteQuery(Routing):
@@ -286,11 +295,12 @@ class DirectRouteQuery(Routing):
 
     kind: Literal["direct-route"]
     routes: Mapping[RouteName, DirectRoute] = Field(
-        min_length=1, description="By the column of the table of dead letters that names a record's route."
+        min_length=1,
+        description="Routes by name; a column of the table of dead letters has the name of a record's route.",
     )
     dead_letters: TableName = Field(
-        description="Takes the records of all routes that could not be decoded, that no route takes, and that a "
-        "sink refuses, byte for byte."
+        description="Table of dead letters of all routes: records that cannot be decoded, that match no route, or "
+        "that a sink refuses, byte for byte."
     )
 
     @property
@@ -311,28 +321,34 @@ class DeriveQuery(Model):
     source: TableName = Field(description="The table of a land query, of this job or of another one.")
     route: RouteName | None = Field(
         default=None,
-        description="Of a table with routes, the one whose records are read, with their fields as columns.",
+        description="Route whose records are read, with their fields as columns, if the table has routes.",
     )
-    rate: Rate | None = Field(default=None, description="How fast this query is; left out, the job's `rate`.")
+    rate: Rate | None = Field(
+        default=None, description="Processing rate of this query; left out, the job's `rate`."
+    )
     enrich: tuple[Enrichment, ...] = Field(
-        default=(), description="Before the transform; after it where the query keeps state."
+        default=(),
+        description="Joins with reference tables, before the transform; after it if the query keeps state.",
     )
     transform: TransformName | None = Field(
         default=None,
-        description="`module:function` below `pipelines/`, from DataFrame to DataFrame; left out, rows go to the sink as they are.",
+        description="`module:function` below `pipelines/`, a function from DataFrame to DataFrame; left out, rows "
+        "go to the sink unchanged.",
     )
     state: State | None = Field(
-        default=None, description="Windows, aggregates, duplicates by a payload's key, joins of two streams."
+        default=None,
+        description="State for windows, aggregates, deduplication by fields of the payload, and joins of two streams.",
     )
     latest_by: tuple[Column, ...] = Field(
         default=(),
-        description="Columns of the transform's result that identify a row: of each, the record that landed last is "
-        "kept, and one without a payload deletes it where its topic has null_payload: delete. Left out, each record "
-        "is a row.",
+        description="Columns of the transform's result that identify a row. The record that landed last replaces "
+        "the row; with null_payload: delete, a record without a payload deletes it. Left out, each "
+        "record is a row.",
     )
-    sink: Sink = Field(description="Where rows go.")
+    sink: Sink = Field(description="Target of the rows.")
     dead_letters: TableName | None = Field(
-        default=None, description="Takes the rows that the sink refuses; left out where the sink takes all."
+        default=None,
+        description="Table of dead letters for rows that the sink refuses; leave it out if the sink refuses none.",
     )
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."

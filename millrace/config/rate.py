@@ -15,17 +15,21 @@ class Rate(Model):
     """Processing rate: the result of a benchmark, or an assumption that is marked as such."""
 
     records_per_second_per_core: float | None = Field(
-        default=None, ge=0.01, le=1e9, description="1/b of the sizing model; left out with `result`."
+        default=None,
+        ge=0.01,
+        le=1e9,
+        description="Processing rate of one core: 1/b of the sizing model; left out with `result`.",
     )
     batch_overhead: Duration = Field(
-        default=timedelta(seconds=2), description="a of the sizing model: the fixed cost of a batch."
+        default=timedelta(seconds=2), description="Fixed time of a batch: a of the sizing model."
     )
     basis: Basis = Field(
-        default="assumed", description="`measured`, or `assumed`, which marks every number that rests on it."
+        default="assumed",
+        description="`measured`, or `assumed`, which marks every number that depends on it.",
     )
     result: str | None = Field(
         default=None,
-        description="Result file of a benchmark, from the project's root: it gives both in place of the keys above.",
+        description="Result file of a benchmark, relative to the project; it replaces the keys above.",
     )
 
     @model_validator(mode="after")

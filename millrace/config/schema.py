@@ -37,8 +37,8 @@ def json_schema() -> dict[str, Any]:
     schema.pop("required")
     extends = {
         "type": "string",
-        "description": "Another file of this folder that this one is laid over: mappings merge key by key, "
-        "lists and single values replace, null removes.",
+        "description": "Another file of this folder, which this file extends: mappings are merged key by key, "
+        "lists and single values replace its values, null removes them.",
         "examples": ["base"],
     }
     for each in (schema, *schema["$defs"].values()):

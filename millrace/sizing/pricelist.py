@@ -113,7 +113,9 @@ def to_yaml(table: PriceTable) -> str:
     yaml, out = YAML(), StringIO()
     yaml.width = 200
     yaml.dump(document, out)
-    return f"# What AWS charges in {table.region}, in USD; written by `millrace prices update`.\n{out.getvalue()}"
+    return (
+        f"# Prices of AWS in {table.region}, in USD; written by `millrace prices update`.\n{out.getvalue()}"
+    )
 
 
 class _UnclearError(Exception):

@@ -29,7 +29,7 @@ def format_number(number: float) -> str:
 
     Examples
     --------
-    >>> large(1_234_567), large(12_345.6), large(0.25), large(999_999.9)
+    >>> format_number(1_234_567), format_number(12_345.6), format_number(0.25), format_number(999_999.9)
     ('1.23 million', '12,346', '0.25', '1 million')
     """
     for unit, name in _LARGE:

@@ -78,9 +78,9 @@ def without_default(schema: dict[str, Any]) -> None:
 class CatchUp(Model):
     """Time in which a job must catch up after an outage."""
 
-    outage: Duration = Field(description="R of the sizing model: how long the job was away.")
+    outage: Duration = Field(description="Length of the outage: R of the sizing model.")
     within: Duration = Field(
-        description="C: from its start until nothing waits, at the peak rate all the time."
+        description="Time from the start of the job until there is no backlog, at the peak rate: C of the sizing model."
     )
 
 
@@ -88,7 +88,7 @@ class MemoryRequirements(Model):
     """Known memory that a job needs in addition to its batches."""
 
     tables: Size | None = Field(
-        default=None, description="Tables that are joined, all together, as each executor holds them."
+        default=None, description="All joined tables together, as each executor holds them."
     )
     state: Size | None = Field(
         default=None, description="State of all queries together: windows, keys, joined streams."
@@ -154,29 +154,32 @@ class JobBase(Model, ABC):
     engine: str
     version: str
     queries: dict[Slug, Query] = Field(
-        min_length=1, description="What the job runs, by name; each query has a checkpoint of its own."
+        min_length=1, description="Queries of the job by name; each has its own checkpoint."
     )
     latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
     rate: Rate | None = Field(
         default=None,
-        description="How fast the queries are that have no `rate` of their own; left out, the plan counts with a "
-        "cautious default of the payload's format, until `millrace bench` has measured the job.",
+        description="Processing rate of the queries without their own `rate`; left out, the plan uses a cautious "
+        "default for the payload's format. `millrace bench` measures the rate.",
         examples=[{"records_per_second_per_core": 5000}],
     )
     goal: Literal["latency", "throughput"] = Field(
         default="latency",
-        description="`throughput` takes the batches that waste least, whatever the SLA, and cores with `buffer`.",
+        description="`throughput` chooses batches with little fixed time, independent of the SLA, and adds "
+        "`buffer` to the cores.",
     )
     buffer: float = Field(
-        default=0.2, ge=0, le=4, description="With goal throughput: spare capacity as a share of the peak."
+        default=0.2, ge=0, le=4, description="For goal throughput: spare capacity as a share of the peak."
     )
     catch_up: CatchUp | None = Field(
         default=None,
-        description="Cores for catching up after an outage; left out, the plan shows how long it takes.",
+        description="Adds the cores to catch up after an outage in this time; left out, the plan only shows how "
+        "long catching up takes.",
     )
     memory: MemoryRequirements = Field(
         default=MemoryRequirements(),
-        description="What executors hold beside their batches, where it is known; otherwise it is worked out.",
+        description="Memory that executors need in addition to their batches, if you know it; left out, the plan "
+        "estimates it.",
     )
     cores: int | None = Field(
         default=None, ge=1, description="Pins the executor cores; left out, the plan computes them."
@@ -186,24 +189,26 @@ class JobBase(Model, ABC):
     )
     scaling: Literal["auto", "fixed"] = Field(
         default="auto",
-        description="`fixed` holds all workers all the time, for an SLA that cannot wait until workers come back: on Glue without "
-        "auto scaling, on EMR Serverless with as many executors at least as at most, and capacity that is there before a start.",
+        description="`fixed` keeps all workers all the time, for an SLA that cannot wait for new workers: no auto "
+        "scaling on Glue; on EMR Serverless the minimum of executors equals the maximum, and their "
+        "capacity is initialized before a start.",
         examples=["fixed"],
     )
     role: RoleArn | None = Field(
-        default=None, description="An existing role for the job; left out, one is made that allows its needs."
+        default=None,
+        description="An existing role for the job; left out, a role with the needed permissions is created.",
     )
     restarts_per_hour: int = Field(
         default=5,
         ge=1,
         le=20,
-        description="Starts in an hour after which a job that keeps ending stays ended.",
+        description="Most starts in an hour; a job that ends again after that stays stopped.",
     )
     batch_retries: int = Field(
         default=3,
         ge=0,
         le=10,
-        description="Failures in a row of one query, each with a longer wait, before its job fails.",
+        description="Restarts of one query after failures in a row, each after a longer wait, before the job fails.",
     )
     spark: dict[str, str] = Field(
         default_factory=dict, description="Extra Spark settings; those that Millrace owns are refused."

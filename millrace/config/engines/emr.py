@@ -74,10 +74,12 @@ class EmrJob(JobBase):
 
     engine: Literal["emr"]
     version: Literal["emr-7.13.0", "emr-spark-8.0.0"] = Field(
-        default="emr-7.13.0", description="Release label of EMR; docs/engines.md says what each one holds."
+        default="emr-7.13.0", description="Release label of EMR; docs/engines.md lists the contents of each."
     )
     worker: EmrWorker = Field(
-        default=EmrWorker(), description="Left out, the plan chooses.", json_schema_extra=without_default
+        default=EmrWorker(),
+        description="Size of a worker; left out, the plan chooses.",
+        json_schema_extra=without_default,
     )
     architecture: Literal["x86_64", "arm64"] = Field(
         default="x86_64", description="Processor of the workers; arm64 costs less per vCPU."
@@ -85,25 +87,27 @@ class EmrJob(JobBase):
     image: str | None = Field(
         default=None,
         pattern=r"^\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[a-z0-9._/-]+(:[\w.-]+|@sha256:[0-9a-f]{64})$",
-        description="An image in Amazon ECR that is built on the release's own and serves driver and executors; its repository "
-        "lets EMR Serverless pull it. Left out, AWS's own.",
+        description="An image in Amazon ECR for driver and executors, built on the image of the release. The "
+        "policy of its repository must let EMR Serverless pull it. Left out, AWS's image.",
     )
     python: str = Field(
         default="/usr/bin/python3.11",
         pattern=r"^/[\w./+-]+$",
-        description="Interpreter in the image, Python 3.11 or later: it is always named, as the default of AWS's own images is "
-        "older.",
+        description="Path of Python 3.11 or later in the image. It is always set, because the default Python of "
+        "AWS's images is older.",
     )
     retries_per_hour: int = Field(
-        default=5, ge=1, le=10, description="Attempts of a job run in an hour; 1 is no retry."
+        default=5, ge=1, le=10, description="Most attempts of a job run in an hour; 1 means no retry."
     )
     min_executors: int | None = Field(
         default=None,
         ge=1,
-        description="Executors that stay when there is little to do; left out, those that carry the average.",
+        description="Minimum of executors; left out, as many as the average traffic needs.",
     )
     initial_executors: int | None = Field(
-        default=None, ge=1, description="Executors at a start; left out, all: a start finds a backlog."
+        default=None,
+        ge=1,
+        description="Executors at a start; left out, all, because a start usually finds a backlog.",
     )
     idle_stop: Duration = Field(
         default=timedelta(minutes=15), description="An application without a run stops after this time."

@@ -120,7 +120,7 @@ class GlueJob(JobBase):
 
     engine: Literal["glue"]
     version: Literal["5.1", "6.0"] = Field(
-        default="5.1", description="Version of Glue; docs/engines.md says what each one holds."
+        default="5.1", description="Version of Glue; docs/engines.md lists the contents of each."
     )
     worker: str = Field(
         default="G.1X",
@@ -130,18 +130,18 @@ class GlueJob(JobBase):
     maintenance_window: str = Field(
         default="Sun:5",
         pattern=r"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):([01]?\d|2[0-3])$",
-        description="Day and hour (UTC) at which Glue may restart a streaming job; it restarts each one once a week.",
+        description="Day and hour (UTC) at which Glue may restart the job; Glue restarts every streaming job once a week.",
     )
     retries: int = Field(
         default=0,
         ge=0,
         le=10,
-        description="Runs that Glue starts by itself after a failed one; without any, `restarts_per_hour` "
-        "alone limits and counts them.",
+        description="Runs that Glue itself starts after a failed run; with 0, `restarts_per_hour` alone limits "
+        "and counts the restarts.",
     )
     timeout: Duration | None = Field(
         default=None,
-        description="Ends a run after this time, below 7 days; left out, it runs on and on.",
+        description="Ends a run after this time, below 7 days; left out, a run has no time limit.",
     )
 
     @property

@@ -39,7 +39,8 @@ class AvroFormat(FormatConfig):
     )
     writers: str | None = Field(
         default=None,
-        description="Folder below pipelines/ with each writer's schema by its id, such as 17.avsc.",
+        description="Folder below pipelines/ with the writers' schemas; the name of each file is the id of its "
+        "schema, such as 17.avsc.",
         examples=["pipelines/shop/schemas/orders"],
     )
     registry: Annotated[str, StringConstraints(pattern=r"^https?://\S+$")] | None = Field(
@@ -48,7 +49,7 @@ class AvroFormat(FormatConfig):
         examples=["https://registry.company.example:8081"],
     )
     subject: str | None = Field(
-        default=None, description="Of the registry, such as orders-value.", examples=["orders-value"]
+        default=None, description="Subject in the registry, such as orders-value.", examples=["orders-value"]
     )
 
     def check(self, use: FormatUse) -> Iterator[Finding]:

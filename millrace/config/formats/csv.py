@@ -20,7 +20,7 @@ class CsvFormat(FormatConfig):
         "`.ddl`, no nested types",
         "Spark's parser",
         "a line feed at the end",
-        "another number of columns, a second record, a NUL",
+        "another number of columns, a second record, a NUL character",
     )
     payloads = "millrace.sandbox.payloads.csv:payloads"
 
@@ -34,7 +34,7 @@ class CsvFormat(FormatConfig):
         examples=["'"],
     )
     null: str = Field(
-        default="", description="The text that stands for null; an empty column does too.", examples=["NA"]
+        default="", description="The text that means null; an empty column also means null.", examples=["NA"]
     )
 
     def misfits(self, fields: Sequence[SchemaField]) -> Iterator[str]:

@@ -11,7 +11,7 @@ class JsonFormat(FormatConfig):
     """One JSON object in each payload."""
 
     reading = FormatDocumentation(
-        "`.ddl`", "Spark's parser", "fields that the schema lacks", "anything but one object"
+        "`.ddl`", "Spark's parser", "fields that are not in the schema", "anything except one object"
     )
     in_firehose = True
     payloads = "millrace.sandbox.payloads.json:payloads"

@@ -20,7 +20,7 @@ class ProtobufFormat(FormatConfig):
     reading = FormatDocumentation(
         "`.desc`, a descriptor file",
         "Python, by Arrow",
-        "an empty payload: nothing is set",
+        "an empty payload, in which no field is set",
         "a field of another type",
     )
     suffix = ".desc"

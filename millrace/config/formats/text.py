@@ -13,7 +13,7 @@ class TextFormat(FormatConfig):
     """UTF-8; the schema has one STRING field."""
 
     reading = FormatDocumentation(
-        "`.ddl`, one STRING field", "Spark", "an empty payload", "what is not UTF-8"
+        "`.ddl`, one STRING field", "Spark", "an empty payload", "bytes that are not UTF-8"
     )
     payloads = "millrace.sandbox.payloads.text:payloads"
 

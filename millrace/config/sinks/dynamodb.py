@@ -17,9 +17,9 @@ class DynamoDbSink(SinkConfig):
 
     promise = SinkPromise(
         "an item, keyed by identity",
-        "one item for each identity; of results, the one of the latest batch",
-        "a part of its items, until it comes again",
-        "all rows as written, but for results that are older than what is there: duplicates",
+        "one item for each identity; for results, that of the latest batch",
+        "a part of its items, until the replay",
+        "all rows as written; results older than the item as duplicates",
     )
     in_python = True
     gateways = ("dynamodb",)
@@ -28,11 +28,13 @@ class DynamoDbSink(SinkConfig):
 
     kind: Literal["dynamodb"]
     table: str = Field(
-        pattern=r"^[A-Za-z0-9_.-]{3,255}$", description="Its name; it exists.", examples=["clicks"]
+        pattern=r"^[A-Za-z0-9_.-]{3,255}$",
+        description="Name of the table, which must exist.",
+        examples=["clicks"],
     )
     table_key: KeyArn | None = Field(
         default=None,
-        description="Customer key of the table; left out, AWS' own.",
+        description="Customer managed key of the table; left out, AWS's own key.",
         examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
     )
 

@@ -25,11 +25,12 @@ class FileSink(SinkConfig):
     in_lake = True
 
     table: TableName = Field(
-        description="Name of the folder, below that of the kind in the lake's bucket.", examples=["clicks"]
+        description="Name of the folder, below the folder of its kind in the lake's bucket.",
+        examples=["clicks"],
     )
     file_size: Size = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
         default="128MiB",
-        description="How large a file should be; a batch is written into no more files than that takes.",
+        description="Target size of a file; it limits the number of files of a batch.",
         examples=["64MiB"],
     )
 

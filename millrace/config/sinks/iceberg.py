@@ -19,7 +19,9 @@ class IcebergSink(SinkConfig):
     in_lake = True
 
     kind: Literal["iceberg"]
-    table: TableName = Field(description="Its name in the environment's database.", examples=["clicks"])
+    table: TableName = Field(
+        description="Name of the table in the environment's database.", examples=["clicks"]
+    )
 
     def manual_erasure(self, where: str, context: SinkContext) -> None:
         """Return None: ``millrace erase`` reaches the table."""

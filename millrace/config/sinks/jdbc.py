@@ -56,7 +56,7 @@ class JdbcSink(SinkConfig):
 
     promise = SinkPromise(
         "a row, keyed by identity",
-        "exactly once, also beside other writers; of results, the one of the latest batch",
+        "exactly once, also with other writers; for results, that of the latest batch",
         "nothing: a batch is one transaction",
         "new rows and duplicates",
     )
@@ -71,31 +71,36 @@ class JdbcSink(SinkConfig):
     )
     table: str = Field(
         pattern=r"^[a-z_][a-z0-9_]{0,49}(\.[a-z_][a-z0-9_]{0,49})?$",
-        description="schema.table; made where it is missing. Without a schema, that of public.",
+        description="schema.table; created if it is missing. Without a schema, public.",
         examples=["shop.clicks"],
     )
     secret: SecretArn = Field(
-        description="Secret with username and password, as JSON; the job's own role reads it at the start.",
+        description="Secret with username and password, as JSON; the job reads it with its role at the start.",
         examples=["arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"],
     )
     secret_key: KeyArn | None = Field(
         default=None,
-        description="Customer key of the secret; left out, AWS' own key.",
+        description="Customer managed key of the secret; left out, the AWS managed key.",
         examples=["arn:aws:kms:us-east-1:111122223333:key/1234abcd"],
     )
     connections: int = Field(
-        default=8, ge=1, le=200, description="Connections that write at once.", examples=[8]
+        default=8,
+        ge=1,
+        le=200,
+        description="Number of connections that write at the same time.",
+        examples=[8],
     )
     tls: Literal["verify-full", "off"] = Field(
         default="verify-full",
-        description="verify-full: the server shows a certificate for its name; off: for a server on this machine only.",
+        description="verify-full: the server must have a certificate for its name; off: no TLS, only for a server "
+        "on this machine.",
         examples=["verify-full"],
     )
     authorities: str | None = Field(
         default=None,
         max_length=200,
-        description="A .pem file below pipelines/ with the certificates of who signs the server's, such as RDS' bundle of "
-        "the region; left out, those that Java trusts.",
+        description="A .pem file below pipelines/ with the authorities for the server's certificate, such as "
+        "RDS's bundle of the region; left out, those that Java trusts.",
         examples=["pipelines/shop/certificates/rds-us-east-1.pem"],
     )
 

@@ -25,9 +25,9 @@ class KafkaSink(StreamSink):
 
     promise = SinkPromise(
         "a message, identity and batch in its headers",
-        "a batch that comes again writes what the topic lacks; see below",
-        "a part of its messages, until it comes again",
-        "sent messages, and those that were there",
+        "a replayed batch writes only the messages that the topic lacks; exceptions below",
+        "a part of its messages, until the replay",
+        "sent messages, and those that were already there",
     )
     keeps = "messages cannot be taken back: what is read again is written again, under the same identities"
     stream_kind, label, named_by = KafkaTopic, "Kafka topic", "topic"

@@ -23,9 +23,9 @@ class KinesisSink(StreamSink):
 
     promise = SinkPromise(
         "a record, identity in its JSON",
-        "records that come again are put where the stream lacks them; see below",
-        "a part of its records, until it comes again",
-        "sent records, and those that were there",
+        "a replayed batch writes only the records that the stream lacks; exceptions below",
+        "a part of its records, until the replay",
+        "sent records, and those that were already there",
     )
     in_python = True
     keeps = "records cannot be taken back: what is read again is written again, under the same identities"

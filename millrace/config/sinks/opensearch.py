@@ -28,8 +28,8 @@ class OpenSearchSink(SinkConfig):
 
     promise = SinkPromise(
         "a document, its id the identity",
-        "one document for each identity; of results, the one of the latest batch",
-        "a part of its documents, until it comes again",
+        "one document for each identity; for results, that of the latest batch",
+        "a part of its documents, until the replay",
         "new documents and duplicates",
     )
     in_python = True
@@ -37,7 +37,7 @@ class OpenSearchSink(SinkConfig):
 
     kind: Literal["opensearch"]
     domain: DomainArn = Field(
-        description="ARN of the domain, which exists.",
+        description="ARN of the domain, which must exist.",
         examples=["arn:aws:es:us-east-1:111122223333:domain/search"],
     )
     endpoint: str = Field(
@@ -47,7 +47,7 @@ class OpenSearchSink(SinkConfig):
     )
     index: str = Field(
         pattern=r"^[a-z0-9][a-z0-9_.-]{0,200}$",
-        description="Its name; it exists, with its mapping.",
+        description="Name of the index, which must exist, with its mapping.",
         examples=["clicks"],
     )
 

@@ -30,7 +30,7 @@ class StreamSink(SinkConfig):
 
     key: Column | None = Field(
         default=None,
-        description="Column of the message's key, of Kinesis the partition key; left out, the identity.",
+        description="Column with the message's key (Kinesis: partition key); left out, the key is the identity.",
         examples=["customer"],
     )
     max_record_size: Size = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)

@@ -39,10 +39,10 @@ class Traffic(Model):
         default=1.0,
         ge=1,
         le=1000,
-        description="Peak rate divided by average rate: 3.67 where 11,000 arrive at the peak and 3,000 on average.",
+        description="Peak rate divided by average rate: 3.67 for 11,000 at the peak and 3,000 on average.",
     )
     record_size: Size = Field(description="Mean size of a record, key and payload, such as 600B.")
-    basis: Basis = Field(default="assumed", description="`measured` only when somebody did.")
+    basis: Basis = Field(default="assumed", description="`measured` only if somebody measured the traffic.")
 
     @property
     def monthly_gb(self) -> float:

@@ -58,32 +58,32 @@ class KafkaTopic(StreamConfig):
     servers = "millrace.sandbox.stream_servers:KafkaServer"
 
     kind: Literal["kafka"]
-    cluster: Slug = Field(description="One of `kafka`.")
-    traffic: Traffic = Field(description="What arrives; it sizes everything.")
+    cluster: Slug = Field(description="Name of a cluster in `kafka`.")
+    traffic: Traffic = Field(description="Incoming traffic, from which the plan computes all sizes.")
     topic: str | None = Field(
-        default=None, pattern=r"^[a-zA-Z0-9._-]{1,249}$", description="Left out, the stream's own name."
+        default=None,
+        pattern=r"^[a-zA-Z0-9._-]{1,249}$",
+        description="Name of the topic; left out, the name of the stream.",
     )
     pattern: str | None = Field(
         default=None,
         min_length=1,
-        description="In place of one topic, all existing ones whose whole name this regular expression matches, "
-        "those of later too.",
+        description="Instead of one topic, all existing topics whose complete name matches this regular "
+        "expression, also topics that are created later.",
     )
     partitions: int | None = Field(
         default=None, ge=1, description="Pins the partition count; left out, the plan computes it."
     )
     retention: Duration = Field(
         default=timedelta(days=7),
-        description="How long the topic keeps records: `retention.ms` of a topic that is made.",
+        description="Retention of the topic: `retention.ms` of a new topic.",
     )
     compression: Literal["producer", "zstd", "lz4", "snappy", "gzip", "uncompressed"] = Field(
-        default="producer", description="`compression.type` of a topic that is made."
+        default="producer", description="`compression.type` of a new topic."
     )
-    existing: bool = Field(
-        default=False, description="The topic belongs to somebody else: read, never changed."
-    )
+    existing: bool = Field(default=False, description="True for an existing topic, which is never changed.")
     disposable: bool = Field(
-        default=False, description="With removal: destroy, the topic goes with its stack."
+        default=False, description="With removal: destroy, the topic is deleted with its stack."
     )
 
     @property

@@ -68,26 +68,29 @@ class KinesisStream(StreamConfig):
     }
 
     kind: Literal["kinesis"]
-    traffic: Traffic = Field(description="What arrives; it sizes everything.")
+    traffic: Traffic = Field(description="Incoming traffic, from which the plan computes all sizes.")
     mode: Literal["provisioned", "on-demand"] = Field(
         default="provisioned",
-        description="Capacity mode: shards that the plan computes, or on-demand, where Kinesis scales them.",
+        description="Capacity mode: `provisioned` with shards that the plan computes, or `on-demand`, which "
+        "Kinesis scales.",
     )
     shards: int | None = Field(
         default=None, ge=1, description="Pins the shard count; left out, the plan computes it."
     )
-    retention: Duration = Field(default=timedelta(hours=24), description="24h to 8760h.")
+    retention: Duration = Field(
+        default=timedelta(hours=24), description="Retention of the stream, 24h to 8760h."
+    )
     shards_now: int | None = Field(
         default=None,
         ge=1,
-        description="Open shards of the deployed stream: the plan then checks that Kinesis takes the change.",
+        description="Open shards of the deployed stream; with it the plan checks that Kinesis allows the change.",
     )
     fan_out_consumers: tuple[Slug, ...] = Field(
         default=(),
-        description="Fan-out consumers of programs other than this environment's jobs; 20 with the jobs' own.",
+        description="Fan-out consumers of other programs; together with those of this environment's jobs at most 20.",
     )
     shard_level_metrics: bool = Field(
-        default=False, description="Metrics of CloudWatch for each shard, which cost by shard."
+        default=False, description="Enables CloudWatch metrics for each shard, at a cost for each shard."
     )
     max_record_size: Size | None = Field(
         default=None, description="Largest record, up to 10MiB; left out, 1 MiB."
@@ -102,17 +105,16 @@ class KinesisStream(StreamConfig):
         | None
     ) = Field(
         default=None,
-        description="Name of a stream that somebody else owns, its ARN where it is in another account: "
-        "read, never changed.",
+        description="Name of an existing stream, or its ARN if it is in another account; the stream is never changed.",
     )
     existing_key: KeyArn | None = Field(
-        default=None, description="The key of an existing stream, so that jobs may use no other."
+        default=None, description="KMS key of an existing stream; jobs may use only this key."
     )
     read_role: RoleArn | None = Field(
-        default=None, description="The role in the other account that jobs take to read an existing stream."
+        default=None, description="Role in the other account that jobs assume to read an existing stream."
     )
     disposable: bool = Field(
-        default=False, description="With removal: destroy, the stream goes with its stack."
+        default=False, description="With removal: destroy, the stream is deleted with its stack."
     )
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from millrace.config.formats import KINDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
-HEAD = "| `format` | `schema` | decoded by | also a good record | never one |\n|---|---|---|---|---|\n"
+HEAD = "| `format` | `schema` | decoded by | also accepted | dead letter |\n|---|---|---|---|---|\n"
 
 
 def test_the_table_is_that_of_the_kinds() -> None:

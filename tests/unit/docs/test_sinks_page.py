@@ -8,7 +8,9 @@ from pathlib import Path
 from millrace.config.sinks import KINDS, SINKS
 
 PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"
-HEAD = "| `kind` | a row is | what it promises | what is seen of a batch that breaks | counts |\n|---|---|---|---|---|\n"
+HEAD = (
+    "| `kind` | a row in the sink | guarantee | visible of a failed batch | counts |\n|---|---|---|---|---|\n"
+)
 
 
 def promises() -> str:
