@@ -203,7 +203,7 @@ class JobBase(Model, ABC):
         default=3,
         ge=0,
         le=10,
-        description="Failures in a row of one query, each with a longer wait, before its job fails.",
+        description="Most failures in a row of one query that are retried, each after a longer wait; the next failure ends its job.",
     )
     spark: dict[str, str] = Field(
         default_factory=dict, description="Extra Spark settings; those that Millrace owns are refused."
