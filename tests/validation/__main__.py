@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     if given.shard:
         before = given.page.read_text(encoding="utf-8").partition(_SHARD)[0].rstrip()
-        given.page.write_text(before + "\n\n" + _shard(shard.drained(_say)), encoding="utf-8")
+        given.page.write_text(before + "\n\n" + _wrapped(_shard(shard.drained(_say))), encoding="utf-8")
         return 0
     kept = RUN / "validation.json"
     if not given.again:
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     drains = drain.drained(real.fit, _say)
     covered = coverage.coverage(given.draws)
     page = _page(covered, given.draws, real, drains) + "\n" + _shard(shard.drained(_say))
-    given.page.write_text(page, encoding="utf-8")
+    given.page.write_text(_wrapped(page), encoding="utf-8")
     _say(f"{given.page} is written")
     return 0
 
@@ -163,6 +164,14 @@ def _shard(drains: Sequence[shard.Drained]) -> str:
         + "\n\nThe shard is not read while Spark plans a batch, and its unused allowance is not kept for later. So the fixed cost comes on "
         "top of the time in which it delivers the batch. Not included: the connector waits up to a second too long after a refused "
         "read, and exceeds a limit by its last read.\n"
+    )
+
+
+def _wrapped(page: str) -> str:
+    """Wrap the lines of a page that are not of a table."""
+    return "\n".join(
+        line if line.startswith("|") else textwrap.fill(line, 140, break_on_hyphens=False)
+        for line in page.split("\n")
     )
 
 
