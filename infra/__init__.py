@@ -1,1 +1,1 @@
-"""What gets deployed: stacks wire, constructs build, sizes come out of the plan."""
+"""Everything that is deployed: stacks connect the parts, constructs build them, the plan gives the sizes."""

@@ -21,15 +21,15 @@ from .errors import InfrastructureError
 
 def main() -> None:
     """Synthesise the environment that ``cdk`` asks for, and exit with a status."""
-    # CDK's own look at the templates only warns, and takes longer than all the rest; cfn-lint, which knows
-    # more, reads every environment's in `make check` (docs/adr/0400-policy-rules.md).
+    # CDK's own check of the templates only warns, and takes longer than everything else. cfn-lint knows more, and
+    # `make check` runs it on every environment's templates (docs/adr/0400-policy-rules.md).
     sys.exit(synthesise(App(builtin_cloud_formation_validation=False)))
 
 
 def synthesise(app: App) -> int:
     """Synthesise the environment that the app's context names; return the exit status.
 
-    The project is the nearest folder upwards that holds ``environments/``, as for every verb.
+    The project is the nearest folder upwards that holds ``environments/``, as for every command.
     """
     root = find_root()
     try:
@@ -62,7 +62,7 @@ def requested_environment(app: App) -> str:
     Raises
     ------
     InfrastructureError
-        None was; the message lists those there are.
+        No environment was given; the message lists those that exist.
     """
     name = app.node.try_get_context("env")
     if not name:

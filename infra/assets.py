@@ -28,10 +28,10 @@ from .sinks import written_clusters
 _TOOL = Path(millrace.__file__).parent
 _CORE = _TOOL / "etl"
 _CARRIED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
-"""boto3 and what it needs, in the versions of requirements.txt."""
+"""boto3 and its dependencies, in the versions of requirements.txt."""
 
 SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager", "sts")
-"""That the core asks; botocore's descriptions of all others stay outside, 25 MB."""
+"""AWS services that the core calls; botocore's descriptions of all others, 25 MB, are left out."""
 
 _EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -46,7 +46,7 @@ class JobFiles:
 
     @property
     def urls(self) -> AssetUrls:
-        """Where the files will lie."""
+        """S3 URLs that the files will have."""
         return AssetUrls(
             entry_script=asset_url(self.entry_script),
             archive=asset_url(self.archive),
@@ -55,26 +55,24 @@ class JobFiles:
 
 
 def job_files(scope: Construct, *, environment: Environment, job: Job, root: Path) -> JobFiles:
-    """Make assets of what a job needs.
+    """Make assets of the files that a job needs.
 
     Parameters
     ----------
-    environment, job
-        The environment and the job's section of it.
     root
         The project, which holds ``pipelines/`` and the resolved jars.
 
     Raises
     ------
     InfrastructureError
-        Jars that the job needs have not been resolved.
+        A jar that the job needs has not been resolved.
     """
     return JobFiles(
         entry_script=Asset(scope, "EntryScript", path=str((_CORE / "main.py").resolve())),
         archive=Asset(
             scope,
             "Archive",
-            path=str(write_archive(root, _staging(scope), libraries() if job.carries_libraries else {})),
+            path=str(write_archive(root, _staging(scope), boto3_files() if job.carries_libraries else {})),
         ),
         jars=tuple(
             Asset(scope, f"Jar-{jar.stem}", path=str(jar)) for jar in missing_jars(environment, job, root)
@@ -99,7 +97,7 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     Raises
     ------
     InfrastructureError
-        They have not been resolved, or are not those of the lock.
+        The jars have not been resolved, or are not those of the lock.
     """
     wanted: dict[str, str] = {}
     read = sources(environment, job).values()
@@ -121,8 +119,8 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     return tuple(sorted(found, key=lambda jar: jar.name))
 
 
-def libraries() -> Mapping[str, Path]:
-    """Files of boto3 by their place in the archive, for an engine whose Python may lack it (:mod:`etl.services.bundled_boto3`)."""
+def boto3_files() -> Mapping[str, Path]:
+    """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3`)."""
     found = {}
     for name in _CARRIED:
         for file in distribution(name).files or ():
@@ -144,18 +142,18 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     Parameters
     ----------
     root
-        The project, whose ``pipelines/`` travel.
+        The project, whose ``pipelines/`` are packed.
     folder
-        Where the archive is written.
+        Folder of the archive.
     others
-        Files by their place in the archive.
+        Other files, by their path in the archive.
     core
         The package ``millrace.etl``: it has this name on the engines too, below a package that holds nothing else.
 
     Returns
     -------
     Path
-        ``folder/job.zip``, with both packages at its root; another name where there are others.
+        ``folder/job.zip``, with both packages at its root; ``job-with-libraries.zip`` when there are others.
     """
     ours = {"millrace/__init__.py": _TOOL / "__init__.py"}
     for package, place in ((core, "millrace/etl"), (root / "pipelines", "pipelines")):

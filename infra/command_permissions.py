@@ -1,4 +1,4 @@
-"""What people need who deploy and who operate an environment: the calls of the commands, command by command.
+"""Permissions of the people who deploy and operate an environment: the calls of the commands, command by command.
 
 Sources: the actions are those that the commands call, which ``tests/unit/cli/test_policies.py`` records; resource types and
 condition keys are those of the service authorization reference. The roles of the bootstrap are those that CDK's synthesizer
@@ -56,11 +56,11 @@ ROLES: dict[str, tuple[str, ...]] = {
         *("audit", "split", "schema", "history", "cost"),
     ),
 }
-"""The commands of each person; ``verify`` deploys a copy of its own and has no policy here."""
+"""Commands of each role; ``verify`` deploys a copy of its own and has no policy here."""
 
 
 def statement(grant: Grant) -> dict[str, Any]:
-    """Write a grant as IAM's JSON has it."""
+    """Write a grant as a statement of IAM's JSON."""
     found: dict[str, Any] = {
         "Sid": grant.sid,
         "Effect": "Allow",
@@ -75,18 +75,18 @@ def _length(grant: Grant) -> int:
 
 
 def grants(scope: Scope, command: str) -> list[Grant]:
-    """Return what one command needs, in a fixed order.
+    """Return the grants that one command needs, in a fixed order.
 
     Raises
     ------
     KeyError
-        No policy has that command.
+        No policy contains that command.
     """
     return [grant for part in _PARTS[command] for grant in part(scope)]
 
 
 def policies(scope: Scope, role: str) -> list[dict[str, Any]]:
-    """Write the policies of ``deployer`` or ``operator``, none longer than IAM takes.
+    """Write the policies of ``deployer`` or ``operator``, none longer than IAM allows.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def policies(scope: Scope, role: str) -> list[dict[str, Any]]:
         Policy documents, usually one or two.
     """
     parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
-    # The same statement, such as that of a key, may be a part of several.
+    # Several parts may hold the same statement, such as that of a key.
     found = {json.dumps(statement(grant)): grant for part in parts for grant in part(scope)}
     shared = split_into_policies(list(found.values()), _length)
     return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]

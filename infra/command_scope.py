@@ -1,4 +1,4 @@
-"""Names and conditions that hold the statements of commands to one environment."""
+"""Names and conditions that limit the statements of commands to one environment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.config.platform import Bucket
 from millrace.config.regions import domain
 
 STACK_IN_ROLE = 20
-"""Characters of a stack's name that are taken to be in the name of its role, which has 64 at most."""
+"""Characters of a stack's name that its role's name is assumed to contain; a role's name has 64 at most."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Scope:
 
     @property
     def by_engine(self) -> dict[str, list[str]]:
-        """Those of them that run on each engine that has some."""
+        """Names of the jobs of each engine that has any."""
         jobs = self.names.environment.jobs
         found = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
         return {kind: names for kind, names in found.items() if names}
@@ -56,7 +56,7 @@ class Scope:
         return self.s3(self.names.bucket(kind))
 
     def of_bootstrap(self, pattern: str) -> str:
-        """A name of the bootstrap, as CDK's synthesizer has it."""
+        """Return a name of the bootstrap from its pattern in CDK's synthesizer."""
         environment = self.names.environment
         for key, value in {
             "AWS::Partition": self.names.partition,
@@ -68,7 +68,7 @@ class Scope:
         return pattern
 
     def only_own_resources(self) -> dict[str, Any]:
-        """Hold a statement to what bears the environment's tags (``infra/stacks/base.py``)."""
+        """Return the condition that limits a statement to resources with the environment's tags (``infra/stacks/base.py``)."""
         environment = self.names.environment
         return {
             "StringEquals": {
@@ -78,14 +78,14 @@ class Scope:
         }
 
     def only_via_service(self, service: str) -> dict[str, Any]:
-        """Hold a key to its use through one service."""
+        """Return the condition that limits a key to its use through one service."""
         region = self.names.environment.region
-        # No document says which of the two it is in China.
+        # No document says which of the two names is used in China.
         via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
         return {"StringEquals": {"kms:ViaService": via}}
 
     def key(self, sid: str, actions: list[str], service: str, data_class: str) -> list[Grant]:
-        """Use the key of a class of data through a service: the company's own key, else the one with our tags."""
+        """Allow a data class's key through a service: the company's own key, else the one with the environment's tags."""
         given = getattr(self.names.environment.storage.keys, data_class)
         via = self.only_via_service(service)
         if given is not None:
@@ -94,12 +94,12 @@ class Scope:
         return [allow(sid, actions, [self.arn("kms", "key/*")], both, why=TAGGED)]
 
     def s3_keys(self, verb: str, actions: list[str], data_class: str) -> list[Grant]:
-        """Use the key of a class of data through S3; ``verb`` begins the statement's name."""
+        """Allow the use of a data class's key through S3; the statement's name starts with ``verb``."""
         given = getattr(self.names.environment.storage.keys, data_class) is not None
         return self.key(f"{verb}{data_class.title() if given else ''}Files", actions, "s3", data_class)
 
     def role(self, job: str) -> str:
-        """Write the ARN of a job's role, with an open end where CloudFormation names it."""
+        """Write the ARN of a job's role; it ends with a wildcard where CloudFormation makes up the name."""
         given = self.names.environment.jobs[job].role
         if given is not None:
             return given

@@ -1,4 +1,4 @@
-"""A company's rules, applied to every role of an app, and to the policies beside them."""
+"""A company's rules, applied to every role of an app and to the managed policies beside the roles."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from millrace.config.model import Environment
 
 
 def govern(app: Construct, environment: Environment) -> None:
-    """Give every role that is made its permissions boundary and its path; policies beside it have the path.
+    """Give every role its permissions boundary and its path; managed policies get the path.
 
     Parameters
     ----------
     app
-        With all stacks.
+        The app, with all stacks.
     environment
-        Its ``governance`` says which.
+        ``governance`` holds the rules.
     """
     rules = environment.governance
     if rules.permissions_boundary is None and rules.role_path == "/":
         return
     for number, construct in enumerate(app.node.find_all()):
         if isinstance(construct, Stack) and rules.permissions_boundary is not None:
-            # As an aspect of the stack's, and after CDK's own, which `@aws-cdk/core:permissionsBoundary` adds when a stack is
-            # made: a property of the role would be overridden by that.
+            # An aspect of the stack, after CDK's own, which `@aws-cdk/core:permissionsBoundary` adds when a stack is
+            # made: that one would override a property of the role.
             boundary = iam.ManagedPolicy.from_managed_policy_arn(
                 app, f"Boundary{number}", rules.permissions_boundary
             )

@@ -1,4 +1,4 @@
-"""The dashboards' two forms: CloudWatch's and Grafana's."""
+"""Dashboards in two formats: CloudWatch's and Grafana's."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PERIOD = 60
 _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3
 
 MOST_ALARMS = 100
-"""Of an alarm widget ("Dashboard body structure and syntax", CloudWatch API reference)."""
+"""Maximum number of alarms of an alarm widget ("Dashboard body structure and syntax", CloudWatch API reference)."""
 
 MOST_METRICS = 2500
-"""Of all widgets of a dashboard together (CloudWatch quotas)."""
+"""Maximum number of metrics of all widgets of a dashboard together (CloudWatch quotas)."""
 
 
 def boards(shown: Sequence[Section]) -> list[tuple[Section, ...]]:
-    """Part the sections into as many dashboards as it takes, in their order.
+    """Split the sections into as many dashboards as necessary, in their order.
 
     Parameters
     ----------
@@ -44,11 +44,11 @@ def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[s
     Parameters
     ----------
     shown
-        From :func:`sections`.
+        From :func:`infra.panels.sections`.
     region
-        Where the metrics are.
+        Region of the metrics.
     alarm_arns
-        Alarms whose states stand at the top.
+        Alarms whose states are shown at the top.
     """
     widgets: list[dict[str, Any]] = [
         {
@@ -121,11 +121,11 @@ def grafana(shown: tuple[Section, ...], *, title: str, uid: str, region: str) ->
     Parameters
     ----------
     shown
-        From :func:`sections`.
+        From :func:`infra.panels.sections`.
     title, uid
-        Of the dashboard; an import with the same uid replaces it.
+        Title and uid of the dashboard; an import with the same uid replaces it.
     region
-        Where the metrics are.
+        Region of the metrics.
 
     Returns
     -------
@@ -225,5 +225,5 @@ def _grafana_panel(panel: Panel, number: int, position: dict[str, int], region: 
 
 
 def to_text(document: dict[str, Any]) -> str:
-    """Write a dashboard as a file, the same bytes for the same content."""
+    """Write a dashboard as the text of a file; the same content gives the same bytes."""
     return json.dumps(document, indent=2, sort_keys=True) + "\n"

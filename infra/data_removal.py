@@ -1,4 +1,4 @@
-"""What happens to data when its resource leaves a stack."""
+"""Removal policies of resources that hold data."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from millrace.config.model import Environment
 
 
 def removal_policy(environment: Environment, *, disposable: bool) -> RemovalPolicy:
-    """Return what becomes of a resource that holds data.
+    """Return the removal policy of a resource that holds data.
 
     Parameters
     ----------
     environment
-        Its ``removal`` is the first of two keys to destruction.
+        ``removal`` is the first of two switches for deletion.
     disposable
-        The resource's own mark, the second key: a slip in one place deletes nothing.
+        The resource's own mark, the second switch: a mistake in one place deletes nothing.
 
     Returns
     -------
     aws_cdk.RemovalPolicy
-        ``DESTROY`` with both keys, else it survives.
+        ``DESTROY`` with both switches, else the resource is kept.
     """
     if environment.removal == "destroy" and disposable:
         return RemovalPolicy.DESTROY
-    # A first deployment that fails takes its own, still empty, resources away again: kept, their
-    # names would block the next attempt.
+    # A first deployment that fails deletes its own resources, which are still empty: if they were kept,
+    # their names would block the next attempt.
     return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
 

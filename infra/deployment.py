@@ -1,4 +1,4 @@
-"""All stacks of one environment, wired."""
+"""All stacks of one environment, and their connections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
     names
         The deployed names, with the environment and the account.
     root
-        The project, whose ``pipelines/`` travel with the jobs beside the core.
+        The project, whose ``pipelines/`` are deployed with the jobs beside the core.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""What stops a synthesis with a message instead of a traceback."""
+"""Errors that stop a synthesis with a message instead of a traceback."""
 
 from __future__ import annotations
 
 
 class InfrastructureError(ValueError):
-    """Something that the environment asks for cannot be built; the message says what to do."""
+    """A request of the environment that cannot be built; the message says what to do."""

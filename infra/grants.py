@@ -8,7 +8,7 @@ from millrace.config.grants import Grant
 
 
 def statement(grant: Grant) -> iam.PolicyStatement:
-    """Write a grant for a policy."""
+    """Write a grant as a statement of a CDK policy."""
     return iam.PolicyStatement(
         sid=grant.sid,
         actions=list(grant.actions),

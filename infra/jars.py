@@ -1,4 +1,4 @@
-"""JVM jars that travel with a job: those of the lock, each held against its digest."""
+"""JVM jars that are deployed with a job: those of the lock, each compared with its digest."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _FOLDER = Path(".millrace/jars")
 
 
 def locked_jars(root: Path, jar_set: str, why: str) -> tuple[Path, ...]:
-    """Return the jars of a set as the lock names them; what else lies in the folder is left there.
+    """Return the jars of a set as the lock names them; other files in the folder are ignored.
 
-    Set-up held them against their digests when it fetched them, which may be long ago: what runs with a job's role in an
-    account is looked at again when it becomes an asset.
+    Set-up compared them with their digests when it fetched them, maybe long ago. They run with a job's role in an account,
+    so they are checked again when they become assets.
 
     Parameters
     ----------
     root
         The project, below which set-up puts them.
     jar_set
-        Such as ``kafka-client``.
+        Name of the set, such as ``kafka-client``.
     why
         Who needs them, for the message.
 
     Raises
     ------
     InfrastructureError
-        One is missing, or is not the file of the lock.
+        A jar is missing, or is not the file of the lock.
     """
     folder = root / _FOLDER / jar_set
     found = []

@@ -21,7 +21,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class AssetUrls:
-    """Where a job's files lie.
+    """URLs of a job's files.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
     Parameters
     ----------
     urls
-        Where the job's files lie.
+        URLs of the job's files.
 
     Returns
     -------

@@ -1,8 +1,8 @@
 """A job's settings as its launch document holds them and ``etl.launch.settings`` reads them.
 
-The core imports nothing of ours and nothing here may import the core, so the
-shape is written down twice; ``tests/template/test_contract.py`` proves for
-every job of every environment that the two agree.
+The core imports nothing else of Millrace and nothing here may import the core, so
+the shape is written twice; ``tests/template/test_contract.py`` proves for every job
+of every environment that the two agree.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millrace.config.queries import (
     State,
     StreamQuery,
     Watermark,
-    Written,
+    WritesSink,
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
@@ -189,7 +189,7 @@ def _route(
     return found | (_written(environment, route, plan, names) if isinstance(route, DirectRoute) else {})
 
 
-def _written(environment: Environment, end: Written, plan: QueryPlan, names: Names) -> dict[str, Any]:
+def _written(environment: Environment, end: WritesSink, plan: QueryPlan, names: Names) -> dict[str, Any]:
     return {
         "enrich": [_enrichment(item, names) for item in end.enrich],
         "transform": end.transform,
@@ -245,13 +245,13 @@ def _source(
 
 
 def _handed_over(stream: Stream, records: int) -> float:
-    """Return the seconds in which a partition hands so many records of the average size over to one reader."""
+    """Return the seconds that a partition needs to deliver so many records of average size to one reader."""
     out = (a_second(limit) for limit in stream.limits if limit.of == "bytes out")
     return sum(records * stream.traffic.record_size / each for each in out)
 
 
 def _part(environment: Environment, query: StreamQuery | Routing, name: str, records: int) -> int:
-    """A stream's part of a batch's records, by what arrives on it at its peak; rounded up."""
+    """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second
         * environment.streams[each].traffic.peak_factor
@@ -275,7 +275,7 @@ def _rule(name: str, rule: Rule, route: str | None) -> dict[str, str]:
     if route is not None:
         from millrace.config.conditions import parse_condition  # its parser takes half a second to import
 
-        landed = parse_condition(rule.where).within(route, frozenset(ENVELOPE))
+        landed = parse_condition(rule.where).condition_in_struct(route, frozenset(ENVELOPE))
     return {"name": name, "where": rule.where, "where_landed": landed, "action": rule.action}
 
 

@@ -1,4 +1,4 @@
-"""What the dashboards show: sections of charts, out of the plan."""
+"""Sections of the dashboards, with charts from the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PARTS = {
     "AddBatchDuration": "addBatch",
     "CommitOffsetsDuration": "commitOffsets",
 }
-"""Metric to Spark's own word, as its Structured Streaming tab has it."""
+"""Metric to the name that Spark's Structured Streaming tab has for it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Limit:
-    """A level of a chart at which an alarm goes off, or which the plan has set."""
+    """A level of a chart: the threshold of an alarm, or a value of the plan."""
 
     label: str
     value: float
@@ -61,7 +61,7 @@ class Section:
 
 
 def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
-    """Return what there is to see of every job, stream and cluster.
+    """Return the sections of every job, stream and cluster.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What one job may do: actions and resources named, no managed policies, nothing for another job.
+"""Permissions of one job: named actions and resources, no managed policies of AWS, nothing for another job.
 
 Sources: the action lists of ``docs/adr/0102-job-permissions.md``, which names the
 AWS page behind each.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
 from millrace.config.names import Names
 from millrace.config.platform import ExistingTable
-from millrace.config.queries import DeriveQuery, StreamQuery, written
+from millrace.config.queries import DeriveQuery, StreamQuery, sink_writes
 from millrace.config.regions import domain
 from millrace.config.table_writers import maintained_tables, readers
 from millrace.sizing.metrics import namespace
@@ -28,7 +28,7 @@ __all__ = ["Grant", "JobPermissions", "Keys", "glue_network_grants"]
 
 @dataclass(frozen=True)
 class Keys:
-    """ARNs of the keys that a job's data is encrypted with; ``streams`` is ``None`` when no stream is ours."""
+    """ARNs of the keys that a job's data is encrypted with; ``streams`` is ``None`` when the environment owns no stream."""
 
     data: str
     logs: str
@@ -42,9 +42,9 @@ class JobPermissions:
     Parameters
     ----------
     keys
-        The keys of what it reads and writes.
+        Keys of the data that the job reads and writes.
     assets
-        Bucket and prefix where CDK publishes the files of the job's stack, and nobody else's.
+        Bucket and prefix where CDK publishes the files of the job's stack only.
     log_group
         Name of the job's log group.
     workspace
@@ -59,7 +59,7 @@ class JobPermissions:
     workspace: str | None = None
 
     def grants(self) -> list[Grant]:
-        """All of them, in a fixed order."""
+        """Return all statements, in a fixed order."""
         return [
             *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
@@ -79,7 +79,7 @@ class JobPermissions:
 
     @property
     def measured_tables(self) -> tuple[str, ...]:
-        """Tables of a benchmark: beside those that queries on topics write, made and dropped by each run."""
+        """Tables of a benchmark beside the tables that queries on topics write; each run creates and drops them."""
         environment = self.names.environment
         queries = environment.jobs[self.plan.name].queries.values()
         on_topic = any(
@@ -99,7 +99,7 @@ class JobPermissions:
                 found.append(query.source)
                 if query.state is not None and query.state.join is not None:
                     found.append(query.state.join.source)
-            found += [item.table for end in written(query).values() for item in end.enrich]
+            found += [item.table for end in sink_writes(query).values() for item in end.enrich]
         others = self.names.environment.tables
         return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
 
@@ -108,7 +108,7 @@ class JobPermissions:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries for end in written(query).values() for e in end.enrich]
+        named = [e.table for query in queries for end in sink_writes(query).values() for e in end.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _tables(self) -> list[Grant]:
@@ -158,7 +158,7 @@ class JobPermissions:
         found = [
             allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
             list_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
-            # What was erased is written down where the tables are; nobody changes it, but a run that was killed repeats it.
+            # The record of an erasure lies beside the tables; nobody changes it, but a run that was killed writes it again.
             allow("Erasures", ["s3:GetObject", "s3:PutObject"], [f"{lake}/{erasures}/*"], why=FILES),
             allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"], why=FILES),
             list_prefixes("ListCheckpoints", checkpoints, [self.plan.name]),
@@ -181,7 +181,7 @@ class JobPermissions:
         return [*found, *self._given_files()]
 
     def _readers(self, checkpoints: str) -> list[Grant]:
-        """Upkeep looks where the queries of other jobs are before it forgets what they have yet to read."""
+        """Return the grants with which upkeep finds how far other jobs' queries have read before it expires snapshots."""
         environment, job = self.names.environment, self.plan.name
         if environment.storage.upkeep is None:
             return []
@@ -226,7 +226,7 @@ class JobPermissions:
         ]
         assets = environment.governance.bootstrap_key
         if assets is not None:
-            # The bucket holds other stacks' files as well: through S3, and for what the role may read there.
+            # The bucket also holds other stacks' files: use the key through S3 only, for what the role may read there.
             found.append(
                 allow(
                     "DecryptFiles",
@@ -259,12 +259,12 @@ class JobPermissions:
     def _through(self, service: str) -> str | list[str]:
         """Return the name of a service in the condition ``kms:ViaService``."""
         region = self.names.environment.region
-        # No document says which of the two it is in China.
+        # No document says which of the two names is used in China.
         via = sorted({f"{service}.{region}.amazonaws.com", f"{service}.{region}.{domain(region)}"})
         return via if len(via) > 1 else via[0]
 
     def _telemetry(self) -> list[Grant]:
-        # Not `GROUP*`: that is also the group of a job whose name begins with this one's.
+        # Not `GROUP*`: that also matches the group of a job whose name begins with this one's.
         endings = ["", ":*"]
         job, name = self.names.environment.jobs[self.plan.name], self.names.job(self.plan.name)
         endings += [ending.format(job=name) for ending in job.log_group_endings]
@@ -287,7 +287,7 @@ class JobPermissions:
         ]
 
     def _metrics(self) -> Grant:
-        """Metrics of this job alone: other jobs' alarms rest on theirs. Glue writes its own with the job's role."""
+        """Return the grant for metrics of this job only, as other jobs' alarms use theirs. Glue writes its own with this role."""
         own = [namespace(self.names.job(self.plan.name))]
         own += self.names.environment.jobs[self.plan.name].metric_namespaces
         return allow(
@@ -311,12 +311,12 @@ _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3
 
 
 def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_id: str) -> list[Grant]:
-    """Return what Glue does in a VPC with the job's role: network interfaces of its own, and looking around.
+    """Return the grants that Glue needs in a VPC with the job's role: to make network interfaces and to read the network.
 
     Parameters
     ----------
     subnet_ids, security_group_id
-        Where the job's connections lead.
+        Targets of the job's connections.
     """
     region, account = names.environment.region, names.account
 

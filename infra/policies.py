@@ -1,4 +1,4 @@
-"""How statements are shared out over policies: IAM takes only so many characters of each.
+"""Split of statements into policies: IAM limits the characters of each policy.
 
 Source: IAM user guide, "IAM and AWS STS quotas". Blanks are not counted.
 """
@@ -15,16 +15,16 @@ from typing import Any
 from millrace.config.grants import Grant
 
 INLINE = 10_240
-"""Characters of all policies inside a role."""
+"""Characters of all inline policies of a role."""
 
 MANAGED = 6_144
-"""Characters of one policy beside it."""
+"""Characters of one managed policy."""
 
 ATTACHED = 10
-"""Policies beside a role, unless a company had that quota raised."""
+"""Managed policies of a role, unless a company had that quota raised."""
 
 _UNKNOWN = 128
-"""Taken for what CloudFormation fills in; the longest is the ARN of a Prometheus workspace, with fewer than 100."""
+"""Assumed length of a value that CloudFormation fills in; the longest, the ARN of a Prometheus workspace, has fewer than 100."""
 
 _FRAME = len('{"Version":"2012-10-17","Statement":[]}')
 
@@ -32,12 +32,12 @@ Size = Callable[[Grant], int]
 
 
 def split_into_policies(grants: Sequence[Grant], size: Size) -> list[list[Grant]]:
-    """Share statements out over policies beside a role, none above its limit.
+    """Split statements into managed policies of a role, none above its limit.
 
     Parameters
     ----------
     grants
-        In their order; one that is too long becomes several with a part of its resources each.
+        In their order; a statement that is too long becomes several, each with a part of its resources.
     size
         Characters of a statement.
 
@@ -64,7 +64,7 @@ def length(grants: Sequence[Grant], size: Size) -> int:
 
 
 def characters(resolved: Any) -> int:
-    """Return how long a statement will be: its JSON, with room for what CloudFormation fills in.
+    """Return the length of a statement's JSON, with room for what CloudFormation fills in.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def _pieces(grant: Grant, size: Size) -> list[Grant]:
     found: list[Grant] = []
     rest = _values(grant)
     while rest:
-        # At least one, which is always short enough.
+        # At least one: a statement with one value is always short enough.
         most = bisect_right(range(2, len(rest) + 1), MANAGED, key=partial(_cut, grant, rest, size)) + 1
         found.append(_with(grant, rest[:most]))
         rest = rest[most:]
@@ -108,7 +108,7 @@ def _cut(grant: Grant, values: Sequence[str], size: Size, count: int) -> int:
 
 
 def _values(grant: Grant) -> Sequence[str]:
-    """What a statement may be cut between: resources, or the prefixes that may be listed of one bucket."""
+    """Return the values at which a statement may be split: resources, or the listed prefixes of one bucket."""
     if len(grant.resources) == 1 and "s3:prefix" in grant.conditions.get("StringLike", {}):
         prefixes: list[str] = grant.conditions["StringLike"]["s3:prefix"]
         return prefixes

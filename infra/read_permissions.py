@@ -1,4 +1,4 @@
-"""Statements of the commands that look at data: checkpoints, tables, streams, event logs, the bill."""
+"""Statements of the commands that work on data: checkpoints, tables, streams, event logs, the bill."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def read_checkpoints(scope: Scope) -> list[Grant]:
     """Read the checkpoints of all jobs."""
     bucket = scope.bucket("checkpoints")
     return [
-        # Of all the bucket: who may not list it is told 403, not 404, of an object that is not there (API reference,
-        # GetObject), and a request for an object has no prefix that a condition could hold against.
+        # On the complete bucket: a caller that may not list it gets 403, not 404, for an object that does not exist (API
+        # reference, GetObject), and a request for an object has no prefix for a condition.
         allow("ListCheckpoints", ["s3:ListBucket"], [bucket]),
         allow("ReadCheckpoints", ["s3:GetObject"], [f"{bucket}/{job}/*" for job in scope.jobs], why=FILES),
         *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
@@ -26,11 +26,11 @@ def read_checkpoints(scope: Scope) -> list[Grant]:
 
 
 def write_checkpoints(scope: Scope) -> list[Grant]:
-    """Change the checkpoints of all jobs, and what commands lay beside them for a run."""
+    """Change the checkpoints of all jobs, and the files that commands put beside them for a run."""
     bucket = scope.bucket("checkpoints")
     actions = ["s3:DeleteObject", "s3:PutObject"]
     if "checkpoints" in scope.names.environment.storage.buckets:
-        # Ours keeps no versions; another one may, and corrected payloads do not stay in it.
+        # The environment's own bucket keeps no versions; an existing one may, and corrected payloads must not stay in it.
         actions.append("s3:DeleteObjectVersion")
     return [
         allow("WriteCheckpoints", actions, [f"{bucket}/{job}/*" for job in scope.jobs], why=FILES),
@@ -39,7 +39,7 @@ def write_checkpoints(scope: Scope) -> list[Grant]:
 
 
 def catalog(scope: Scope) -> list[Grant]:
-    """Read the columns and places of the jobs' tables."""
+    """Read the columns and locations of the jobs' tables."""
     databases, tables = [], []
     for name in scope.tables:
         database, table = name.split(".")
@@ -70,7 +70,7 @@ def table_files(scope: Scope) -> list[Grant]:
 
 
 def streams(scope: Scope) -> list[Grant]:
-    """Streams with metrics of their own, as those of Kinesis, of this account; another one's are not audited."""
+    """Read the streams of this account that have metrics of their own, as Kinesis has; others are not audited."""
     found = {name: each for name, each in scope.names.environment.streams.items() if each.metrics is not None}
     arns = {
         name: arn

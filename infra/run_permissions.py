@@ -11,11 +11,11 @@ from . import engines
 from .command_scope import Scope
 
 _PARTS_OF_ALL = ("kafka", "lifecycle", "network", "observability", "storage", "streams")
-"""Stacks that an environment has beside those of its jobs; a test holds them against the assemblies."""
+"""Stacks that an environment has beside those of its jobs; a test compares them with the assemblies."""
 
 
 def bootstrap(scope: Scope) -> list[Grant]:
-    """CDK acts as two roles of its bootstrap; templates are deployed by a third, which the first one passes."""
+    """Assume two roles of CDK's bootstrap; a third role, which the first one passes, deploys the templates."""
     roles = [
         scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_DEPLOY_ROLE_ARN),
         scope.of_bootstrap(DefaultStackSynthesizer.DEFAULT_FILE_ASSET_PUBLISHING_ROLE_ARN),
@@ -48,7 +48,7 @@ def stacks(scope: Scope) -> list[Grant]:
 
 
 def versions(scope: Scope) -> list[Grant]:
-    """Keep what a deployment replaces."""
+    """Keep the version that a deployment replaces."""
     places = [f"{scope.bucket('checkpoints')}/{job}/_millrace/versions/*" for job in scope.jobs]
     return [
         allow("KeepVersions", ["s3:PutObject"], places, why=FILES),
@@ -57,7 +57,7 @@ def versions(scope: Scope) -> list[Grant]:
 
 
 def application_updates(scope: Scope) -> list[Grant]:
-    """Make engines take changes, such as an application of EMR Serverless, which takes them when it is stopped only."""
+    """Prepare engines for changes: an EMR Serverless application accepts them only when it is stopped."""
     return [grant for kind in scope.by_engine for grant in engines.of(KINDS[kind]).changes(scope)]
 
 
@@ -70,7 +70,7 @@ def health(scope: Scope) -> list[Grant]:
 
 
 def state_machines(scope: Scope) -> list[Grant]:
-    """Ask a job's state machine, which is found by its stack's output."""
+    """Call a job's state machine, whose ARN is an output of its stack."""
     stacks = [scope.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs]
     return [
         allow("FindMachines", ["cloudformation:DescribeStacks"], stacks, why="A stack's ARN ends with an id"),
@@ -95,7 +95,7 @@ def state_machines(scope: Scope) -> list[Grant]:
 
 
 def runs(scope: Scope) -> list[Grant]:
-    """One run of a job with arguments of its own, by the call that its machine starts it with."""
+    """Start one run of a job with arguments of its own, by the call of its state machine."""
     found = [
         allow(
             "ReadMachines",
@@ -111,7 +111,7 @@ def runs(scope: Scope) -> list[Grant]:
 
 
 def stream_metrics(_: Scope) -> list[Grant]:
-    """Read what CloudWatch counted of streams."""
+    """Read CloudWatch's counts of streams."""
     return [allow("ReadCounts", ["cloudwatch:GetMetricData"], ["*"], why=NO_NARROWER)]
 
 

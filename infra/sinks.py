@@ -1,4 +1,4 @@
-"""What the sinks of a job's queries take: Kafka clusters, and what its role may do.
+"""Kafka clusters and permissions of the sinks of a job's queries.
 
 Sources of the grants: the service authorization reference's pages of each service, and for Kafka the MSK guide, "IAM access
 control". ``docs/adr/0102-job-permissions.md`` has the table.
@@ -6,10 +6,10 @@ control". ``docs/adr/0102-job-permissions.md`` has the table.
 
 from __future__ import annotations
 
-from millrace.config.grants import Grant, merged
+from millrace.config.grants import Grant, merge_grants
 from millrace.config.model import Environment, Job
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, written
+from millrace.config.queries import DeriveQuery, sink_writes
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
 
@@ -22,12 +22,10 @@ def written_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
 
 
 def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
-    """Return what a job may do beside the tables of the lake, in the order of the kinds.
+    """Return the grants of a job's sinks beside the tables of the lake, in the order of the kinds.
 
     Parameters
     ----------
-    names, job
-        The deployed names, and the job as the environment has it.
     streams_key
         ARN of the key of the environment's own streams; ``None`` when it has none.
     """
@@ -41,7 +39,7 @@ def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
             ),
         )
         for query in job.queries.values()
-        for end in written(query).values()
+        for end in sink_writes(query).values()
     ]
     found.sort(key=lambda each: list(KINDS).index(each[0].kind))
-    return merged(grant for sink, context in found for grant in sink.grants(context))
+    return merge_grants(grant for sink, context in found for grant in sink.grants(context))

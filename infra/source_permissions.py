@@ -1,4 +1,4 @@
-"""What a job may read: streams of all kinds, in this account and in others, and how it signs in to Kafka clusters."""
+"""Read permissions of a job: streams of all kinds, in this account and in others, and secrets of Kafka clusters."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ from .sinks import written_clusters
 
 
 def kafka_secrets(names: Names, job: Job) -> list[Grant]:
-    """Return the statements by which a job signs in to the Kafka clusters that it reads and writes.
-
-    Parameters
-    ----------
-    job
-        As the environment has it.
-    """
+    """Return the statements with which a job signs in to the Kafka clusters that it reads and writes."""
     environment = names.environment
     clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
     found = [held for c in clusters if (held := secret_of(environment.kafka[c].authentication)) is not None]
@@ -34,12 +28,12 @@ def kafka_secrets(names: Names, job: Job) -> list[Grant]:
 
 
 def source_grants(names: Names, job: str) -> list[Grant]:
-    """Return the statements by which a job's role reads its sources, in the order of the kinds.
+    """Return the statements with which a job's role reads its sources, in the order of the kinds.
 
     Parameters
     ----------
     job
-        Its logical name.
+        The job's logical name.
     """
     settings = names.environment.jobs[job]
     queries = {name: query for name, query in settings.queries.items() if isinstance(query, SourceQuery)}

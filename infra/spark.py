@@ -1,4 +1,4 @@
-"""Spark settings of a job: the table catalog, the session, and what each engine wants."""
+"""Spark settings of a job: the table catalog, the session, and the engine's own."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from .launch_settings import CATALOG, sources
 _ICEBERG = "org.apache.iceberg"
 
 
-def warehouse(names: Names) -> str:
+def warehouse_url(names: Names) -> str:
     """Return the prefix under which the catalog keeps its tables."""
     return f"s3://{names.bucket('lake')}/warehouse"
 
 
 def database_location(names: Names) -> str:
     """Return the prefix of the environment's database; tables lie directly below it."""
-    return f"{warehouse(names)}/{names.database}.db"
+    return f"{warehouse_url(names)}/{names.database}.db"
 
 
 def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Names) -> dict[str, str]:
-    """Write a job's Spark settings; the file's own ``spark`` entries come last.
+    """Write a job's Spark settings; the ``spark`` entries of the environment file override them.
 
     Parameters
     ----------
-    environment, job, names
-        The environment, the job's section of it, and the deployed names.
     plan
         The job's size, which bounds dynamic allocation on EMR Serverless.
 
@@ -65,12 +63,12 @@ def _session(plan: JobPlan) -> dict[str, str]:
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         # A second copy of a task would read a Kinesis shard twice at once.
         "spark.speculation": "false",
-        # A task is tried four times, a failed batch by the core as often as the job says (batch_retries), a
-        # failed run by the job's state machine (restarts_per_hour).
+        # A task is tried four times; the core repeats a failed batch as often as the job says (batch_retries); the job's
+        # state machine restarts a failed run (restarts_per_hour).
         "spark.task.maxFailures": "4",
         "spark.sql.session.timeZone": "UTC",
-        # Adaptive execution replaces an empty side by nothing, and with it the node that counts
-        # the batch: the accounts of an empty batch would be lost.
+        # Adaptive execution removes an empty relation together with the node that counts the batch: the counts of
+        # an empty batch would be lost.
         "spark.sql.adaptive.optimizer.excludedRules": (
             "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
         ),
@@ -84,10 +82,10 @@ def _catalog(names: Names) -> dict[str, str]:
         prefix: f"{_ICEBERG}.spark.SparkCatalog",
         f"{prefix}.catalog-impl": f"{_ICEBERG}.aws.glue.GlueCatalog",
         f"{prefix}.io-impl": f"{_ICEBERG}.aws.s3.S3FileIO",
-        f"{prefix}.warehouse": warehouse(names),
-        # Without it the SDK looks for AWS_REGION, which no document says that an engine sets.
+        f"{prefix}.warehouse": warehouse_url(names),
+        # Without it the SDK looks for AWS_REGION; no document says that an engine sets it.
         f"{prefix}.client.region": names.environment.region,
-        # A cached table hides, from the session of a micro-batch, what another session committed.
+        # A cached table hides other sessions' commits from the session of a micro-batch.
         f"{prefix}.cache-enabled": "false",
     }
 
@@ -101,7 +99,7 @@ def _of_sinks(job: Job, extensions: str) -> dict[str, str]:
 def _state() -> dict[str, str]:
     prefix = "spark.sql.streaming.stateStore"
     return {
-        # On the worker's disk instead of the heap, and of each batch only the changes on S3 (Spark
+        # State is on the worker's disk instead of the heap, and each batch writes only its changes to S3 (Spark
         # structured streaming guide, "RocksDB state store implementation").
         f"{prefix}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
         f"{prefix}.rocksdb.changelogCheckpointing.enabled": "true",

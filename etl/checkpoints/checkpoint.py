@@ -52,7 +52,7 @@ class Checkpoint:
         if not self._made:
             url = f"{self.location}/metadata"
             run = str(json.loads(read_text(spark, url))["id"])
-            self._made.append((run, int(hadoop_files.modified(spark, url).timestamp())))
+            self._made.append((run, int(hadoop_files.modified_at(spark, url).timestamp())))
         return self._made[0]
 
     def start_of(self, spark: SparkSession, batch: int) -> Any:
@@ -177,7 +177,7 @@ class Checkpoint:
     def committed_at(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time of a batch's commit; None if it is not committed, or Spark has deleted the old entry."""
         try:
-            return hadoop_files.modified(spark, f"{self.location}/commits/{batch}")
+            return hadoop_files.modified_at(spark, f"{self.location}/commits/{batch}")
         except FileNotFoundError:
             return None
 

@@ -95,17 +95,19 @@ def _scalar(one: Field) -> tuple[Read, Any]:
         return _text, ""
     if one.kind == ENUM:
         names = one.names or {}
-        return lambda raw: names.get(number := protobuf_wire.signed(raw, 32), str(number)), names.get(0, "0")
+        return lambda raw: names.get(number := protobuf_wire.to_signed(raw, 32), str(number)), names.get(
+            0, "0"
+        )
     readers: dict[int, tuple[Read, Any]] = {
         # Most numbers are small, and need no look at their sign.
-        3: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.signed(raw, 64), 0),
+        3: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.to_signed(raw, 64), 0),
         4: (Decimal, Decimal(0)),
-        5: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.signed(raw, 32), 0),
+        5: (lambda raw: raw if raw < 1 << 31 else protobuf_wire.to_signed(raw, 32), 0),
         8: (bool, False),
         12: (bytes, b""),
         13: (lambda raw: raw & 0xFFFFFFFF, 0),
-        17: (lambda raw: protobuf_wire.signed(protobuf_wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
-        18: (lambda raw: protobuf_wire.signed(protobuf_wire.zigzag(raw), 64), 0),
+        17: (lambda raw: protobuf_wire.to_signed(protobuf_wire.zigzag(raw & 0xFFFFFFFF), 32), 0),
+        18: (lambda raw: protobuf_wire.to_signed(protobuf_wire.zigzag(raw), 64), 0),
     }
     return readers[one.kind]
 
@@ -285,9 +287,9 @@ def _moment(data: bytes) -> datetime:
         if number in (1, 2) and (kind != protobuf_wire.VARINT or isinstance(raw, bytes)):
             raise SchemaError("wrong type inside a google.protobuf.Timestamp")
         if number == 1:
-            seconds = protobuf_wire.signed(int(raw), 64)
+            seconds = protobuf_wire.to_signed(int(raw), 64)
         elif number == 2:
-            nanos = protobuf_wire.signed(int(raw), 32)
+            nanos = protobuf_wire.to_signed(int(raw), 32)
     if not (_FIRST <= seconds <= _LAST and 0 <= nanos < 1_000_000_000):
         raise SchemaError("a timestamp out of range")
     return _EPOCH + timedelta(seconds=seconds, microseconds=nanos // 1000)

@@ -220,7 +220,7 @@ def _field(
 def _numbers(enum: _Type) -> Iterator[tuple[int, str]]:
     for each in enum.parts.get(2, []):
         parts = protobuf_wire.members(_bytes(each))
-        yield protobuf_wire.signed(_number(parts, 2), 32), _text(parts, 1)
+        yield protobuf_wire.to_signed(_number(parts, 2), 32), _text(parts, 1)
 
 
 def _number(parts: Mapping[int, list[Any]], number: int) -> int:

@@ -39,7 +39,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
     raise WireError("a number of more than ten bytes")
 
 
-def signed(value: int, bits: int) -> int:
+def to_signed(value: int, bits: int) -> int:
     """Return the two's complement of the lowest bits."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value

@@ -79,7 +79,7 @@ class Manifests:
             raise StartError("\n".join(wrong))
         return dataclasses.replace(self._job, queries=tuple(queries))
 
-    def with_manifest(self, query: Query) -> Query:
+    def with_state_check(self, query: Query) -> Query:
         """Compare the state of a built query with its checkpoint, and keep the checkpoint's manifest current.
 
         A checkpoint without a manifest gets one now. The manifest of another version is replaced after this version's

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
                 queries = run.build(spark, job, given.binds, report)
             except (OSError, CapturedException, Py4JJavaError) as error:
                 # Not an error of the settings: such as a full disk or a service that does not answer.
-                report.failed(error)
+                report.report_failure(error)
                 spark.stop()
                 return 1
             housekeeping = Maintenance(spark, maintenance_schedule.of(job, report), report)
@@ -119,7 +119,7 @@ def _once(spark: SparkSession, job: JobSettings, given: Arguments) -> int | None
     try:
         status = work()
     except (AccountsError, CapturedException, OSError, Py4JJavaError, SinkError, NoAnswerError) as error:
-        report.failed(error, query=query)
+        report.report_failure(error, query=query)
         status = 1
     spark.stop()
     return status

@@ -17,7 +17,7 @@ from ..queries.derive import Deriver
 from ..queries.direct import DirectBatchWriter
 from ..queries.land import Lander, table_schema
 from ..queries.query_parts import (
-    await_landing,
+    await_landing_table,
     batch_transform_and_schema,
     direct_routes,
     enrich_then_transform,
@@ -50,7 +50,7 @@ def build(
     # Landing tables first: a derive query of the same job reads one.
     order = sorted(job.queries, key=lambda q: isinstance(q, DeriveSettings))
     built = ((q, _query(spark, job, q, binds, report)) for q in order)
-    return tuple(kept.with_manifest(_handled(query, job, q, binds, report)) for q, query in built)
+    return tuple(kept.with_state_check(_handled(query, job, q, binds, report)) for q, query in built)
 
 
 def open_query(
@@ -130,7 +130,7 @@ def _derive(
     most: int | None,
 ) -> Query:
     for table in query.landings:
-        await_landing(spark, job, query.name, table, report)
+        await_landing_table(spark, job, query.name, table, report)
     landing = source_table(spark, job, query.name, query.source_table)
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = enrich_then_transform(spark, job, query.name, query, report)

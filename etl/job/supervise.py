@@ -196,7 +196,7 @@ class Supervisor:
         def tell(error: LeaseLostError) -> None:
             # The list is empty while the first query is being started.
             for where in [{"query": one.spec.name, **one.where} for one in running] or [{}]:
-                self.report.failed(error, **where)
+                self.report.report_failure(error, **where)
 
         return Fence(self.lease, tell, self.kill or lease_fence.killer(self.spark), self.end_seconds)
 
@@ -331,7 +331,7 @@ class Supervisor:
 
     def _fail(self, one: _Running) -> bool:
         assert one.error is not None
-        self.report.failed(one.error, query=one.spec.name, **one.where)
+        self.report.report_failure(one.error, query=one.spec.name, **one.where)
         self._stopping.set()
         return True
 

@@ -40,7 +40,7 @@ def read(kind: Any, value: Any, path: str) -> Any:
         value = (
             {"kind": value} if isinstance(value, str) else value
         )  # a plain name is short for an object of that kind
-        return read(named(_of_kind(registry, value, path)), value, path)
+        return read(import_object(_of_kind(registry, value, path)), value, path)
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, path)
     if origin is Literal:
@@ -113,7 +113,7 @@ def _of_kind(kinds: Mapping[str, Any], value: Any, path: str) -> Any:
     return kinds[found]
 
 
-def named(loader: str) -> Any:
+def import_object(loader: str) -> Any:
     """Import the object that ``module:Name`` names."""
     module, _, name = loader.partition(":")
     return getattr(importlib.import_module(module, (__package__ or "").rpartition(".")[0]), name)

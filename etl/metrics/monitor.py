@@ -18,7 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from .output_queues import Pipe
+from .background_writer import BackgroundWriter
 from .progress import BacklogSource, MetricSample, TriggerMeter
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ class Monitor:
 
     def __init__(
         self,
-        outputs: Sequence[Pipe[MetricSample]],
+        outputs: Sequence[BackgroundWriter[MetricSample]],
         *,
         origins: Mapping[str, BacklogSource] = MappingProxyType({}),
-        followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
-        others: Sequence[Pipe[Any]] = (),
+        followers: Mapping[str, BackgroundWriter[Mapping[str, Any]]] = MappingProxyType({}),
+        others: Sequence[BackgroundWriter[Any]] = (),
         poll_seconds: float = POLL_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
     ) -> None:

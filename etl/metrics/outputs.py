@@ -11,9 +11,9 @@ from ..launch.settings import DeriveSettings, JobSettings, QuerySettings
 from ..record.batch_accounts import Reporter, Stream
 from ..record.errors import StartError
 from . import cloudwatch
+from .background_writer import BackgroundWriter
 from .jsonlines import JsonLines
 from .monitor import Monitor
-from .output_queues import Pipe
 from .progress import BacklogSource, MetricSample
 
 
@@ -28,7 +28,7 @@ class Console:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self.pipe: Pipe[str] = Pipe("stdout", self._write)
+        self.pipe: BackgroundWriter[str] = BackgroundWriter("stdout", self._write)
 
     def write(self, text: str) -> None:
         """Add a complete line, with its line end."""
@@ -50,7 +50,7 @@ def open_monitor(
     binds: Mapping[str, str],
     region: str | None = None,
     others: Mapping[str, Callable[[Sequence[MetricSample]], None]] = MappingProxyType({}),
-    followers: Mapping[str, Pipe[Mapping[str, Any]]] = MappingProxyType({}),
+    followers: Mapping[str, BackgroundWriter[Mapping[str, Any]]] = MappingProxyType({}),
 ) -> Monitor:
     """Open the outputs and start to measure.
 
@@ -78,16 +78,18 @@ def open_monitor(
     StartError
         The file cannot be written.
     """
-    outputs: list[Pipe[MetricSample]] = [Pipe(f"metrics-{other}", write) for other, write in others.items()]
+    outputs: list[BackgroundWriter[MetricSample]] = [
+        BackgroundWriter(f"metrics-{other}", write) for other, write in others.items()
+    ]
     if region is not None:
         sent = cloudwatch.CloudWatch(name, region, report).write
         gathered = cloudwatch.GATHER_SECONDS
-        outputs.append(Pipe("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
+        outputs.append(BackgroundWriter("metrics-cloudwatch", sent, gather_seconds=gathered, urgent=_urgent))
     if file := binds.get("metrics.file"):
-        outputs.append(Pipe("metrics-file", JsonLines(_file(file), name).write))
+        outputs.append(BackgroundWriter("metrics-file", JsonLines(_file(file), name).write))
     origins = {query.name: _origin(query) for query in job.queries}
     monitor = Monitor(outputs, origins=origins, followers=followers, others=[console.pipe])
-    report.listen(monitor.on_event)
+    report.add_listener(monitor.on_event)
     if file:
         report.emit("metrics", file=file)
     return monitor

@@ -59,7 +59,7 @@ def load_transform(name: str | None) -> Transform:
     if name is None:
         return lambda rows: rows
     try:
-        found: Transform = typed_json.named(name)
+        found: Transform = typed_json.import_object(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise StartError(f"transform {name}: {error}") from error
     return found

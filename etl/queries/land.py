@@ -152,11 +152,11 @@ class Lander:
     def _report(self, done: Landing, batch_id: int, begun: datetime) -> None:
         oldest = done.figures["oldest"]
         fields = {
-            **done.balance.landed(),
+            **done.balance.land_figures(),
             **data_rules.rule_counts(done.figures),
             **batch_accounts.batch_times(begun, batch_accounts.now(), oldest),
         }
-        self.guard.landed(done.figures)
+        self.guard.note_arrivals(done.figures)
         self.report.emit("batch", query=self.settings.name, batch=batch_id, **fields)
 
     def _held(self, spark: SparkSession, history: History, batch_id: int) -> LookUpStep:

@@ -29,7 +29,9 @@ LANDING_SECONDS = 600.0
 LOOK_SECONDS = 5.0
 
 
-def await_landing(spark: SparkSession, job: JobSettings, query: str, name: str, report: Reporter) -> None:
+def await_landing_table(
+    spark: SparkSession, job: JobSettings, query: str, name: str, report: Reporter
+) -> None:
     """Wait for a landing table that another job has yet to create; return when it exists or after a time limit.
 
     Parameters

@@ -153,7 +153,7 @@ class Accounts:
         found |= {"written": self.written, "refused": self.refused}
         return {name: count for name, count in found.items() if count is not None}
 
-    def landed(self) -> dict[str, int]:
+    def land_figures(self) -> dict[str, int]:
         """Return the figures for the event of a land query's batch."""
         told = self.fields()
         landed = {"landed": told["written"] + told["bad"], "good": told["written"], "bad": told["bad"]}
@@ -229,7 +229,7 @@ class Reporter:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
     _listeners: list[Listener] = field(default_factory=list, repr=False, compare=False)
 
-    def listen(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Send every event from now on to a listener, which must return at once."""
         self._listeners.append(listener)
 
@@ -243,7 +243,7 @@ class Reporter:
         for listener in self._listeners:
             listener(told)
 
-    def failed(self, error: BaseException, **fields: Any) -> None:
+    def report_failure(self, error: BaseException, **fields: Any) -> None:
         """Write an event for a failure with its reason."""
         self.emit("failed", **fields, error=describe(error), error_class=type(error).__name__)
 

@@ -117,7 +117,7 @@ def names(spark: SparkSession, url: str) -> list[str]:
         return []
 
 
-def modified(spark: SparkSession, url: str) -> datetime:
+def modified_at(spark: SparkSession, url: str) -> datetime:
     """Return the time of a file's last write, in UTC.
 
     Raises

@@ -46,14 +46,14 @@ def changes(found: StructType, wanted: StructType) -> list[Change]:
     return list(_fields(found, wanted, ()))
 
 
-def stored(kind: DataType) -> str:
+def stored_type(kind: DataType) -> str:
     """Return a type as Iceberg stores it, in SQL: Iceberg has no integers below 32 bits and no text lengths."""
     if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{_name(f.name)}:{stored(f.dataType)}' for f in kind.fields)}>"
+        return f"struct<{','.join(f'{_name(f.name)}:{stored_type(f.dataType)}' for f in kind.fields)}>"
     if isinstance(kind, ArrayType):
-        return f"array<{stored(kind.elementType)}>"
+        return f"array<{stored_type(kind.elementType)}>"
     if isinstance(kind, MapType):
-        return f"map<{stored(kind.keyType)},{stored(kind.valueType)}>"
+        return f"map<{stored_type(kind.keyType)},{stored_type(kind.valueType)}>"
     if isinstance(kind, ByteType | ShortType):
         return "int"
     return re.sub(r"^(varchar|char)\(\d+\)$", "string", kind.simpleString())
@@ -69,7 +69,7 @@ def _fields(found: StructType, wanted: StructType, path: tuple[str, ...]) -> Ite
     for field in wanted.fields:
         here = (*path, field.name)
         if field.name not in there:
-            kind = stored(field.dataType)
+            kind = stored_type(field.dataType)
             yield Change(
                 ".".join(here), f"ADD COLUMN {_quoted(here)} {kind}", f"lacks {'.'.join(here)} {kind}"
             )
@@ -81,7 +81,7 @@ def _fields(found: StructType, wanted: StructType, path: tuple[str, ...]) -> Ite
 
 
 def _type(found: DataType, wanted: DataType, path: tuple[str, ...]) -> Iterator[Change]:
-    if stored(found) == stored(wanted):
+    if stored_type(found) == stored_type(wanted):
         return
     if isinstance(found, StructType) and isinstance(wanted, StructType):
         yield from _fields(found, wanted, path)
@@ -92,11 +92,11 @@ def _type(found: DataType, wanted: DataType, path: tuple[str, ...]) -> Iterator[
     if (
         isinstance(found, MapType)
         and isinstance(wanted, MapType)
-        and stored(found.keyType) == stored(wanted.keyType)
+        and stored_type(found.keyType) == stored_type(wanted.keyType)
     ):
         yield from _type(found.valueType, wanted.valueType, (*path, "value"))
         return
-    name, old, new = ".".join(path), stored(found), stored(wanted)
+    name, old, new = ".".join(path), stored_type(found), stored_type(wanted)
     wider = (old, new) in _WIDER or (
         isinstance(found, DecimalType)
         and isinstance(wanted, DecimalType)

@@ -22,7 +22,7 @@ from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_cou
 from ..record.envelope import IDENTITY
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
-from ..sinks.delivery.merge_source import named
+from ..sinks.delivery.merge_source import temporary_view
 from ..sinks.iceberg import IcebergSink
 from ..sources.base import arrived_between, backfill_steps
 
@@ -137,7 +137,7 @@ class Backfiller:
         gone = there.distinct().select(*(F.col(c).alias(_GONE + c) for c in IDENTITY))
         offered = gone.unionByName(rows, allowMissingColumns=True)
         before = there.count()
-        with named(offered, _VIEW):
+        with temporary_view(offered, _VIEW):
             count = offered.where(F.col(f"{_GONE}_id").isNull()).count()
             same = " AND ".join(f"t.{c} = s.{_GONE}{c}" for c in IDENTITY)
             # The range is redundant, but without it Iceberg would read the complete table.

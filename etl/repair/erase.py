@@ -280,7 +280,7 @@ class _Step:
 
     def _remove(self) -> None:
         """Erase the rows that match now; count them before, in case the job is killed between the commit and its note."""
-        count = self.target.matches(self.spark, self.condition).matching
+        count = self.target.matches(self.spark, self.condition).matching_rows
         self.state["rows"] += max(0, self.state.pop("under_way", 0) - count)
         if count:
             self.state["under_way"] = count

@@ -50,7 +50,7 @@ class Matches:
     total: int
 
     @property
-    def matching(self) -> int:
+    def matching_rows(self) -> int:
         """Number of good rows and dead letters."""
         return self.rows + self.letters
 

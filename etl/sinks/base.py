@@ -106,7 +106,7 @@ class BatchPlace:
     lookup: LookUp | None = field(default=None, compare=False, repr=False)
 
     @property
-    def committed(self) -> BatchId:
+    def batch_id(self) -> BatchId:
         """Id by which a table's commits name it."""
         return BatchId(f"{self.run}/{self.route}" if self.route else self.run, self.batch)
 

@@ -130,7 +130,7 @@ class IcebergSink:
         if place is None:
             done = self.append(rows, EVERYTHING)
             return WriteCounts(done.offered, done.written, None)
-        spark, batch = rows.sparkSession, place.committed
+        spark, batch = rows.sparkSession, place.batch_id
         first: list[DataFrame] = [rows]
 
         def attempt(history: History) -> AppendResult:

@@ -12,7 +12,7 @@ from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.tables import Table
 from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts
-from .delivery.merge_source import named
+from .delivery.merge_source import temporary_view
 from .delivery.result_keys import time_of
 
 _VIEW = "millrace_results"
@@ -74,7 +74,7 @@ class KeyedIcebergSink:
             Rows with ``_id``, each once, in the table's schema, and optionally :data:`~etl.sinks.base.DELETED`.
         """
         # A batch with state must be read only once, because the read commits the state.
-        with named(rows, _VIEW):
+        with temporary_view(rows, _VIEW):
             span = rows.select(
                 F.count(F.lit(1)).alias("rows"),
                 *(

@@ -15,14 +15,14 @@ from ..checkpoints.checkpoint import Checkpoint
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import JobSettings
 from ..launch.source_kinds import Source
-from ..metrics.output_queues import Pipe
+from ..metrics.background_writer import BackgroundWriter
 from ..record.errors import LossError
 from ..record.lookup_bounds import Bound
 from ..record.tables import Table
 from .arrival_ranges import Range
 from .identity_check import Identity as Identity
 
-Follower = Pipe[Mapping[str, Any]]
+Follower = BackgroundWriter[Mapping[str, Any]]
 """Queue for the progress of each batch of a query."""
 
 STEP = timedelta(hours=6)
@@ -190,7 +190,7 @@ class LegGuard(ABC):
         """
 
     @abstractmethod
-    def landed(self, oldest: int | None, steps: str) -> None:
+    def note_arrivals(self, oldest: int | None, steps: str) -> None:
         """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
 
 

@@ -142,10 +142,10 @@ class SourceUnion:
             for figure in guard.figures(f"_{place}", f"_source = '{guard.source.name}'")
         )
 
-    def landed(self, figures: Mapping[str, Any]) -> None:
+    def note_arrivals(self, figures: Mapping[str, Any]) -> None:
         """Pass a landed batch's figures to the guards."""
         for place, guard in enumerate(self.streams):
-            guard.landed(figures[f"oldest_{place}"], figures[f"steps_{place}"])
+            guard.note_arrivals(figures[f"oldest_{place}"], figures[f"steps_{place}"])
 
 
 def _or(conditions: Sequence[Column], beside: Column | None) -> Column:

@@ -1,1 +1,1 @@
-"""What the stacks are built from."""
+"""Constructs that the stacks are built from."""

@@ -1,4 +1,4 @@
-"""Alarms out of the plan."""
+"""CloudWatch alarms that the plan lists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def add_alarms(scope: Construct, names: Names, alarms: Iterable[Alarm], *, topic
     Parameters
     ----------
     topic
-        ARN of who is told.
+        ARN of the topic that is notified.
     """
     for alarm in alarms:
         cloudwatch.CfnAlarm(
@@ -45,6 +45,6 @@ def add_alarms(scope: Construct, names: Names, alarms: Iterable[Alarm], *, topic
             treat_missing_data=alarm.missing,
             alarm_actions=[topic],
             ok_actions=[topic],
-            # A new alarm begins in this state, and only a change of state is told: nobody is called before the first start.
+            # A new alarm starts in this state, and only a change of state notifies: nobody is called before the first start.
             insufficient_data_actions=[topic] if alarm.silence else None,
         )

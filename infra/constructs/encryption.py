@@ -15,14 +15,14 @@ from ..data_removal import removal_policy
 
 
 class DataKey(kms.Key):
-    """A key with yearly rotation that outlives its stack unless what it encrypts may go with it.
+    """A key with yearly rotation that is kept when its stack is deleted, unless all that it encrypts may be deleted with it.
 
     Parameters
     ----------
     holds
         What it encrypts, in words.
     disposable
-        Whether all that it encrypts is marked so: without its key, data is gone.
+        Whether all data that it encrypts is marked so: without the key the data is lost.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Where the history server's image comes from when nobody names one."""
+"""Default image of the history server, and a private copy of it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..data_removal import removal_policy
 
 UPSTREAM = "public.ecr.aws"
 _LONGEST_PREFIX = 30
-"""Of a pull-through cache's prefix (ECR API reference, CreatePullThroughCacheRule)."""
+"""Longest prefix of a pull-through cache (ECR API reference, CreatePullThroughCacheRule)."""
 
 
 PUBLIC_URI = f"{UPSTREAM}/{PUBLIC_IMAGE}:{TAG}"
-"""Pulled without a sign-in by whoever has a way out."""
+"""Pulled without a sign-in by tasks with internet access."""
 
 
 class CachedImage(Construct):
-    """A private copy of the public image, made at its first pull by somebody with a way out.
+    """A private copy of the public image; the first pull with internet access makes it.
 
     Nothing is built. Tasks pull from the private repository through the VPC's endpoints
     (docs/history-server.md says how the first pull goes).
@@ -31,7 +31,7 @@ class CachedImage(Construct):
     Attributes
     ----------
     repository_arn, uri
-        The private repository, and the image in it: by their names, so that no stack exports them.
+        ARN of the private repository and URI of its image, from their names, so that no stack exports them.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, names: Names) -> None:
@@ -44,7 +44,7 @@ class CachedImage(Construct):
             upstream_registry="ecr-public",
             upstream_registry_url=UPSTREAM,
         )
-        # Made here, the repository has our scan and our lifecycle; the cache fills it.
+        # The repository is made here to have a scan and a lifecycle rule; the cache fills it.
         repository = ecr.Repository(
             self,
             "Repository",
@@ -52,7 +52,7 @@ class CachedImage(Construct):
             image_scan_on_push=True,
             encryption=ecr.RepositoryEncryption.KMS,
             lifecycle_rules=[ecr.LifecycleRule(max_image_count=3, description="The newest three")],
-            # It holds a copy of what is public.
+            # It holds a copy of a public image.
             removal_policy=removal_policy(names.environment, disposable=True),
         )
         repository.node.add_dependency(rule)
@@ -64,7 +64,7 @@ class CachedImage(Construct):
 
 
 def cache_prefix(prefix: str) -> str:
-    """Return the cache's prefix for an environment's: as it is, or cut with a digest where it is too long.
+    """Return the cache's prefix for an environment's prefix: the same, or a cut one with a digest when it is too long.
 
     Examples
     --------

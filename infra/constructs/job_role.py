@@ -1,4 +1,4 @@
-"""The role of one job, which the engine assumes for that job of this account only."""
+"""Role of one job, which the engine can assume for that job of this account only."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ..policies import ATTACHED, INLINE, characters, length, split_into_policies
 class JobRole(iam.Role):
     """A role with the given statements and nothing else.
 
-    They are one policy inside the role. Where IAM's limit for that is passed, by a job with many tables,
-    they are policies of our own beside it.
+    The statements are one inline policy. Above IAM's limit for that, with many tables, they are managed policies of
+    the stack.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class JobRole(iam.Role):
     Attributes
     ----------
     policies
-        What holds the statements: the role is of no use before them.
+        The policies with the statements; the role is of no use before they exist.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class JobRole(iam.Role):
             policy = iam.ManagedPolicy(
                 self,
                 f"Policy{number}",
-                # Without their number: another description makes a policy again.
+                # Without the number of parts: a changed description replaces a policy.
                 description=f"{description}, part {number}",
                 statements=_statements(part),
                 roles=[self],

@@ -1,7 +1,7 @@
-"""Lake Formation's grants to a job, for databases in which IAM alone decides nothing.
+"""Lake Formation grants of a job, for databases in which IAM alone is not enough.
 
-Sources: "Lake Formation permissions reference" and "Implicit Lake Formation permissions" (Lake Formation developer guide): who
-creates a table has every permission on it; others, and the job's next role, need grants.
+Sources: "Lake Formation permissions reference" and "Implicit Lake Formation permissions" (Lake Formation developer
+guide): the creator of a table has every permission on it; all others, also the job's next role, need grants.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _WRITE = ("ALTER", "DELETE", "DESCRIBE", "INSERT", "SELECT")
 
 
 def add_lake_grants(stack: JobStack) -> None:
-    """Grant a job's role what it needs of the environment's database and of each given table.
+    """Grant a job's role its access to the environment's database and to each existing table that it reads.
 
-    Its tables are named by no grant: most do not exist before the job's first start, and Lake Formation grants nothing
+    No grant names the job's own tables: most do not exist before the job's first start, and Lake Formation grants nothing
     on a table that does not exist. The grant is on all tables of the database, and IAM narrows it to the job's own.
 
     Parameters
     ----------
     stack
-        Of the job, whose role is there.
+        The job's stack, with its role.
     """
     permissions: JobPermissions = stack.permissions
     names = permissions.names

@@ -18,7 +18,7 @@ from millrace.config.names import Names
 from .state_machine_base import RecordedStateMachine, allow_execution_logs
 
 FLAT_PREFIX = "spark"
-"""Below it in the event-log bucket, each child is one run's log."""
+"""Prefix in the event-log bucket; each child below it is the log of one run."""
 
 ENGINE_PREFIXES = ("emr", "glue")
 
@@ -34,13 +34,12 @@ _TARGET = (
 
 
 class LogFlattener(RecordedStateMachine):
-    """Copies each event log that appears, and drops the copy when its original goes.
+    """State machine that copies each new event log, and deletes the copy when the original is deleted.
 
     Parameters
     ----------
     key
-        Encrypts the event-log bucket, which sends its events to EventBridge, and what the
-        machine keeps of them.
+        Encrypts the event-log bucket, which sends its events to EventBridge, and the data of the machine's executions.
     """
 
     def __init__(self, scope: Construct, construct_id: str, *, names: Names, key: kms.IKey) -> None:
@@ -77,7 +76,7 @@ def _may_copy(bucket: str) -> list[Grant]:
 
 
 def event_pattern(bucket: str) -> dict[str, Any]:
-    """Return the events of event logs: those of the engines' prefixes, not of the copies.
+    """Return the EventBridge pattern for event logs: objects below the engines' prefixes, not the copies.
 
     Parameters
     ----------
@@ -89,14 +88,14 @@ def event_pattern(bucket: str) -> dict[str, Any]:
         "detail-type": ["Object Created", "Object Deleted"],
         "detail": {
             "bucket": {"name": [bucket]},
-            # Of EMR Serverless' files only Spark's event logs: drivers' output lies beside them.
+            # Only Spark's event logs of EMR Serverless' files: drivers' output lies beside them.
             "object": {"key": [{"prefix": "glue/"}, {"wildcard": f"emr/*{_EMR_FOLDER}*"}]},
         },
     }
 
 
 def definition(bucket: str, account: str) -> dict[str, Any]:
-    """Write the state machine: copy what was created, delete the copy of what was deleted.
+    """Write the state machine: it copies a created log, and deletes the copy of a deleted one.
 
     Parameters
     ----------
@@ -138,7 +137,7 @@ def definition(bucket: str, account: str) -> dict[str, Any]:
                     "ExpectedBucketOwner": account,
                 },
                 "Retry": patient,
-                # A log may be gone again before its turn comes.
+                # The log may be deleted before its copy starts.
                 "Catch": [{"ErrorEquals": ["S3.NoSuchKeyException"], "Next": "Done"}],
                 "Next": "Done",
             },

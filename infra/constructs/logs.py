@@ -1,4 +1,4 @@
-"""Log groups that are encrypted and end some day."""
+"""Log groups with encryption and a retention of three months."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..data_removal import is_disposable, removal_policy
 class EncryptedLogGroup(logs.LogGroup):
     """A log group with a customer-managed key, kept for three months.
 
-    A resource of its own: what a service makes by itself at its first line never expires.
+    It is a resource of its own: a log group that a service creates at its first line never expires.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""MSK clusters: IAM authentication, TLS only, encrypted, no topic by accident.
+"""MSK clusters: IAM authentication, TLS only, encrypted, no automatic creation of topics.
 
-The resources are used as CloudFormation has them: CDK's own construct for MSK is
+The resources are CloudFormation's: CDK's own construct for MSK is
 experimental and knows neither Express brokers nor topics
 (``docs/adr/0103-msk-resources.md``).
 """
@@ -22,7 +22,7 @@ from ..stacks.network import MSK_PORTS
 from .logs import EncryptedLogGroup
 
 _REPLICAS = 3
-"""Copies of a partition where there are as many brokers: Express and Serverless know no other number."""
+"""Replicas of a partition where there are as many brokers; Express and Serverless allow no other number."""
 
 
 class ProvisionedCluster(Construct):
@@ -60,8 +60,8 @@ class ProvisionedCluster(Construct):
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
-            # For any version: neither a configuration's name nor its versions can change, so one with the
-            # cluster's version would have to be made again under its own name.
+            # The configuration is for any Kafka version: neither its name nor its versions can change, so a
+            # configuration for the cluster's version would have to be replaced under the same name.
             name=f"{names.cluster(cluster)}-brokers",
             server_properties=server_properties(settings, replicas=self.replicas),
         )
@@ -121,7 +121,7 @@ class ProvisionedCluster(Construct):
 
 
 class ServerlessCluster(Construct):
-    """A serverless cluster: IAM and TLS are its only way, its size is not ours to choose.
+    """A serverless cluster: it has IAM and TLS only, and its size cannot be chosen.
 
     Attributes
     ----------
@@ -167,7 +167,7 @@ class ServerlessCluster(Construct):
 
 
 class ExistingCluster(Construct):
-    """A cluster that somebody else owns: nothing is made, nothing of it can change.
+    """A cluster that somebody else owns: it is neither created nor changed here.
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ def server_properties(settings: MskCluster, *, replicas: int) -> str:
     if settings.tier == "standard":
         properties |= {
             "default.replication.factor": str(replicas),
-            # One copy may be away (a broker is patched) and producers with acks=all continue.
+            # With one replica offline (a broker is patched), producers with acks=all continue.
             "min.insync.replicas": str(max(replicas - 1, 1)),
             "unclean.leader.election.enable": "false",
         }
@@ -200,10 +200,10 @@ def server_properties(settings: MskCluster, *, replicas: int) -> str:
 
 
 def broker_subnets(subnets: tuple[ec2.ISubnet, ...], brokers: int) -> tuple[ec2.ISubnet, ...]:
-    """Return the most subnets, three of them, over which brokers spread evenly, as MSK demands (two at least).
+    """Return as many subnets as the brokers spread over evenly, as MSK requires: three at most, two at least.
 
-    The plan counts brokers for three zones. A fourth subnet, taken where their number allows it, would be
-    a change of the subnets when brokers are added, which a cluster does not survive.
+    The plan counts brokers for three zones. A fourth subnet, where the number of brokers
+    allows it, would mean a change of subnets when brokers are added, and a cluster does not survive that.
     """
     for count in range(min(_REPLICAS, len(subnets)), 2, -1):
         if brokers % count == 0:

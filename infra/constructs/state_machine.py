@@ -1,4 +1,4 @@
-"""The state machine of one job, what may start it, and who hears when it gives up."""
+"""State machine of one job, the rules that start it, and the alarms for its failures."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ from .state_machine_definition import definition
 from .state_machine_engines import planned_grace_seconds
 
 _LOOK_AFTER = "rate(15 minutes)"
-"""Both engines deliver their events on a best effort only; a lost one costs at most this long."""
+"""Period of the check on the job. Both engines send events on a best-effort basis; a lost event costs at most this long."""
 
 
 class JobStateMachine(RecordedStateMachine):
-    """Starts, stops, drains and watches one job; starts it again after an end that nobody asked for.
+    """State machine that starts, stops, drains and watches one job, and restarts it after an end that nobody asked for.
 
-    Stands in the job's own stack, whose output ``StateMachineArn`` names it: a job and
-    what starts it change together, and nothing of an application that may be replaced
-    is exported.
+    It is in the job's own stack, whose output ``StateMachineArn`` names it. So a job and its
+    state machine change together, and no stack exports an application that may be replaced.
 
     Parameters
     ----------
     runs
-        How the engine starts, stops and reports runs of it.
+        Calls of the engine that start, stop and report the job's runs.
     silenced
-        Names of the alarms that silence would set off: they act while the job is wanted only.
+        Names of the alarms that missing data sets off: their actions are on only while the job should run.
     alerts
-        Hears when the job could not be started again.
+        Topic that is notified when the job could not be restarted.
     key
         Encrypts the executions' data and the topic's messages.
     """
@@ -161,7 +160,7 @@ class JobStateMachine(RecordedStateMachine):
                 evaluation_periods=1,
                 threshold=1,
                 comparison_operator="GreaterThanOrEqualToThreshold",
-                # No execution is no failure.
+                # No execution means no failure.
                 treat_missing_data="notBreaching",
                 alarm_actions=[self._alerts.topic_arn],
             )

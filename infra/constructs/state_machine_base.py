@@ -1,4 +1,4 @@
-"""What every state machine of ours is: logged, traced, encrypted, with a role of its own."""
+"""Base of all state machines: logged, traced, encrypted, with a role of its own."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RecordedStateMachine(Construct):
     Attributes
     ----------
     machine, role
-        The resource, and what it acts as.
+        The resource and its role.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class RecordedStateMachine(Construct):
                 kms_data_key_reuse_period_seconds=_DATA_KEY_REUSE_SECONDS,
             ),
         )
-        # A machine that is made before its role's policy is refused its log group.
+        # A machine that is created before its role's policy has no access to its log group.
         self.machine.node.add_dependency(*self.role.policies)
 
     def starter(self, purpose: str) -> JobRole:
-        """Make the role as which event rules start the machine."""
+        """Make the role with which event rules start the machine."""
         return JobRole(
             self,
             "RuleRole",
@@ -149,7 +149,7 @@ def allow_execution_logs(key: kms.IKey, *, account: str) -> None:
 
 
 def _in_partition(definition: Mapping[str, Any], partition: str) -> Any:
-    """A definition whose integrations are those of a partition: they are written as in ``aws``."""
+    """Return a definition with the integrations of a partition; they are written as in ``aws``."""
     return json.loads(json.dumps(definition).replace('"arn:aws:states:', f'"arn:{partition}:states:'))
 
 

@@ -1,9 +1,9 @@
-"""What the state machine of a job does, in Amazon States Language with JSONata.
+"""State machine of a job, in Amazon States Language with JSONata.
 
-One skeleton for both engines: a wish is written down, the engine's runs are listed,
-and one place decides what follows from both. An engine brings the four calls that
-differ (list, start, look, stop). Nothing here knows CDK: the result is a plain
-``dict`` that a test runs as it stands. Why it is built this way:
+One skeleton for both engines: it writes down the desired state (``wish``), lists the engine's
+runs, and decides in one place what to do. An engine provides the four calls that
+differ (list, start, look, stop). Nothing here uses CDK: the result is a plain
+``dict`` that a test can run. The reasons for this design:
 ``docs/adr/0300-one-state-machine-per-job.md``.
 """
 
@@ -28,24 +28,24 @@ from .state_machine_outcomes import (
 VERBS = ("start", "stop", "drain", "status", "restart")
 
 SHORTEST_GRACE_SECONDS, LONGEST_GRACE_SECONDS = 15, 1800
-"""What ``CancelJobRun`` takes as ``shutdownGracePeriodInSeconds`` (EMR Serverless API reference)."""
+"""Limits of ``shutdownGracePeriodInSeconds`` in ``CancelJobRun`` (EMR Serverless API reference)."""
 
 _FIRST_POLL_SECONDS, _POLL_SECONDS = 2, 15
-"""Between two looks: the first ones are soon, each next one after twice the time."""
+"""Time between two looks: it starts with the first value and doubles up to the second."""
 
 _SETTLE_SECONDS = 15
 _PATIENCE_SECONDS = 2700
-"""How long an end or a start is waited for: the longest grace period and a quarter of an hour."""
+"""Longest wait for an end or a start: the longest grace period and a quarter of an hour."""
 
 _HOUR_MS = 3_600_000
 
 _NO_PARAMETER = ("Ssm.ParameterNotFoundException", "SSM.ParameterNotFoundException")
-"""As Step Functions and as LocalStack write it."""
+"""The error's name in Step Functions and in LocalStack."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What an engine brings.
+    """Calls, run states and errors of one engine.
 
     Attributes
     ----------
@@ -56,18 +56,17 @@ class Engine:
         is empty before the first page. ``start_run`` sets ``$run``. ``look_at_run`` sets ``$state`` and
         ``$detail`` of ``$run``. ``stop_run`` asks the runs in ``$going`` to end.
     ended, ending
-        States of a run that has ended, and of one that was asked to. Every other one,
+        States of a run that has ended, and of a run that was asked to end. Every other state,
         known or not, counts as running: a second run on a checkpoint would destroy it.
     busy
-        Errors of ``start_run`` which say that another run is in the way.
+        Errors of ``start_run`` that mean that another run is active.
     gone
-        Errors of ``stop_run`` which say that the run has ended in the meantime.
+        Errors of ``stop_run`` that mean that the run has already ended.
     permanent
-        Errors that no retry mends.
+        Errors that no retry fixes.
     measure
-        States that find the slowest recent batch, from ``Measure`` to ``StopRun`` or, where a
-        drain cannot be kept, to ``KeepWish``; they set ``$grace``. Empty where an engine has
-        no grace period.
+        States that find the slowest recent batch, from ``Measure`` to ``StopRun`` or, where a batch is too long for a
+        drain, to ``KeepWish``; they set ``$grace``. Empty where an engine has no grace period.
     """
 
     list_runs: State
@@ -106,16 +105,16 @@ def definition(
     job
         The job's deployed name, for messages.
     parameter
-        Name of the SSM parameter that holds what people want: ``running`` or ``stopped``.
+        Name of the SSM parameter that holds the desired state: ``running`` or ``stopped``.
     topic
-        ARN of the topic that hears when a job cannot be started again.
+        ARN of the topic that is notified when a job cannot be restarted.
     starts_per_hour
-        After so many runs within an hour, whoever started them, ``restart`` gives up.
+        After so many starts within an hour, by anybody, ``restart`` gives up.
     default_grace_seconds
         Grace period of ``stop`` where no batch could be measured, and the shortest otherwise.
     silenced
-        Names of the alarms that silence would set off, 1 to 100 (``DisableAlarmActions``):
-        without actions while the job is stopped, with them while it is wanted and runs.
+        Names of the alarms that missing data sets off, 1 to 100 (``DisableAlarmActions``): their
+        actions are off while the job is stopped, and on while it should run and runs.
     """
     write = _Writer(engine, parameter)
     states: dict[str, State] = {
@@ -131,7 +130,7 @@ def definition(
                 "deadline": expr(
                     f"$millis() + 1000 * ({input_key_expression('patience_seconds', str(_PATIENCE_SECONDS))})"
                 ),
-                # 0: not given, to be measured.
+                # 0: not given, must be measured.
                 "grace": expr(
                     f"$exists($states.input.grace_seconds) ? $max([{SHORTEST_GRACE_SECONDS}, "
                     f"$min([{LONGEST_GRACE_SECONDS}, $states.input.grace_seconds])]) : 0"
@@ -163,7 +162,7 @@ def definition(
         "WantRunning": write.wish("running", "Look"),
         "WantStopped": write.wish("stopped", "SwitchOffAlarms"),
         "SwitchOffAlarms": alarm_actions("off", silenced, "Look"),
-        # An engine that starts a failed run again by itself is given the time to do so.
+        # Some engines restart a failed run by themselves: they get the time to do so.
         "Settle": {"Type": "Wait", "Seconds": "{% $settle %}", "Next": "ReadWish"},
         "ReadWish": write.read_wish("Look"),
         "NeverAsked": {"Type": "Pass", "Assign": {"wish": "stopped"}, "Next": "Look"},
@@ -189,18 +188,18 @@ def definition(
             ("$count($going) = 0 and $count($live) > 0", "WaitForEnd"),
             (f"$verb = 'restart' and $recent >= {starts_per_hour}", "TooOften"),
             ("$verb in ['start', 'restart']", "StartRun"),
-            # A grace period that was given needs no measuring.
+            # A given grace period needs no measurement.
             ("$grace = 0", "Measure" if engine.measure else "StopRun"),
             default="StopRun",
         ),
-        # A deployment that changes an alarm switches its actions on: every look puts them right.
+        # A deployment that changes an alarm switches its actions on: every look corrects that.
         "KeepAlarmsOff": alarm_actions("off", silenced, "NotWanted"),
         "KeepAlarmsOn": alarm_actions("on", silenced, "AlreadyRunning"),
         "WaitForEnd": _wait("Look"),
         "StartRun": write.task(
             engine.start_run, "Confirm", catch=[{"ErrorEquals": list(engine.busy), "Next": "WaitForEnd"}]
         ),
-        # Whoever stopped the job while it was being started saw no run: look again at what is wanted.
+        # Somebody who stopped the job during its start saw no run: read the desired state again.
         "Confirm": write.read_wish("StillWanted"),
         "StillWanted": choice_state(("$wish = 'running'", "WaitForStart"), default="Revoked"),
         "Revoked": {"Type": "Pass", "Assign": {"verb": "stop"}, "Next": "Look"},
@@ -230,7 +229,7 @@ def definition(
 
 
 def alarm_actions(switch: Literal["on", "off"], names: Sequence[str], following: str) -> State:
-    """Write a state that switches the actions of alarms; a failure is told, and stops nothing.
+    """Write a state that switches the actions of alarms; a failure is reported and does not stop the execution.
 
     Parameters
     ----------
@@ -268,7 +267,7 @@ def _measuring(engine: Engine, write: _Writer, silenced: Sequence[str]) -> dict[
         return {}
     return {
         **engine.measure,
-        # Nothing was stopped: what is wanted, and the alarms, are as before the drain.
+        # Nothing was stopped: the desired state and the alarms return to their values before the drain.
         "KeepWish": write.wish("running", "KeepAlarmsAfterAll"),
         "KeepAlarmsAfterAll": alarm_actions("on", silenced, "CannotDrain"),
         "CannotDrain": problem(
@@ -282,7 +281,7 @@ def _measuring(engine: Engine, write: _Writer, silenced: Sequence[str]) -> dict[
 
 @dataclass(frozen=True)
 class _Writer:
-    """Writes the states that call a service: each retries what may pass, and reports what does not."""
+    """Writer of the states that call a service: each retries temporary errors and reports the others."""
 
     engine: Engine
     parameter: str
@@ -305,7 +304,7 @@ class _Writer:
         broken = {
             "ErrorEquals": ["States.ALL"],
             "Assign": {
-                # A name that begins with `States.` is not for a machine's own errors.
+                # A machine's own errors may not have names that begin with `States.`.
                 "error": expr("$replace($states.errorOutput.Error, /^States[.]/, 'Millrace.')"),
                 "cause": expr("$states.errorOutput.Cause"),
             },

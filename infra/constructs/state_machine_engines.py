@@ -23,33 +23,33 @@ from .state_machine_definition import (
 from .state_machine_outcomes import State, choice_state
 
 _GLUE_PAGE = 20
-"""Runs in one answer, newest first: more than may begin in an hour, and far below the 256 KiB of a result."""
+"""Runs in one answer, newest first: more than may start in an hour, and far below a result's limit of 256 KiB."""
 
 _EMR_PAGE = 50
 _LIMIT_MS = 3_600_000
 
 _GRACE_FACTOR, _GRACE_MARGIN_SECONDS = 1.5, 15
-"""How much longer than the slowest recent batch a batch may take while its job is stopped."""
+"""Allowance for a batch while its job is stopped: a factor of the slowest recent batch, plus a margin."""
 
 _RECENT_HOURS = 6
 _HOUR_SECONDS = 3600
 
 
 def planned_grace_seconds(plan: JobPlan, latency_seconds: float) -> int:
-    """Return the grace period for a job whose batches nobody could measure.
+    """Return the grace period for a job whose batches could not be measured.
 
     A batch is planned to take at most min(S - T, S/2) of the SLA S with the trigger T
-    (sizing model, "What follows"), and a derive query may wait for one to land.
+    (sizing model, "What follows"), and a derive query may wait for a land query's batch.
 
     Parameters
     ----------
     latency_seconds
-        Its SLA, in seconds.
+        The job's SLA, in seconds.
 
     Returns
     -------
     int
-        Seconds, as many as EMR Serverless takes.
+        Seconds, within the limits of EMR Serverless.
     """
     longest = max(
         max(trigger, min(latency_seconds - trigger, latency_seconds / 2))
@@ -116,11 +116,11 @@ def emr_engine(
     Parameters
     ----------
     application_id, role_arn
-        Where it runs and as whom.
+        The application, and the role of its runs.
     name
-        What the runs are called.
+        Name of the runs.
     document, document_url
-        The launch document and where it lies: everything about the run comes from it.
+        The launch document and its URL: everything about the run comes from it.
     queries
         Names of the job's queries, whose batches are measured; ``name`` is the job in their metrics.
     """
@@ -130,13 +130,13 @@ def emr_engine(
             "{% $merge([{'ApplicationId': '" + application_id + f"', 'MaxResults': {_EMR_PAGE}}}, "
             "$token = '' ? {} : {'NextToken': $token}]) %}",
             {
-                # What ended long ago is of no interest, and a year of it would not fit a variable.
+                # Runs that ended long ago do not matter, and those of a year would not fit in a variable.
                 "runs": (
                     "{% $append($runs, [$states.result.JobRuns[$not(State in ['SUCCESS', 'FAILED', 'CANCELLED'])"
                     f" or $toMillis(CreatedAt) > $millis() - {_LIMIT_MS}]"
                     ".{'id': Id, 'state': State, 'at': CreatedAt}]) %}"
                 ),
-                # However old: two starts at once see the same newest run, and make one token of it.
+                # However old it is: two simultaneous starts see the same newest run and make the same token of it.
                 "newest": (
                     "{% [($append($newest, [$states.result.JobRuns.{'id': Id, 'at': CreatedAt}])^(>at))[0]] %}"
                 ),
@@ -165,7 +165,7 @@ def emr_engine(
                 ),
             },
         ),
-        # One at a time: there is never more than one, and if there were, the next look finds it.
+        # One at a time: there is never more than one run, and if there were, the next look would find it.
         stop_run=_call(
             "emrserverless:cancelJobRun",
             {
@@ -197,13 +197,12 @@ def start_job_run(
     document: Mapping[str, Any],
     document_url: str,
 ) -> dict[str, Any]:
-    """Write the arguments of EMR Serverless' ``StartJobRun`` out of a launch document.
+    """Write the arguments of EMR Serverless' ``StartJobRun`` from a launch document.
 
-    ``ClientToken`` is of the application and of the newest run that was seen, so that starts
-    at once give one run, whenever they happen and with whatever document, and a start after
-    an end gives a new one. Logs and metrics are the application's: a monitoring configuration
-    of the run would take the place of all of it, Prometheus included (user guide, "Default
-    application configuration").
+    ``ClientToken`` consists of the application and the newest run that was seen. So simultaneous
+    starts give one run, at any time and with any document, and a start after an end gives a new
+    one. Logs and metrics are configured in the application: a monitoring configuration of the run
+    would replace all of it, Prometheus included (user guide, "Default application configuration").
     """
     plain, quoted = _spark_settings(document)
     call: dict[str, Any] = {
@@ -212,7 +211,7 @@ def start_job_run(
         "ExecutionRoleArn": role_arn,
         "Name": name,
         "Mode": "STREAMING",
-        # By itself a run is cancelled after 12 hours, without a grace period; 0 is no end (EMR Serverless
+        # By default a run is cancelled after 12 hours, without a grace period; 0 means no limit (EMR Serverless
         # user guide, "Other considerations").
         "ExecutionTimeoutMinutes": 0,
         "RetryPolicy": {"MaxFailedAttemptsPerHour": document["retries_per_hour"]},
@@ -232,7 +231,7 @@ def start_job_run(
 
 
 def _spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split the settings: those for the command line, and those whose blanks or quotes it would break."""
+    """Split the settings: those for the command line, and those with blanks or quotes, which would break it."""
     settings: dict[str, str] = dict(document["spark"])
     settings["spark.submit.pyFiles"] = document["archive"]
     if document["jars"]:
@@ -243,7 +242,7 @@ def _spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
 
 
 def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
-    """States that ask the job's own metric for the slowest recent batch (``docs/metrics.md``)."""
+    """Return the states that ask the job's own metric for the slowest recent batch (``docs/metrics.md``)."""
     metric = BY_NAME["BatchDuration"]
     ask = _call(
         "cloudwatch:getMetricData",
@@ -286,7 +285,7 @@ def _measure(job: str, queries: Sequence[str]) -> dict[str, State]:
                     "MaxAttempts": 3,
                 }
             ],
-            # Not knowing the slowest batch is no reason not to stop.
+            # Stop also when the slowest batch is not known.
             "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "SetGrace"}],
             "Next": "Measured",
         },

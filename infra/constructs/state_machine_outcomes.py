@@ -1,4 +1,4 @@
-"""How executions of a job's state machine end, and how conditions and expressions are written."""
+"""Final states of a job's state machine, and writers of conditions and expressions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ State = dict[str, Any]
 
 
 def success_states(job: str) -> dict[str, State]:
-    """Write the ends that succeed, each with an output for people and scripts."""
+    """Write the states that end with success, each with an output for people and scripts."""
     going = "$count($going) > 0 ? $going[0].id : ''"
     going_state = "$count($live) > 0 ? $live[0].state : 'NONE'"
 
@@ -60,14 +60,14 @@ def problem(error: str, cause: str) -> State:
 
 
 def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
-    """Write the failing ends, from what is wrong to who is told.
+    """Write the states that end with failure, from the error to the notification.
 
     Parameters
     ----------
     topic
-        ARN of the topic that hears of a restart that failed; nobody waits for one.
+        ARN of the topic that reports a failed restart; nobody waits for a restart.
     starts_per_hour
-        For the message of a job that keeps ending.
+        Limit, for the message about a job that keeps ending.
     """
     return {
         "NoEnd": problem(
@@ -122,12 +122,12 @@ def expr(text: str) -> str:
 
 
 def input_key_expression(key: str, default: str) -> str:
-    """Write the part of an expression that reads a key of the input, with a value for one left out."""
+    """Write the part of an expression that reads a key of the input, or a default value."""
     return f"$exists($states.input.{key}) ? $states.input.{key} : {default}"
 
 
 def input_key_value(key: str, default: str) -> str:
-    """Write a field's value that is a key of the input."""
+    """Write a field's value that is a key of the input, or a default value."""
     return expr(input_key_expression(key, default))
 
 

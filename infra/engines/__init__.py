@@ -1,4 +1,4 @@
-"""What each engine makes of a job: Spark settings, launch document, stack. A job's class names its own."""
+"""Engines as they are deployed: Spark settings, launch document and stack of a job. A job's class names its engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from .base import Engine
 
 
 def of(job: Job | type[Job]) -> Engine:
-    """The engine of a job."""
+    """Return the engine of a job."""
     engine: Engine = resolve_name(job.deployed)()
     return engine

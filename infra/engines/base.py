@@ -1,4 +1,4 @@
-"""What ``infra`` asks of every engine."""
+"""Interface that ``infra`` expects of every engine."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ class Engine:
     stack: ClassVar[str] = "millrace.infra.stacks.job_base:JobStack"
 
     def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
-        """Spark settings that it wants."""
+        """Return the Spark settings of the engine."""
         return {}
 
     def check_spark(self, job: str, settings: Mapping[str, str]) -> None:
-        """Look at all settings of a job.
+        """Check all Spark settings of a job.
 
         Raises
         ------
         InfrastructureError
-            One cannot be passed on.
+            A setting cannot be passed to the engine.
         """
 
     def workers(self, plan: JobPlan) -> dict[str, Any]:
-        """What a launch document says of the workers beside their type and number."""
+        """Return what a launch document says about the workers beside their type and number."""
         return {}
 
     def launch(self, job: Job) -> dict[str, Any]:
-        """Other keys of its own in a launch document."""
+        """Return the engine's other keys of a launch document."""
         return {}
 
     def changes(self, scope: Scope) -> list[Grant]:
-        """What a deployment does to its resources first."""
+        """Return the grants for the changes that a deployment first makes to the engine's resources."""
         return []
 
     def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
-        """What a command does that starts a run of one of these jobs itself."""
+        """Return the grants of a command that starts a run of one of these jobs itself."""
         return []

@@ -1,4 +1,4 @@
-"""EMR Serverless as it is deployed."""
+"""EMR Serverless as a deployed engine."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OVERHEAD_LEAST_MIB = 384
 
 
 class Emr(Engine):
-    """An application of EMR Serverless."""
+    """An EMR Serverless application."""
 
     stack = "millrace.infra.stacks.emr_job:EmrJobStack"
 
     def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
-        """Python, jars, sizes, and how executors come and go."""
+        """Return the settings for Python, jars, sizes and dynamic allocation."""
         assert isinstance(job, EmrJob), plan.name
         # EMR Serverless rolls event logs by itself, and Spark's own settings for it break the upload
         # on emr-7 releases: none of spark.eventLog.* is set here.
@@ -61,7 +61,7 @@ class Emr(Engine):
             "spark.emr-serverless.executor.disk": disk,
             "spark.dynamicAllocation.enabled": "true",
             "spark.dynamicAllocation.minExecutors": str(scaling.min_executors.value),
-            # A start finds the backlog of its stop: begin with all executors, and give back what idles.
+            # A start finds the backlog of the stop: begin with all executors, and release those that are idle.
             "spark.dynamicAllocation.initialExecutors": str(scaling.initial_executors.value),
             "spark.dynamicAllocation.maxExecutors": str(plan.executors.value),
             "spark.dynamicAllocation.executorAllocationRatio": f"{scaling.allocation_ratio.value:g}",
@@ -71,7 +71,7 @@ class Emr(Engine):
         }
 
     def workers(self, plan: JobPlan) -> dict[str, Any]:
-        """Their size."""
+        """Return the size of the workers."""
         return {
             "vcpu": plan.vcpu,
             "memory": gigabytes(plan.memory_gib * GIB),
@@ -79,12 +79,12 @@ class Emr(Engine):
         }
 
     def launch(self, job: Job) -> dict[str, Any]:
-        """How often a run is tried."""
+        """Return the number of retries of a run per hour."""
         assert isinstance(job, EmrJob), "a job of this engine"
         return {"retries_per_hour": job.retries_per_hour}
 
     def changes(self, scope: Scope) -> list[Grant]:
-        """Stop an application, which takes changes only then."""
+        """Return the grant to stop an application, which accepts changes only when it is stopped."""
         return [
             allow(
                 "StopApplications",
@@ -96,7 +96,7 @@ class Emr(Engine):
         ]
 
     def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
-        """Start runs and look at them, with the jobs' roles."""
+        """Return the grants to start and read runs, and to pass the jobs' roles."""
         application = scope.arn("emr-serverless", "/applications/*")
         return [
             allow(
@@ -118,7 +118,7 @@ class Emr(Engine):
 
 
 def gigabytes(size: int) -> str:
-    """Write a size the way EMR Serverless wants it: ``16 GB`` (of 1,024³ bytes)."""
+    """Write a size in the format of EMR Serverless: ``16 GB`` (of 1,024³ bytes)."""
     return f"{size / GIB:g} GB"
 
 

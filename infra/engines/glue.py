@@ -1,4 +1,4 @@
-"""AWS Glue as it is deployed."""
+"""AWS Glue as a deployed engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Glue(Engine):
     stack = "millrace.infra.stacks.glue_job:GlueJobStack"
 
     def spark(self, job: Job, plan: JobPlan, *, jars: tuple[str, ...]) -> dict[str, str]:
-        """Event logs in pieces.
+        """Return the settings for event logs in pieces.
 
         Glue writes the event log of an endless job to --spark-event-logs-path; rolled files keep each piece small
         enough to be uploaded and read while the job runs.
@@ -30,7 +30,7 @@ class Glue(Engine):
         return {"spark.eventLog.rolling.enabled": "true", "spark.eventLog.rolling.maxFileSize": "64m"}
 
     def check_spark(self, job: str, settings: Mapping[str, str]) -> None:
-        """Refuse blanks: Glue takes its settings as one line."""
+        """Refuse settings with blanks: Glue takes all settings as one line."""
         for name, value in settings.items():
             if any(character.isspace() for character in name + value):
                 raise InfrastructureError(
@@ -39,16 +39,16 @@ class Glue(Engine):
                 )
 
     def runs(self, scope: Scope, jobs: Sequence[str]) -> list[Grant]:
-        """Start runs and look at them."""
+        """Return the grants to start and read runs."""
         named = [scope.arn("glue", f"job/{scope.names.job(name)}") for name in jobs]
         return [allow("RunGlueJobs", ["glue:GetJobRun", "glue:StartJobRun"], named)]
 
 
 def glue_conf(settings: dict[str, str]) -> str:
-    """Chain settings the way Glue's ``--conf`` wants them: ``a=1 --conf b=2``."""
+    """Join settings in the format of Glue's ``--conf``: ``a=1 --conf b=2``."""
     return " --conf ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def data_lake_formats(job: Job) -> str:
-    """Return what Glue puts on the class path (``--datalake-formats``)."""
+    """Return the table formats that Glue puts on the class path (``--datalake-formats``)."""
     return ",".join(dict.fromkeys(["iceberg", *(each for sink in job.sinks for each in sink.lake_formats)]))

@@ -1,1 +1,1 @@
-"""One module per stack."""
+"""Stacks of an environment, one module per stack."""

@@ -1,4 +1,4 @@
-"""What every stack of an environment shares."""
+"""Base of all stacks of an environment: account, region, name, tags, exports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from constructs import Construct
 from millrace.config.names import Names
 
 TAGGED_FOR_GOOD = ("AWS::Kinesis::StreamConsumer", "AWS::MSK::ServerlessCluster")
-"""Types whose tags CloudFormation cannot change: it would replace them, and their names are taken."""
+"""Types whose tags CloudFormation cannot change: it would replace the resources, whose names are in use."""
 
 
 class EnvironmentStack(Stack):
@@ -39,9 +39,9 @@ class EnvironmentStack(Stack):
             stack_name=name,
             description=description,
             env=CdkEnvironment(account=names.account, region=environment.region),
-            # Assets and roles of the bootstrap stack are found by this name. Each stack's assets lie below its own prefix, so
-            # that a job's role can be held to what was ever deployed with its job: an executor that joins a run after the
-            # next deployment loads the files of the run's start.
+            # Assets and roles of the bootstrap stack are found by this name. Each stack's assets lie below its own
+            # prefix, so that a job's role can be limited to what was ever deployed with its job: an executor that
+            # joins a run after the next deployment loads the files of the run's start.
             synthesizer=DefaultStackSynthesizer(
                 qualifier=environment.governance.qualifier, bucket_prefix=f"{name}/"
             ),
@@ -50,16 +50,16 @@ class EnvironmentStack(Stack):
         self.names = names
         for key, value in environment.tags.items():
             Tags.of(self).add(key, value, exclude_resource_types=list(TAGGED_FOR_GOOD))
-        # These are part of every name, too: no resource sees them change.
+        # They are also part of every name: they never change on a resource.
         Tags.of(self).add("millrace:project", environment.project)
         Tags.of(self).add("millrace:environment", environment.name)
 
     def keep_exported(self, *values: str) -> None:
-        """Export values for good, whether another stack of this synthesis imports them or not.
+        """Export values permanently, whether another stack of this synthesis imports them or not.
 
-        CDK exports what something in the app imports. When the last importer leaves the file its stack
-        is still deployed, and CloudFormation refuses to take away what it imports
-        (docs/adr/0109-exports-that-stay.md). What somebody else owns is a literal, and needs no export.
+        CDK exports a value while something in the app imports it. When the last importer is removed from the
+        file, its stack is still deployed, and CloudFormation refuses to delete the export
+        (docs/adr/0109-exports-that-stay.md). Values of existing resources are literals and need no export.
         """
         for value in values:
             if Token.is_unresolved(value):
@@ -69,7 +69,7 @@ class EnvironmentStack(Stack):
     def availability_zones(self) -> list[str]:
         """The region's zones as the account sees them, found by CloudFormation.
 
-        CDK would ask the account while it synthesises, and a synthesis needs no credentials here.
+        CDK would ask the account during synthesis, which needs no credentials here.
         """
         zones = self.names.environment.network.availability_zones
         return [Fn.select(index, Fn.get_azs()) for index in range(zones)]

@@ -1,4 +1,4 @@
-"""One EMR Serverless application and the role that its job runs take."""
+"""One EMR Serverless application, and the role of its job runs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from .observability import ObservabilityStack
 class EmrJobStack(JobStack):
     """An application that is large enough for its one job and no larger.
 
-    A job run is no CloudFormation resource, and a started application refuses most
-    updates: what may change from one deployment to the next is in the launch document.
+    A job run is not a CloudFormation resource, and a started application refuses most
+    updates: everything that may change between deployments is in the launch document.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class EmrJobStack(JobStack):
             auto_stop_configuration=emr.CfnApplication.AutoStopConfigurationProperty(
                 enabled=True, idle_timeout_minutes=settings.idle_stop // timedelta(minutes=1)
             ),
-            # All of them: EMR Serverless starts a run in another zone when one is away.
+            # All subnets: EMR Serverless starts a run in another zone when one is down.
             network_configuration=emr.CfnApplication.NetworkConfigurationProperty(
                 subnet_ids=[subnet.subnet_id for subnet in network.subnets],
                 security_group_ids=[network.workers.security_group_id],
@@ -70,7 +70,7 @@ class EmrJobStack(JobStack):
                     encryption_key_arn=storage.logs_key.key_arn,
                 ),
                 prometheus_monitoring_configuration=_remote_write(foundation.observability),
-                # AWS would keep a second copy of all logs on its side.
+                # AWS would keep a second copy of all logs.
                 managed_persistence_monitoring_configuration=(
                     emr.CfnApplication.ManagedPersistenceMonitoringConfigurationProperty(enabled=False)
                 ),
@@ -91,9 +91,9 @@ class EmrJobStack(JobStack):
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
     def runs(self) -> Runs:
-        """The application's runs."""
+        """Return the calls, grants and events of the application's runs."""
         application = self.names.arn("emr-serverless", f"/applications/{self.application_id}")
-        # The application's id is CloudFormation's to know; the rule pack writes it like this.
+        # Only CloudFormation knows the application's id; the rule pack writes it like this.
         written = self.names.arn("emr-serverless", "/applications/<Application.ApplicationId>")
         return Runs(
             emr_engine(
@@ -146,7 +146,7 @@ def _remote_write(
 
 
 def _held(plan: JobPlan) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty]:
-    """Workers that are there before a run asks for them, and come back at once when a run has ended."""
+    """Return the workers that are ready before a run asks for them, and again as soon as a run has ended."""
     worker = emr.CfnApplication.WorkerConfigurationProperty(
         cpu=f"{plan.vcpu} vCPU",
         memory=gigabytes(plan.memory_gib * 1024**3),

@@ -29,9 +29,9 @@ from .job_base import Foundation, JobStack, Runs
 
 
 class GlueJobStack(JobStack):
-    """A Glue job with the traps of its defaults disarmed.
+    """A Glue job without the harmful defaults of CDK's construct.
 
-    CDK's construct would take Glue 4.0, ten workers of one type and no auto scaling.
+    The construct would take Glue 4.0, ten workers of one type and no auto scaling.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class GlueJobStack(JobStack):
             "Job",
             job_name=names.job(plan.name),
             description=f"Queries {', '.join(plan.queries)}",
-            # Permissions are all in one place; the construct would add wider ones.
+            # All permissions are in one place; the construct would add wider ones.
             role=self.role.without_policy_updates() if isinstance(self.role, JobRole) else self.role,
             script=_published(self, "Script", self.document["entry_script"]),
             extra_jars=[
@@ -79,15 +79,15 @@ class GlueJobStack(JobStack):
                 "--conf": glue_conf(self.document["spark"]),
                 "--datalake-formats": data_lake_formats(settings),
                 **({"--enable-auto-scaling": "true"} if settings.scaling == "auto" else {}),
-                # The layout that a history server of one's own reads.
+                # The layout that a self-hosted history server reads.
                 "--enable-spark-ui-legacy-path": "true",
-                # Standard output, and in it the metrics: from Glue 5.0 on it goes to PREFIX/…/output, and
-                # by itself to a group of all jobs, to which this one may not write.
+                # Standard output, which holds the metrics: from Glue 5.0 on it goes to PREFIX/…/output; by default it goes
+                # to a group of all jobs, to which this one may not write.
                 "--custom-logGroup-prefix": self.log_group_name,
             },
         )
-        # No property of the construct; without a window Glue restarts the job every seven days
-        # at an hour of its own. The timeout stays blank unless asked for: with one, the run ends.
+        # Not a property of the construct. Without a window Glue restarts the job every seven days at an hour
+        # of its choice. The timeout stays blank unless it is set: a timeout ends the run.
         resource = job.node.default_child
         assert isinstance(resource, glue.CfnJob)
         resource.maintenance_window = settings.maintenance_window
@@ -99,7 +99,7 @@ class GlueJobStack(JobStack):
         CfnOutput(self, "RoleArn", value=self.role.role_arn)
 
     def runs(self) -> Runs:
-        """The job's runs, of which there is one at a time."""
+        """Return the calls, grants and events of the job's runs; one runs at a time."""
         name = self.names.job(self.plan.name)
         return Runs(
             glue_engine(name),
@@ -118,7 +118,7 @@ class GlueJobStack(JobStack):
         )
 
     def _connections(self) -> tuple[glue.Connection, ...]:
-        # One for each zone: Glue takes the next when a zone has no addresses left or is away.
+        # One for each zone: Glue takes the next when a zone has no addresses left or is down.
         network = self.foundation.network
         connections = tuple(
             glue.Connection(
@@ -140,10 +140,10 @@ class GlueJobStack(JobStack):
         return connections
 
     def _security(self, names: Names, plan: JobPlan) -> glue.SecurityConfiguration:
-        """Make the job's security configuration, and the log groups that have its name in theirs.
+        """Make the job's security configuration, and the log groups whose names contain its name.
 
-        It cannot be changed, so that CloudFormation makes another one before it removes the old one: the name
-        holds a digest of what it says.
+        It cannot be changed: CloudFormation creates a new one before it removes the old one. So the name
+        contains a digest of the content.
         """
         storage = self.foundation.storage
         keys = self.resolve([storage.data_key.key_arn, storage.logs_key.key_arn])
@@ -157,10 +157,11 @@ class GlueJobStack(JobStack):
             cloud_watch_encryption=glue.CloudWatchEncryption.kms(storage.logs_key),
             job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(storage.data_key),
         )
-        # The construct would keep it, and the next deployment of the job would find its name taken.
+        # The construct would keep it, and the job's next deployment would find its name in use.
         made.apply_removal_policy(RemovalPolicy.DESTROY)
         for kind in ("output", "error"):
-            # What Glue makes by itself never expires ("Logging for AWS Glue jobs" of its developer guide has the names).
+            # Log groups that Glue creates itself never expire ("Logging for AWS Glue jobs" of its developer guide has
+            # the names).
             EncryptedLogGroup(
                 self,
                 f"Logs{kind.title()}",

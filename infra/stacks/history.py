@@ -25,7 +25,7 @@ PORT = 18080
 _HTTP = 80
 _WORK = "/history"
 _HEAP_SHARE = 0.75
-"""Of the task's memory; the rest is for threads, mapped files and the store's own buffers."""
+"""The heap's share of the task's memory; the rest is for threads, mapped files and the store's own buffers."""
 
 _MIB_PER_GIB = 1024
 
@@ -34,7 +34,7 @@ S3_JARS = (
     "/usr/share/aws/aws-java-sdk/*",
     "/usr/share/aws/aws-java-sdk-v2/*",
 )
-"""Where EMR's images keep what reads S3: outside Spark's folder; what is not there does no harm."""
+"""Jars of EMR's images that read S3, outside Spark's folder; a path that does not exist does no harm."""
 
 START = f"""\
 home="${{SPARK_HOME:-/usr/lib/spark}}"
@@ -42,15 +42,16 @@ defaults="${{SPARK_CONF_DIR:-$home/conf}}/spark-defaults.conf"
 named=$(sed -n 's/^spark[.]driver[.]extraClassPath[[:space:]=:]*//p' "$defaults" 2>/dev/null | tail -n 1)
 export SPARK_DAEMON_CLASSPATH="${{SPARK_DAEMON_CLASSPATH:+$SPARK_DAEMON_CLASSPATH:}}${{named:+$named:}}{":".join(S3_JARS)}"
 exec "$home/bin/spark-class" org.apache.spark.deploy.history.HistoryServer"""
-"""A daemon does not read ``spark.driver.extraClassPath``, by which an image gives drivers its jars for S3, but
-``SPARK_DAEMON_CLASSPATH`` (Spark's ``SparkClassCommandBuilder``), in the same place of the class path."""
+"""A daemon does not read ``spark.driver.extraClassPath``, with which an image gives drivers its jars for S3. It reads
+``SPARK_DAEMON_CLASSPATH`` (Spark's ``SparkClassCommandBuilder``), at the same place of the class path.
+"""
 
 
 class HistoryStack(EnvironmentStack):
-    """The server, its balancer, and the copying of logs under one prefix.
+    """The server, its load balancer, and the copies of logs under one prefix.
 
-    Event logs tell much about jobs and their settings: the server is reached from inside
-    only, may read the flat prefix and nothing else, and writes to scratch space alone.
+    Event logs reveal much about jobs and their settings: the server is reachable from inside
+    only, reads only the flat prefix, and writes only to scratch space.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class HistoryStack(EnvironmentStack):
         )
         logging = ecs.LogDriver.aws_logs(stream_prefix="history", log_group=log_group)
         mount = ecs.MountPoint(container_path=_WORK, source_volume="work", read_only=False)
-        # The volume comes owned by root; the server runs as whoever its image says.
+        # The volume belongs to root; the server runs as the user of its image.
         prepare = task.add_container(
             "Prepare",
             image=image,
@@ -149,14 +150,14 @@ class HistoryStack(EnvironmentStack):
             cluster=cluster,
             task_definition=task,
             desired_count=1,
-            # One server is enough; while it is replaced there may be none for a minute.
+            # One server is enough; during its replacement there may be none for a minute.
             min_healthy_percent=0,
             max_healthy_percent=100,
             assign_public_ip=False,
             vpc_subnets=ec2.SubnetSelection(subnets=list(self._network.subnets)),
             security_groups=[self._task_group()],
             circuit_breaker=ecs.DeploymentCircuitBreaker(rollback=True),
-            # The first replay of a long log takes its time.
+            # The first replay of a long log takes long.
             health_check_grace_period=Duration.minutes(5),
         )
 
@@ -166,8 +167,8 @@ class HistoryStack(EnvironmentStack):
         options = {
             "spark.history.fs.logDirectory": f"s3a://{names.bucket('event-logs')}/{FLAT_PREFIX}/",
             "spark.history.fs.update.interval": "30s",
-            # The bucket's own rule deletes logs of this age; the cleaner forgets them and frees the
-            # store. It never has to delete an object, which its role could not.
+            # The bucket's own rule deletes logs of this age; the cleaner drops them from its list and frees the
+            # store. It never has to delete an object, which its role does not allow.
             "spark.history.fs.cleaner.enabled": "true",
             "spark.history.fs.cleaner.interval": "1d",
             "spark.history.fs.cleaner.maxAge": f"{kept.days + 1}d",
@@ -185,7 +186,7 @@ class HistoryStack(EnvironmentStack):
         }
 
     def _image(self) -> tuple[ecs.ContainerImage, list[Grant]]:
-        """Return the image, by its address, and what pulling it takes; CDK would add wider statements."""
+        """Return the image, by its address, and the grants to pull it; CDK would add wider statements."""
         given, cached = self._settings.image, self._cached
         if given is not None:
             # 111122223333.dkr.ecr.us-east-1.amazonaws.com/team/spark:3.5.6
@@ -196,7 +197,7 @@ class HistoryStack(EnvironmentStack):
             return ecs.ContainerImage.from_registry(given), _may_pull(arn)
         if cached is None:
             return ecs.ContainerImage.from_registry(PUBLIC_URI), []
-        # In an existing network with a way out the first task makes the first pull.
+        # In an existing network with internet access the first task makes the first pull.
         fill = allow("FillCache", ["ecr:BatchImportUpstreamImage"], [cached.repository_arn])
         return ecs.ContainerImage.from_registry(cached.uri), [*_may_pull(cached.repository_arn), fill]
 
@@ -231,7 +232,7 @@ class HistoryStack(EnvironmentStack):
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         endpoints = self._network.endpoints
         if endpoints is not None:
-            # Here and not at the group: a stack that lasts refers to none that may go.
+            # The rule is here and not at the group: a permanent stack refers to none that may be deleted.
             ec2.CfnSecurityGroupIngress(
                 self,
                 "ToEndpoints",
@@ -258,7 +259,7 @@ class HistoryStack(EnvironmentStack):
         group.add_egress_rule(self._tasks, ec2.Port.tcp(PORT), "History server")
         self._tasks.add_ingress_rule(group, ec2.Port.tcp(PORT), "Load balancer")
         if settings.sign_in is not None:
-            # The balancer itself asks the provider who somebody is.
+            # The balancer itself asks the identity provider.
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Identity provider")
         for cidr in settings.clients:
             group.add_ingress_rule(
@@ -303,7 +304,7 @@ class HistoryStack(EnvironmentStack):
 
 
 def _signed_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAction:
-    """Let those through who have signed in; what CloudFormation reads from the secret stands in no template."""
+    """Let only signed-in users through; CloudFormation reads the secret, so no template contains it."""
     return elb.ListenerAction.authenticate_oidc(
         issuer=settings.issuer,
         authorization_endpoint=settings.authorization_endpoint,
@@ -314,7 +315,7 @@ def _signed_in(settings: SignIn, then: elb.ListenerAction) -> elb.ListenerAction
         scope=settings.scope,
         session_timeout=Duration.seconds(int(settings.session.total_seconds())),
         on_unauthenticated_request=elb.UnauthenticatedAction.AUTHENTICATE,
-        allow_https_outbound=False,  # the balancer's group says it
+        allow_https_outbound=False,  # the balancer's group allows it
         next=then,
     )
 

@@ -14,13 +14,13 @@ from .base import EnvironmentStack
 class HistoryImageStack(EnvironmentStack):
     """The pull-through cache of an environment that names no image of its own.
 
-    A service whose tasks find no image fails, and its stack is rolled back: with the cache in it
-    there would be nothing left to pull into (docs/history-server.md).
+    A service whose tasks find no image fails, and its stack is rolled back. With the cache in that
+    stack, nothing would be left to pull into (docs/history-server.md).
 
     Attributes
     ----------
     image
-        The private copy; empty until somebody, or a task with a way out, has pulled it once.
+        The private copy; empty until somebody, or a task with internet access, has pulled it once.
     """
 
     def __init__(self, scope: Construct, *, names: Names) -> None:

@@ -1,4 +1,4 @@
-"""What the stacks of all jobs share: files, launch document, log group, permissions."""
+"""Base of the stacks of all jobs: files, launch document, log group, permissions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .storage import StorageStack
 
 @dataclass(frozen=True)
 class Foundation:
-    """The stateful stacks on which jobs stand."""
+    """The shared stacks that jobs use."""
 
     storage: StorageStack
     network: NetworkStack
@@ -40,18 +40,18 @@ class Foundation:
 
 @dataclass(frozen=True)
 class Runs:
-    """How an engine starts, stops and reports runs of a job, for its state machine.
+    """An engine's way to start, stop and report runs of a job, for its state machine.
 
     Attributes
     ----------
     calls
-        Of its API.
+        API calls of the engine.
     grants
-        What they take.
+        Permissions that the calls need.
     ended
         Pattern of the event at the end of a run.
     acknowledged
-        Findings of the rule pack that they make, each with the reason.
+        Findings of the rule pack that they cause, each with the reason.
     """
 
     calls: Engine
@@ -68,11 +68,11 @@ class JobStack(EnvironmentStack):
     document
         The launch document, from which the engine's resources are rendered.
     document_url
-        Where it will lie; the stack's output ``LaunchDocument``.
+        Its URL; the stack's output ``LaunchDocument``.
     log_group_name
-        Where the job's lines go.
+        Log group of the job's lines.
     role
-        What the engine assumes to run the job.
+        The role that the engine assumes to run the job.
     """
 
     role: iam.IRole
@@ -126,11 +126,11 @@ class JobStack(EnvironmentStack):
         )
 
     def runs(self) -> Runs | None:
-        """How its runs begin and end; None for an engine that starts none, whose job has no state machine."""
+        """Return the engine's way to run the job; None for an engine that starts no runs: the job has no state machine then."""
         return None
 
     def _take_role(self, names: Names, job: str, **given: Any) -> iam.IRole:
-        """Return the job's role: the existing one that the file names, else one with just its grants."""
+        """Return the job's role: the existing one that the file names, else a new one with only its grants."""
         arn = names.environment.jobs[job].role
         if arn is not None:
             return iam.Role.from_role_arn(self, "Role", arn, mutable=False)

@@ -27,7 +27,7 @@ class KafkaStack(EnvironmentStack):
     Attributes
     ----------
     clusters
-        MSK clusters by logical name, existing ones included: topics of ours may stand on them.
+        MSK clusters by logical name, existing ones included: the environment's topics may be on them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the state machines of all jobs share: a topic for alerts and the key of both."""
+"""Shared resources of all jobs' state machines: a topic for alerts and the key of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .base import EnvironmentStack
 
 
 class LifecycleStack(EnvironmentStack):
-    """The topic that hears when something needs a person, and a key.
+    """The topic for alerts that need a person, and a key.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class LifecycleStack(EnvironmentStack):
             scope,
             names=names,
             part="lifecycle",
-            # Who subscribed is known nowhere else.
+            # The subscribers are recorded nowhere else.
             stateful=True,
             description=f"Alerts of {names.prefix}",
         )

@@ -1,4 +1,4 @@
-"""Where jobs run: a VPC, the endpoints or gateways by which jobs reach AWS, their security group."""
+"""Network of the jobs: a VPC, the endpoints or gateways through which jobs reach AWS, their security group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AWS_OWNED_BUCKETS = (
     "arn:{partition}:s3:::prod.{region}.appinfo.src/*",
 )
 _IMAGE_LAYERS = "arn:{partition}:s3:::prod-{region}-starport-layer-bucket/*"
-"""Where ECR keeps the layers of images (ECR user guide, "VPC endpoints")."""
+"""Bucket of the layers of ECR's images (ECR user guide, "VPC endpoints")."""
 
 _ENDPOINT_IDS = {
     "kinesis-streams": "Kinesis",
@@ -39,15 +39,15 @@ _ENDPOINT_IDS = {
     "aps-workspaces": "Prometheus",
     "ecr.dkr": "EcrDocker",
 }
-"""Of endpoints whose service has a name that reads badly in PascalCase."""
+"""Construct ids of endpoints whose service has a name that reads badly in PascalCase."""
 
 _PRIVATE = "Private"
 _PUBLIC_MASK = 28
-"""The smallest subnet there is: one NAT gateway stands in it."""
+"""The smallest possible subnet: it holds one NAT gateway."""
 
 
 class NetworkStack(EnvironmentStack):
-    """The VPC, made here or brought along, and the security group that every job wears.
+    """The VPC, made here or existing, and the security group of every job.
 
     Attributes
     ----------
@@ -56,11 +56,11 @@ class NetworkStack(EnvironmentStack):
     subnets
         Private subnets for jobs and brokers, in as many zones as the environment asks for.
     workers
-        Security group of all jobs: members reach each other, Glue's condition for a
-        connection, and whatever answers on HTTPS or Kafka ports.
+        Security group of all jobs: members reach each other, which Glue requires for a
+        connection, and everything on the ports of HTTPS, Kafka and databases.
     endpoints
-        Security group of the interface endpoints, there whether they are or not; ``None`` in a VPC
-        that was brought along.
+        Security group of the interface endpoints, made even where there are no endpoints; ``None`` in an
+        existing VPC.
     """
 
     def __init__(self, scope: Construct, *, names: Names, plan: NetworkPlan, logs_key: kms.IKey) -> None:
@@ -78,8 +78,8 @@ class NetworkStack(EnvironmentStack):
             self.vpc: ec2.IVpc = owned
             self.subnets = self._in_zones(owned)
         else:
-            # Nothing is looked up, so that a synthesis needs no credentials: zones and route tables
-            # stay unknown. Whoever asks for a subnet's zone gets a property that is left out.
+            # Nothing is looked up, so that a synthesis needs no credentials: zones and route tables stay
+            # unknown. A subnet's zone is then a property that is left out.
             self.vpc = ec2.Vpc.from_vpc_attributes(
                 self, "Vpc", vpc_id=network.vpc, availability_zones=self.availability_zones
             )
@@ -99,7 +99,7 @@ class NetworkStack(EnvironmentStack):
             self._gateway_to_s3()
             if any("dynamodb" in sink.gateways for sink in self.names.environment.sinks):
                 self._gateway_to_dynamodb()
-            # With NAT gateways, too: another stack stands on it while the way out changes.
+            # With NAT gateways, too: another stack uses it while the egress changes.
             self.endpoints = self._endpoints_group()
             if plan.egress.value == "endpoints":
                 self._endpoints(plan, self.endpoints)
@@ -118,8 +118,8 @@ class NetworkStack(EnvironmentStack):
             ec2.SubnetConfiguration(
                 name=_PRIVATE,
                 subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS if nat else ec2.SubnetType.PRIVATE_ISOLATED,
-                # A quarter of the range each, whether gateways stand beside them or not: a plan that
-                # finds the other way cheaper must not replace the subnets that jobs and brokers are in.
+                # A quarter of the range each, with or without gateways: when a new plan finds the other egress
+                # cheaper, the subnets of jobs and brokers must not be replaced.
                 cidr_mask=IPv4Network(network.cidr).prefixlen + 2,
             )
         ]
@@ -137,7 +137,7 @@ class NetworkStack(EnvironmentStack):
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(network.cidr),
             availability_zones=self.availability_zones,
-            # One in each zone: a zone that fails takes only its own way out with it.
+            # One in each zone: a zone that fails takes only its own egress with it.
             nat_gateways=network.availability_zones if nat else 0,
             subnet_configuration=subnets,
             # Closing the default group takes a Lambda function, and nothing here uses that group.
@@ -171,7 +171,7 @@ class NetworkStack(EnvironmentStack):
                 resource.availability_zone_id = zone
             made = private[number].node.default_child
             assert isinstance(made, ec2.CfnSubnet)
-            # The construct would tell Glue the name of the zone that it would have been put in.
+            # The construct would give Glue the name of the zone that it would have chosen.
             placed.append(
                 ec2.Subnet.from_subnet_attributes(
                     self,
@@ -216,7 +216,7 @@ class NetworkStack(EnvironmentStack):
         )
         group.add_ingress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
         group.add_egress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
-        # S3's gateway is reached by public addresses, whose list only a look-up would tell.
+        # S3's gateway has public addresses; only a look-up would give their list.
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         for port in kafka_ports(self.names.environment):
             group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(port), "Kafka brokers")
@@ -278,7 +278,7 @@ class NetworkStack(EnvironmentStack):
         return group
 
     def _endpoints(self, plan: NetworkPlan, group: ec2.SecurityGroup) -> None:
-        # A role in another account, taken to read its stream, is a principal of that account.
+        # A role of another account, assumed to read its stream, is a principal of that account.
         accounts = sorted({self.account, *reading_accounts(self.names.environment)})
         lent = {
             service
@@ -315,7 +315,7 @@ def _statement(
 
 
 def reading_accounts(environment: Environment) -> set[str]:
-    """Return the accounts whose roles jobs take to read streams."""
+    """Return the accounts whose roles jobs assume to read streams."""
     return {
         arn_parts(stream.other_role)[1]
         for stream in environment.streams.values()
@@ -324,7 +324,7 @@ def reading_accounts(environment: Environment) -> set[str]:
 
 
 def server_ports(environment: Environment) -> tuple[int, ...]:
-    """Return the ports on which the servers of sinks and sources listen, such as databases; Kafka's brokers apart."""
+    """Return the ports of the servers of sinks and sources, such as databases, without Kafka's brokers."""
     found = [port for sink in environment.sinks for port in sink.ports]
     found += [port for stream in environment.streams.values() for port in stream.ports]
     return tuple(sorted(set(found)))

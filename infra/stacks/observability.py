@@ -1,4 +1,4 @@
-"""Who is told what: alarms, the dashboard, subscriptions, and a Prometheus workspace."""
+"""Alarms, dashboards, subscriptions and a Prometheus workspace of an environment."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from .base import EnvironmentStack
 
 
 class ObservabilityStack(EnvironmentStack):
-    """Everything by which people learn how the environment does.
+    """Everything that shows the health of the environment.
 
-    Alarms watch jobs and streams by their derived names, so this stack needs none of
-    theirs, and a job may come and go without touching another's alarms.
+    Alarms refer to jobs and streams by their derived names. So this stack needs none of their
+    stacks, and a job can be added or removed without a change of another's alarms.
 
     Attributes
     ----------
     remote_write_url
-        Where Prometheus samples go, without the path; ``None`` where there is no workspace.
+        URL for Prometheus samples (remote write); ``None`` without a workspace.
     workspace_arn
         The workspace, or ``None``.
     """

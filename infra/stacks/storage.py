@@ -1,4 +1,4 @@
-"""Keys, buckets and the catalog's database."""
+"""Keys and buckets of an environment, and the catalog's database."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class StorageStack(EnvironmentStack):
         )
         allow_log_groups(self.logs_key, prefix="")
         self.access_logs = self._access_logs()
-        # Why which bucket keeps versions: docs/adr/0101-versions-and-lifecycles.md
+        # Buckets that keep versions, with the reasons: docs/adr/0101-versions-and-lifecycles.md
         self.lake = self._bucket("lake", self.data_key, versioned=True)
         self.checkpoints = self._bucket("checkpoints", self.data_key)
         self.dead_letters = self._bucket(
@@ -86,8 +86,8 @@ class StorageStack(EnvironmentStack):
             self.access_logs.bucket_name,
         )
         if not any(CfnResource.is_cfn_resource(each) for each in self.node.find_all()):
-            # All of it exists already; a stack without a resource cannot be deployed, and the outputs
-            # below are what others look up.
+            # Everything exists already. A stack without a resource cannot be deployed, and others look up the
+            # outputs below.
             CfnWaitConditionHandle(self, "NothingOfOurs")
         for output, bucket in (
             ("Lake", self.lake),
@@ -145,7 +145,7 @@ class StorageStack(EnvironmentStack):
             self,
             _construct_id("access-logs"),
             bucket_name=self.names.bucket("access-logs"),
-            # S3 delivers access logs only to a bucket with keys of its own (S3 user guide,
+            # S3 delivers access logs only to a bucket with S3-managed keys (S3 user guide,
             # "Enabling Amazon S3 server access logging").
             encryption=s3.BucketEncryption.S3_MANAGED,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
@@ -166,9 +166,9 @@ class StorageStack(EnvironmentStack):
 
 
 def _announce_objects(bucket: s3.IBucket) -> None:
-    """Send an event for each object to EventBridge; the construct's own way takes a Lambda function."""
+    """Send an event for each object to EventBridge; the construct's own way needs a Lambda function."""
     resource = bucket.node.default_child
-    if isinstance(resource, s3.CfnBucket):  # an existing bucket is its owner's to set
+    if isinstance(resource, s3.CfnBucket):  # the owner configures an existing bucket
         resource.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty(
             event_bridge_configuration=s3.CfnBucket.EventBridgeConfigurationProperty(
                 event_bridge_enabled=True

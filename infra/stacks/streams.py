@@ -53,7 +53,7 @@ class StreamsStack(EnvironmentStack):
         self.keep_exported(self.key.key_arn)
         self.consumers: dict[str, kinesis.StreamConsumer] = {}
         self.streams = {name: self._stream(name, stream, plan) for name, stream in owned.items()}
-        # One output for all: output names are bare words, in which `a-b` and `ab` would be the same.
+        # One output for all: output names have letters and digits only, so `a-b` and `ab` would be the same.
         CfnOutput(
             self,
             "Streams",
@@ -78,7 +78,7 @@ class StreamsStack(EnvironmentStack):
             if settings.mode == "on-demand"
             else kinesis.StreamMode.PROVISIONED,
             shard_count=None if partitions is None else partitions.value,
-            # Kinesis counts in hours: rather keep a record longer than asked than shorter.
+            # Kinesis counts in hours: a record is kept longer rather than shorter than asked.
             retention_period=Duration.hours(math.ceil(settings.retention.total_seconds() / 3600)),
             encryption=kinesis.StreamEncryption.KMS,
             encryption_key=self.key,

@@ -1,1 +1,1 @@
-"""What should change? Event logs in; findings out."""
+"""Advisor: event logs in, findings out."""

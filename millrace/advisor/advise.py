@@ -1,4 +1,4 @@
-"""From what an application did to what should change in it."""
+"""Advice on one application: findings from its history, and notes."""
 
 from __future__ import annotations
 
@@ -17,34 +17,32 @@ _BY_COUNTING: frozenset[Kind] = frozenset(
         *("retried-tasks", "small-files", "empty-batches", "growing-state", "failed-query"),
     }
 )
-"""What rests on numbers of records, reads and failures, which hold on a disturbed machine too."""
+"""Kinds that rest on numbers of records, reads and failures, which are valid on a disturbed machine too."""
 
 NOBODY = AdvisedJob()
-"""A job of which nothing but the log is known."""
+"""A job of which only the log is known."""
 
 
 def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
-    """Find what should change.
+    """Return the findings about an application.
 
     Parameters
     ----------
-    history
-        What the application did.
     subject
-        Whose job it is: names the settings and prices the seconds.
+        The job, for the names of its settings and the cost of its time.
 
     Returns
     -------
     Advice
-        Findings by what they are worth, dollars a month first, then seconds. Of a disturbed run, those that rest on
-        times are held back.
+        Findings by their value, dollars a month first, then seconds. For a disturbed run, those that rest on times are
+        left out.
     """
     if history.engine == "spark" and subject.engine:
-        history = replace(history, engine=subject.engine)  # the settings that name it are gone from the log
+        history = replace(history, engine=subject.engine)  # the log no longer has the settings that name it
     views = tuple(QueryView(history, query, subject) for query in history.queries)
     found: list[Finding] = []
     notes: list[str] = []
-    # Queries of one application share its cores: each is judged by those that all have.
+    # Queries of one application share its cores: each is judged by the cores of all.
     for view in views:
         found += capacity.find(view)
         found += overhead.find(view)

@@ -1,4 +1,4 @@
-"""What one application did, as its event log tells: executors, queries, batches, jobs, stages and tasks.
+"""Records of one application from its event log: executors, queries, batches, jobs, stages and tasks.
 
 Times are seconds since the epoch, durations are seconds, sizes are bytes.
 """
@@ -20,7 +20,7 @@ from millrace.advisor.tasks import Tasks as Tasks
 
 @dataclass(frozen=True)
 class Failure:
-    """Why tasks of a stage failed.
+    """Reason for failures of a stage's tasks.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Failure:
     message
         Its first line.
     count
-        Task attempts that ended so.
+        Number of task attempts with this failure.
     """
 
     error: str
@@ -39,18 +39,18 @@ class Failure:
 
 @dataclass(frozen=True)
 class Scan:
-    """What a stage begins with.
+    """An RDD with which a stage starts.
 
     Attributes
     ----------
     name
-        As Spark names its operator, such as ``MicroBatchScan kafka`` or ``InMemoryTableScan``.
+        Spark's name of its operator, such as ``MicroBatchScan kafka`` or ``InMemoryTableScan``.
     cached
-        Whether it is held in memory or on disk after it was computed once.
+        Whether it is kept in memory or on disk after its first computation.
     rdd
-        Its number: the same number in two stages is the same data.
+        Its number: the same number in two stages means the same data.
     partitions
-        How many it has.
+        Number of its partitions.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Stage:
     name
         Its call site.
     submitted, completed
-        Epoch seconds; ``None`` where the log does not tell.
+        Epoch seconds; ``None`` where the log has no time.
     partitions
         Tasks that it needs.
     tasks
@@ -82,7 +82,7 @@ class Stage:
     scans
         What it reads: RDDs without parents, and cached ones.
     adaptive
-        Whether Spark merged what it reads from a shuffle into as many tasks as it saw fit (adaptive query execution).
+        Whether adaptive query execution chose the number of tasks that read its shuffle.
     """
 
     id: int
@@ -117,7 +117,7 @@ class SparkJob:
     stages
         Those that ran, by number and attempt; skipped ones are not among them.
     site
-        What the log calls it: a call site or a description.
+        Its name in the log: a call site or a description.
     """
 
     id: int
@@ -133,16 +133,16 @@ class SparkJob:
 
 @dataclass(frozen=True)
 class Source:
-    """What one source gave to a batch.
+    """Input of a batch from one source.
 
     Attributes
     ----------
     description
-        As the connector names itself, such as ``KafkaV2[Subscribe[orders]]``.
+        The connector's own description, such as ``KafkaV2[Subscribe[orders]]``.
     start, end, latest
-        Positions by ``topic:partition``, where offsets count records (Kafka's); else ``None``.
+        Positions by ``topic:partition`` where offsets count records (Kafka), else ``None``.
     rows
-        ``numInputRows``: what Spark counted, once for each time the rows were computed.
+        ``numInputRows``: Spark's count, once for each time the rows were computed.
     metrics
         The connector's own, such as ``maxOffsetsBehindLatest``.
     """
@@ -161,7 +161,7 @@ class Source:
 
     @property
     def records_behind(self) -> int | None:
-        """Records between the end of the batch and the latest ones when it began; ``None`` where unknown."""
+        """Records between the end of the batch and the latest ones at its start; ``None`` where unknown."""
         return _between(self.end, self.latest)
 
 
@@ -178,9 +178,9 @@ class StateOperator:
     Attributes
     ----------
     name
-        Such as ``stateStoreSave``; empty where an older Spark does not tell.
+        Such as ``stateStoreSave``; empty in an older Spark.
     rows, updated, removed, late
-        Rows kept, and of this batch: changed, forgotten, dropped as too late.
+        Rows kept, and rows that this batch changed, removed, and dropped as too late.
     memory
         Bytes in memory.
     commit, update
@@ -221,13 +221,13 @@ class Batch:
     rows
         Input rows of all sources as Spark counted them (:attr:`Source.rows`).
     sources
-        What each source gave.
+        Input by source.
     sink
         The sink's description.
     rows_written
-        What the sink says that it wrote, or ``None``.
+        Rows that the sink reports, or ``None``.
     state
-        What each stateful operator keeps.
+        State by operator.
     watermark
         Epoch seconds, or ``None``.
     jobs
@@ -251,12 +251,12 @@ class Batch:
 
     @property
     def ended(self) -> float:
-        """Epoch seconds."""
+        """End of the batch, in epoch seconds."""
         return self.begun + self.duration
 
     @property
     def records(self) -> int:
-        """Records that were new in this batch: by offsets where they count records, else the rows that Spark counted."""
+        """New records of this batch: by offsets where they count records, else the rows that Spark counted."""
         counted = [each.records_read for each in self.sources]
         known = [each for each in counted if each is not None]
         return sum(known) if known and len(known) == len(counted) else self.rows
@@ -273,11 +273,11 @@ class Query:
     id, run_id
         Of the checkpoint, and of this run.
     started, ended
-        Epoch seconds; ``None`` where the log does not tell.
+        Epoch seconds; ``None`` where the log has no time.
     failure
         First line of the exception that ended it, or ``None``.
     batches
-        In their order, none twice.
+        In their order, without duplicates.
     """
 
     name: str
@@ -300,13 +300,13 @@ class Executor:
     cores
         Task slots.
     added, removed
-        Epoch seconds; ``None`` while it lived on.
+        Epoch seconds; ``None`` for one that was not removed.
     memory
-        Bytes for storage and execution, 0 where the log does not tell.
+        Bytes for storage and execution, 0 where unknown.
     reason
         Why it was removed.
     counted
-        Whether the log tells of its tasks alone: its slots are then as many as ran at once, and may be more.
+        Whether the log has only its tasks: its slots are then as many as ran at once, and may be more.
     """
 
     id: str
@@ -320,7 +320,7 @@ class Executor:
 
 @dataclass(frozen=True)
 class History:
-    """What one application did.
+    """History of one application.
 
     Attributes
     ----------
@@ -329,7 +329,7 @@ class History:
     spark_version
         Such as ``3.5.6``.
     engine
-        ``glue``, ``emr``, ``local`` or ``spark``, as its properties tell.
+        ``glue``, ``emr``, ``local`` or ``spark``, by its properties.
     started, ended
         Epoch seconds: of the first and the last event.
     complete
@@ -337,19 +337,19 @@ class History:
     properties
         Spark's settings.
     executors
-        In the order in which they came.
+        In the order of their start.
     queries
         Runs of streaming queries in the order of their start.
     jobs
         Spark jobs that no batch started.
     unread
-        Lines that are no JSON or lack what they need; the cut last line of a running job is not one.
+        Lines that are not JSON or lack required fields; the cut last line of a running job is not one.
     cut_off
         Whether the log ends in the middle of a line or of a compressed block.
     lost
-        Parts of a rolled log that were deleted: what they told is missing.
+        Whether parts of a rolled log were deleted; their content is missing.
     ended_at
-        Why reading ended before the log did, as the log is larger than any should be; ``None`` where it did not.
+        Why reading stopped before the log's end, as the log is above a limit; ``None`` for a complete read.
     """
 
     app_id: str
@@ -370,12 +370,12 @@ class History:
 
     @property
     def title(self) -> str:
-        """What ran, for people: its name and Spark's version, as far as the log tells them."""
+        """Name of the application and Spark's version, for people, as far as the log has them."""
         return f"{self.name or self.app_id or 'an application'}, Spark {self.spark_version}".rstrip()
 
     @property
     def cores(self) -> int:
-        """Most task slots that there were at one time; 0 where the log names no executor."""
+        """Maximum number of task slots at one time; 0 where the log names no executor."""
         moments = sorted(
             [(each.added, each.cores) for each in self.executors]
             + [(each.removed, -each.cores) for each in self.executors if each.removed is not None]
@@ -384,5 +384,5 @@ class History:
 
     @property
     def executor_cores(self) -> int:
-        """Task slots of one executor, the fewest; 0 where the log names none."""
+        """Task slots of the smallest executor; 0 where the log names none."""
         return min((each.cores for each in self.executors if each.cores > 0), default=0)

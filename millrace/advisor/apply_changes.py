@@ -1,4 +1,4 @@
-"""Changes of the advice, written into the environment file: comments and order stay, a wrong one writes nothing."""
+"""Changes of the advice in the environment file: comments and order stay, an invalid change writes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace.config.document import Tree
 from millrace.config.edit import EditError, remove, set_value
 from millrace.config.explain import show
 from millrace.config.problems import Path as Key
-from millrace.config.problems import dotted
+from millrace.config.problems import dotted_path
 from millrace.config.units import Size, parse_duration
 from millrace.sizing import Plan, plan
 
@@ -28,7 +28,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[([^\]]+)\]")
 
 @dataclass(frozen=True)
 class EditedFile:
-    """One file with changes that nobody has written yet.
+    """One file with changes that are not written yet.
 
     Attributes
     ----------
@@ -67,9 +67,9 @@ class TriedChanges:
     environment
         Its file, relative to the project.
     changes
-        Those that were made, in their order.
+        The changes that were made, in their order.
     files
-        With what they become.
+        The changed files.
     before, after
         Its plan without and with the changes.
     """
@@ -81,12 +81,12 @@ class TriedChanges:
     after: Plan
 
     def write(self) -> None:
-        """Put the files in place, each at once.
+        """Replace the files, each atomically.
 
         Raises
         ------
         ConfigurationError
-            One cannot be written, or was changed meanwhile; those before it are written.
+            A file cannot be written, or was changed in the meantime; the files before it are written.
         """
         for each in self.files:
             try:
@@ -108,13 +108,13 @@ class TriedChanges:
 def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChanges:
     """Try changes on an environment without writing anything.
 
-    A value is changed in the file that holds it. Where other environments take it from the same file, the
-    environment's own file gets it instead, so that they keep theirs.
+    A value is changed in the file that holds it. Where other environments share that file, the
+    environment's own file gets the value, so that the others keep theirs.
 
     Parameters
     ----------
     changes
-        Of kind ``environment``, each for another key.
+        Changes of kind ``environment``, each of another key.
 
     Raises
     ------
@@ -170,7 +170,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
 
 
 def parse_key(key: str) -> Key:
-    """Take a dotted path apart.
+    """Split a dotted path into its keys.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def _value(tree: Tree, path: Key) -> object:
 
 
 def _same(now: object, old: object) -> bool:
-    """Whether two values mean the same: ``60s`` and ``1m`` do."""
+    """Check that two values mean the same, as ``60s`` and ``1m`` do."""
     if now == old or str(now) == str(old):
         return True
     if now is None or old is None or isinstance(now, dict | list):
@@ -218,7 +218,7 @@ def _bytes(value: object) -> float | None:
 
 
 def _target(tree: Tree, path: Key, own: Path, root: Path) -> Path:
-    """The file to change: the one that holds the value, or the environment's own where others share that."""
+    """Return the file to change: the one with the value, or the environment's own where others share that file."""
     held = tree.nearest(path)
     if _value(tree, path) is None or held.file == own:
         return own
@@ -228,7 +228,7 @@ def _target(tree: Tree, path: Key, own: Path, root: Path) -> Path:
 
 
 def _merged(file: Path, root: Path) -> Tree | None:
-    """Another environment's tree; one that is broken shares nothing that could be told."""
+    """Return another environment's tree; None for an invalid one, which counts as sharing nothing."""
     try:
         return load(str(file), root).places.tree
     except ConfigurationError:
@@ -252,10 +252,13 @@ def _files(tree: Tree | None) -> set[Path]:
 def _tried(
     file: Path, found: Sequence[EditedFile], changes: Sequence[Change], tree: Tree, root: Path
 ) -> Plan:
-    """Load and plan the changed files beside copies of their neighbours, and see that nothing else moved."""
+    """Load and plan the changed files beside copies of their neighbours, and check that nothing else changed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        for near in (root / "environments", file.parent):  # whose own neighbours come first
+        for near in (
+            root / "environments",
+            file.parent,
+        ):  # files beside the environment replace those of the first folder
             for each in near.glob("*.yaml"):
                 (folder / each.name).write_text(_text(each), encoding="utf-8", newline="")
         for edited in found:
@@ -274,7 +277,7 @@ def _tried(
 
 
 def _original(name: str, folder: Path, file: Path, root: Path) -> str:
-    """The name of a file of the project in place of its changed copy's."""
+    """Return the name of a project's file instead of its changed copy's name."""
     if not name.startswith(str(folder)):
         return name
     original = file.parent / Path(name).name
@@ -284,19 +287,19 @@ def _original(name: str, folder: Path, file: Path, root: Path) -> str:
 
 
 def _only(before: Tree, after: Tree, changes: Sequence[Change], found: Sequence[EditedFile]) -> None:
-    """See that the changes did what they say and nothing else, as an anchor that others use would."""
+    """Check that only the asked values changed: a value behind a YAML anchor changes others, too."""
     asked: Mapping[Key, object] = {parse_key(each.key): each.new for each in changes}
     old, new = dict(before.leaves()), dict(after.leaves())
     moved = {path for path in {*old, *new} if (path in old, old.get(path)) != (path in new, new.get(path))}
     strange = [path for path in moved if not any(path[: len(key)] == key for key in asked)]
     if strange:
-        first = dotted(sorted(strange, key=str)[0])
+        first = dotted_path(sorted(strange, key=str)[0])
         raise _problem(
             found[0].name, first, "a value that no other shares by an anchor: change it by hand", first
         )
     for key, value in asked.items():
         if _value(after, key) != value and value is not None:
-            raise _problem(found[0].name, _shown(_value(after, key)), _shown(value), dotted(key))
+            raise _problem(found[0].name, _shown(_value(after, key)), _shown(value), dotted_path(key))
 
 
 def _text(file: Path) -> str:

@@ -1,4 +1,4 @@
-"""How a job signs in to its brokers, and which MSK cluster they belong to: with IAM a job's role must name it."""
+"""Sign-in of a job to its brokers, and their MSK cluster: with IAM a job's role must name it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from millrace.advisor.job_program import ProgramSettings
 
 
 def servers_of(said: ProgramSettings) -> str:
-    """Bootstrap servers that a program names; empty where none."""
+    """Return the bootstrap servers that a program names; empty without any."""
     return said.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
 
 
 def authentication_of(said: ProgramSettings) -> Literal["iam", "tls", "none"]:
-    """How a program signs in to them."""
+    """Return the authentication that a program uses for its brokers."""
     if "AWS_MSK_IAM" in (said.first_option("kafka.sasl.mechanism") or ""):
         return "iam"
     return "tls" if "SSL" in (said.first_option("kafka.security.protocol") or "") else "none"
 
 
 class Cluster(NamedTuple):
-    """What is known of the cluster that a job signs in to.
+    """The cluster that a job signs in to, as far as it is known.
 
     Attributes
     ----------
     arn
-        None where there is no such cluster, or where it may not be asked for.
+        None where there is no such cluster, or where the look-up was refused.
     refused
-        What AWS refused on the way, for people; empty where nothing.
+        What AWS refused during the look-up, for people; else empty.
     """
 
     arn: str | None
@@ -43,7 +43,8 @@ NOT_ASKED = Cluster(None)
 def cluster_of(client: Callable[[str], Any], servers: str) -> Cluster:
     """Find the cluster of this account and region that offers one of these addresses for IAM.
 
-    Asks ``kafka:ListClustersV2`` and ``kafka:GetBootstrapBrokers`` of each cluster. Who may not ask one may ask another.
+    Asks ``kafka:ListClustersV2`` and ``kafka:GetBootstrapBrokers`` of each cluster. A refusal for one cluster does
+    not end the search.
 
     Parameters
     ----------

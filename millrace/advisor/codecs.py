@@ -1,6 +1,6 @@
-"""Unpacks event logs piece by piece, whatever codec Spark packed them with; a log that is still written ends anywhere.
+"""Decompression of event logs, piece by piece: all of Spark's codecs, and logs that are still written.
 
-The codec is told by the first bytes, so a log that was renamed or copied under another name is read too. zstd has
+The first bytes tell the codec, so a log that was renamed or copied under another name is read too. zstd has
 frames; lz4, lzf and snappy come in the framing of the Java libraries that Spark uses (lz4-java's block stream,
 compress-lzf's chunks, snappy-java's stream).
 """
@@ -19,21 +19,21 @@ PIECE = 64 * 1024
 """Bytes read at a time."""
 
 _SLICE = 512
-"""Packed bytes unpacked at a time: zstd makes up to 32 KiB of one (a block of 128 KiB takes four), so 16 MiB of these."""
+"""Compressed bytes unpacked at a time: zstd makes up to 32 KiB of each (a 128 KiB block takes four), so up to 16 MiB of these."""
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
 _XERIAL_HEADER = 16
 _BLOCK_LIMIT = 32 * 1024 * 1024
-"""No codec of Spark's writes larger blocks, packed or not; a length beyond it is damage (lz4-java: 32 MiB at most)."""
+"""Largest block of Spark's codecs, compressed or not; a longer one is damage (lz4-java: 32 MiB at most)."""
 
 
 class TruncatedDataError(Exception):
-    """The data ends, or stops making sense, before its codec's end; what came before was given out."""
+    """The data ends, or is damaged, before its codec's end; the data before that point was yielded."""
 
 
 class ReadableBytes(Protocol):
-    """What can be read from: a file or a body from S3."""
+    """A source of bytes: a file or a body from S3."""
 
     def read(self, size: int, /) -> bytes:
         """Return up to ``size`` bytes, none at the end."""
@@ -41,18 +41,18 @@ class ReadableBytes(Protocol):
 
 
 class _Frame(Protocol):
-    """What unpacks one frame of zstd, or one member of gzip."""
+    """Decompressor of one frame of zstd, or one member of gzip."""
 
     @property
     def eof(self) -> bool:
-        """Whether it has ended."""
+        """True after the end of the frame."""
 
     @property
     def unused_data(self) -> bytes:
-        """What came behind its end."""
+        """Data after the end of the frame."""
 
     def decompress(self, data: bytes, /) -> bytes:
-        """Unpack some more."""
+        """Unpack more data."""
 
 
 def unpack(stream: ReadableBytes) -> Iterator[bytes]:
@@ -74,7 +74,7 @@ def unpack(stream: ReadableBytes) -> Iterator[bytes]:
 
 
 class _Rest:
-    """A stream whose first bytes were looked at."""
+    """A stream whose first bytes were already read."""
 
     def __init__(self, head: bytes, stream: ReadableBytes) -> None:
         self._head, self._stream = head, stream
@@ -87,7 +87,7 @@ class _Rest:
 
 
 def _read(stream: ReadableBytes, size: int) -> bytes:
-    """Read exactly ``size`` bytes, fewer only at the end."""
+    """Read exactly ``size`` bytes; fewer only at the end."""
     parts: list[bytes] = []
     while size and (part := stream.read(size)):
         parts.append(part)
@@ -113,7 +113,7 @@ def _gzip(stream: ReadableBytes) -> Iterator[bytes]:
 
 
 def _frames(stream: ReadableBytes, opened: Callable[[], _Frame], broken: type[Exception]) -> Iterator[bytes]:
-    """Unpack one frame (zstd) or member (gzip) after the other: appending to a file begins a new one."""
+    """Unpack one frame (zstd) or member (gzip) after the other: an append to a file starts a new one."""
     frame, fed = opened(), False
     while held := stream.read(PIECE):
         for at in range(0, len(held), _SLICE):
@@ -161,7 +161,7 @@ def _snappy(stream: ReadableBytes) -> Iterator[bytes]:
             raise TruncatedDataError("ends inside a block")
         data = _exactly(stream, int.from_bytes(head, "big"))
         try:
-            # Asked first: the unpacker makes room for whatever length a block claims.
+            # Checked first: the decompressor allocates whatever length a block claims.
             if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
                 raise TruncatedDataError("a block that claims more than any has")
             yield bytes(cramjam.snappy.decompress_raw(data))

@@ -1,4 +1,4 @@
-"""Reads an event log once, from begin to end, into what the application did; in memory stay figures, never lines."""
+"""Reader of an event log: one pass from start to end into a history, which keeps figures and never lines."""
 
 from __future__ import annotations
 
@@ -38,29 +38,29 @@ from millrace.advisor.unfinished_runs import (
 )
 
 _INSTANT = 1e-3
-"""Seconds: Spark tells times in whole milliseconds."""
+"""Seconds: Spark writes times in whole milliseconds."""
 
 HELD = 2 * 1024**3
-"""Bytes that a history may take in memory, as estimated: what comes after them in a log is not read."""
+"""Maximum of a history's estimated bytes in memory: the rest of a log is not read."""
 
 _THING = 2048
-"""Bytes that a job, a stage, an executor or a query takes; measured, with its texts."""
+"""Bytes that a job, a stage, an executor or a query takes in memory; measured, with its texts."""
 
 _TIMES = 12
-"""How many times its line a batch takes at most: each position of a partition becomes a text and a number."""
+"""Maximum memory of a batch, as a multiple of its line: each position of a partition becomes a text and a number."""
 
 
 def read(log: EventLog) -> History:
     """Read a log.
 
-    Whatever cannot be parsed is counted (:attr:`History.unread`) and passed over, so that one damaged line costs no more
-    than itself. A log that unpacks to more than any should, or tells of more than :data:`HELD`, is read up to there
+    Lines that cannot be parsed are counted (:attr:`History.unread`) and skipped, so that one damaged line costs no more
+    than itself. A log that unpacks to more than its limit, or needs more than :data:`HELD`, is read up to there
     (:attr:`History.ended_at`).
 
     Raises
     ------
     OSError, botocore.exceptions.ClientError
-        Where the log cannot be read to its end.
+        The log cannot be read to its end.
     """
     reader = _Reader()
     lines = LogLines(log)
@@ -80,7 +80,7 @@ def read(log: EventLog) -> History:
 
 
 class _FullError(Exception):
-    """The history takes as much memory as it may."""
+    """The history has reached its memory limit."""
 
 
 class _Reader:
@@ -124,7 +124,7 @@ class _Reader:
         }
 
     def take(self, line: bytes) -> None:
-        """Take one line in; one that cannot be read is counted."""
+        """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
             event = events.parse(line)
@@ -140,7 +140,7 @@ class _Reader:
             ArithmeticError,
             struct.error,
         ):
-            # Any shape may stand in a damaged or foreign line; each of these says that a field is not what it should be.
+            # A damaged or foreign line may have any shape; each of these means that a field is not what it should be.
             self.unread += 1
             self.last_failed = True
 
@@ -219,7 +219,7 @@ class _Reader:
         job.succeeded = event["Job Result"]["Result"] == "JobSucceeded"
 
     def _stage(self, key: tuple[int, int]) -> PendingStage:
-        """The stage attempt, counted for the job that runs it: others that share it skip it."""
+        """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
         if key not in self._open:
             self._hold(_THING)
             owners = self._of_stage.get(key[0], [])
@@ -240,7 +240,7 @@ class _Reader:
             self._hold(_THING)
             self._place[name] = place
         self._hold(len(row))
-        if key in self._closed:  # a second copy of a task that was killed when the first was done
+        if key in self._closed:  # a second copy of a task, killed when the first was done
             self._late.setdefault(key, bytearray()).extend(row)
             return
         stage = self._stage(key)
@@ -283,7 +283,7 @@ class _Reader:
         known = self._stage(key)
         del self._open[key]
         if known.job is None:
-            return  # of a job whose start was compacted away
+            return  # its job's start was compacted away
         job = self._jobs[known.job]
         failures = tuple(Failure(*why, count) for why, count in known.failures.items())
         tasks = Tasks(task_table(known.rows)) if known.rows else NO_TASKS
@@ -312,7 +312,7 @@ class _Reader:
         self._at(batch.ended * 1e3)
         self._hold(_THING + _TIMES * self._length)
         run = self._run(progress)
-        # A trigger that found nothing tells the next batch's number, without the work of one.
+        # A trigger that found nothing reports the next batch's number, without a batch's work.
         if "addBatch" in batch.parts:
             run.batches[batch.id] = batch
 
@@ -323,7 +323,7 @@ class _Reader:
         run.failure = None if error is None else events.to_text(error).strip().split("\n", 1)[0]
 
     def history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
-        """Join what was read: tasks to stages are joined; jobs to batches, batches to queries."""
+        """Join jobs to batches and batches to queries; tasks are already joined to stages."""
         for key in list(self._open):
             name, partitions = self._names.get(key[0], ("", 0))
             rows = task_table(self._open[key].rows)
@@ -368,24 +368,23 @@ class _Reader:
         )
 
     def _all_executors(self, first: float) -> Iterator[Executor]:
-        """Those that ran; of one whose begin is lost or damaged, what its tasks tell."""
+        """Yield the executors that ran; where an executor's start is missing or damaged, by what its tasks show."""
         unnamed = [place for name, place in self._place.items() if name not in self._executors]
         tasks = tasks_by_executor(self._jobs.values()) if unnamed else task_table(b"")
         for name, place in self._place.items():
             made = self._executors.get(name)
             if made is None:
                 ran = tasks[slice(*np.searchsorted(tasks["executor"], (place, place + 1)))]
-                # By the executor's own seconds: the driver tells a task's end after it gave the slot away.
+                # By the executor's own seconds: the driver reports a task's end after it freed the slot.
                 slots = most_at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
                 made = Executor(name, slots, first, None, 0, counted=True)
             removed, reason = self._removed.get(name, (None, ""))
             yield replace(made, removed=removed, reason=reason, memory=self._memory.get(name, 0))
 
     def _batch_of(self, job: PendingJob) -> tuple[str | None, int | None]:
-        """The run and batch of a job.
+        """Return the run and batch of a job.
 
-        Its group is the run, unless the query's own program set another group: then it is the run of the query that was
-        alive.
+        The job group is the run, unless the query's program set another group: then it is the query's run that was active.
         """
         number = job.properties.get("streaming.sql.batchId")
         if number is None or not number.isdecimal():

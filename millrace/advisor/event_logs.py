@@ -1,8 +1,8 @@
-"""Finds event logs: a file, a folder or a prefix in S3, in Glue's, EMR's, the sandbox's and Spark's own layout.
+"""Search for event logs: a file, a folder or a prefix in S3, in Glue's, EMR's, the sandbox's and Spark's own layout.
 
 A log is one file, or a folder ``eventlog_v2_APP`` of rolled parts ``events_1_APP``, ``events_2_APP`` and so on, of
 which Spark may have compacted the older ones into ``events_2_APP.compact``. EMR Serverless writes the second kind below
-``applications/ID/jobs/ID/sparklogs/``. A suffix names the codec; what is still written ends in ``.inprogress``.
+``applications/ID/jobs/ID/sparklogs/``. A suffix names the codec; a log that is still written ends in ``.inprogress``.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from millrace.config import ConfigurationError
 from millrace.config.problems import Problem
 
 S3_RANGE = 8 * 1024 * 1024
-"""Bytes asked of S3 at once: each range is retried by itself, so a lost connection costs no more."""
+"""Bytes of one request to S3: each range is retried by itself, so a lost connection costs no more."""
 
 LONGEST_LINE = 16 * 1024 * 1024
-"""A longer line is a plan that no figure comes from, or damage; it is passed over and never held."""
+"""Longest line in bytes: a longer one is a plan without figures, or damage; it is skipped and never held in memory."""
 
 MOST_TIMES, AT_LEAST = 250, 256 * 1024 * 1024
-"""How many times its size on disk a log may unpack to, and how many bytes any log may: event logs shrink ten- to
-hundredfold. What lies beyond is not read."""
+"""Limit of a log's unpacked size: this multiple of its size on disk, and at least so many bytes, as event logs shrink ten- to
+hundredfold. The rest is not read.
+"""
 
 _SHORT_LINE = 128
-"""Bytes that a line counts for at least: no event is shorter, and each costs time."""
+"""Minimum number of bytes that a line counts for: no event is shorter, and each costs time."""
 
 _HEAD = 1000
-"""Bytes that tell whether a file is a log."""
+"""Bytes that show whether a file is a log."""
 
 _PART = re.compile(
     r"events_(?P<index>\d+)_(?P<app>.+?)(?P<codec>\.(zstd|lz4|lzf|snappy))?(?P<compact>\.compact)?"
@@ -46,7 +47,7 @@ _NO_LOG = re.compile(
 _NAMED = re.compile(
     r"(local-\d+|application_\d+_\d+(_\d+)?|app-\d+-\d+|jr_[0-9a-f]+|spark-[0-9a-z-]+)(\..*)?"
 )
-"""Names that Spark's masters, YARN, Kubernetes and Glue give to logs: no need to look inside."""
+"""Names that Spark's masters, YARN, Kubernetes and Glue give to logs: their content needs no check."""
 
 _RUNNING = ".inprogress"
 
@@ -58,7 +59,7 @@ class File:
     Attributes
     ----------
     path
-        Below where was looked, with slashes.
+        Path below the searched place, with slashes.
     size
         Bytes.
     modified
@@ -66,7 +67,7 @@ class File:
     open
         Opens it for reading; the result has ``close``.
     asked
-        Whether it was named itself, and not found below what was named: its name says nothing then.
+        Whether the caller named the file itself; its name is not checked then.
     """
 
     path: str
@@ -100,13 +101,13 @@ class EventLog:
     lost: bool
 
     @property
-    def modified(self) -> float:
-        """Epoch seconds."""
+    def modified_at(self) -> float:
+        """Time of the last change, in epoch seconds."""
         return max(each.modified for each in self.files)
 
     @property
     def size(self) -> int:
-        """Bytes, as packed."""
+        """Compressed size in bytes."""
         return sum(each.size for each in self.files)
 
 
@@ -116,24 +117,24 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
     Parameters
     ----------
     place
-        A file, a folder or ``s3://BUCKET/PREFIX``; folders below are looked into.
+        A file, a folder or ``s3://BUCKET/PREFIX``; subfolders are searched, too.
     client
-        S3 client of boto3; left out, one is made by its own rules.
+        S3 client of boto3; made by its default rules when left out.
 
     Raises
     ------
     ConfigurationError
-        Where nothing is there, or nothing that is an event log.
+        Nothing is there, or nothing that is an event log.
     """
     files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
-    logs = sorted(_grouped(files), key=lambda each: each.modified, reverse=True)
+    logs = sorted(_grouped(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
         raise wrong_place_error(place, "an event log of Spark, or a folder or prefix that holds some")
     return tuple(logs)
 
 
 def wrong_place_error(place: str, allowed: str) -> ConfigurationError:
-    """Say that a place given on the command line is not what it should be."""
+    """Return the error for a place on the command line that is not valid."""
     return ConfigurationError([Problem("command line", 0, "PATH", place, allowed)])
 
 
@@ -189,7 +190,7 @@ def _opener(client: Any, bucket: str, key: str, size: int) -> Callable[[], Any]:
 
 
 class _Object:
-    """An object of S3 as a file that is read once from its begin to the end that it had when it was listed."""
+    """An object of S3 as a file, read once from its start to the end that it had when it was listed."""
 
     def __init__(self, client: Any, bucket: str, key: str, size: int) -> None:
         self._client, self._bucket, self._key, self._size = client, bucket, key, size
@@ -198,7 +199,7 @@ class _Object:
 
     def read(self, size: int, /) -> bytes:
         if self._given == len(self._held) and self._asked < self._size:
-            # The first range is small: often only the first bytes are wanted.
+            # The first range is small: often only the first bytes are necessary.
             last = min(self._asked + (S3_RANGE if self._asked else PIECE), self._size) - 1
             self._held, self._given, self._asked = self._range(last), 0, last + 1
         piece = self._held[self._given : self._given + size]
@@ -221,7 +222,7 @@ class _Object:
 
 
 def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
-    """Bring rolled parts together; every other file is a log by itself, unless its name or its begin says that it is none."""
+    """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
     rolled: dict[str, list[File]] = defaultdict(list)
     for file in files:
         folder, _, name = file.path.rpartition("/")
@@ -243,7 +244,7 @@ def _plain(path: str) -> str:
 
 
 def _is_log(file: File) -> bool:
-    """Tell by its first bytes: every event log begins with the version of Spark that writes it."""
+    """Check the first bytes: every event log begins with the version of Spark that writes it."""
     head = b""
     with closing(file.open()) as stream, suppress(TruncatedDataError):
         for piece in unpack(stream):
@@ -254,7 +255,7 @@ def _is_log(file: File) -> bool:
 
 
 def _rolled(folder: str, files: Iterable[File]) -> EventLog:
-    """Order the parts; a compacted one stands for itself and all before it."""
+    """Order the parts; a compacted part replaces all parts before it."""
     numbered = []
     for file in files:
         part = _PART.fullmatch(file.name)
@@ -274,13 +275,13 @@ class LogLines:
     Attributes
     ----------
     log
-        What is read.
+        The log.
     cut_off
         Whether the last file ended inside a line or a block; known after the last line.
     too_long
-        Lines beyond :data:`LONGEST_LINE` that were passed over.
+        Lines beyond :data:`LONGEST_LINE` that were skipped.
     beyond
-        Bytes at which reading ended, as the log unpacks to more than any should; 0 where it was read to its end.
+        Bytes after which reading stopped, as the log unpacks to more than its limit; 0 after a complete read.
     """
 
     log: EventLog
@@ -319,7 +320,7 @@ class LogLines:
         except TruncatedDataError:
             self.cut_off = True
             return
-        # What is still written may end anywhere; a whole last line has its line feed.
+        # A log that is still written may end anywhere; a complete last line has its line feed.
         if length:
             self.cut_off = True
             yield from self._whole(held, length)

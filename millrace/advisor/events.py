@@ -1,7 +1,7 @@
-"""Spark's events as they stand in a log, one JSON object a line, and which of them tell anything.
+"""Parser of Spark's events in a log, one JSON object a line, for the events that are used.
 
-Written from Spark's ``JsonProtocol`` (3.5 and 4.0) and from real logs of both. What an event lacks because an older or
-newer Spark did not write it is taken as 0 or unknown, never as an error.
+Written from Spark's ``JsonProtocol`` (3.5 and 4.0) and from real logs of both. A field that an older or newer Spark
+does not write counts as 0 or unknown, never as an error.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ WANTED = frozenset(
         *(QUERY_STARTED, QUERY_PROGRESS, QUERY_ENDED),
     )
 )
-"""All that is parsed; plans, submitted stages and started tasks are most of a log and tell nothing more."""
+"""Events that are parsed; plans, submitted stages and started tasks are most of a log and add nothing."""
 
 _BEGIN = b'{"Event":"'
 
 
 def parse(line: bytes) -> Mapping[str, Any] | None:
-    """Return the event of a line, ``None`` where it is one that nothing is read from.
+    """Return the event of a line, ``None`` for an event that is not used.
 
     Raises
     ------
     ValueError
-        Where it is no JSON object with an event's name.
+        The line is not a JSON object with an event's name.
     """
     if line.startswith(_BEGIN):
         name = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
         if name not in WANTED:
-            # Not parsed, but looked at: damage must not pass as an event that is not wanted.
+            # Not parsed, but checked: damage must not pass as an event that is not used.
             if not line.rstrip().endswith(b"}"):
                 raise ValueError("a line without its end")
             return None
@@ -75,8 +75,8 @@ _METRICS = b']},"Task Executor Metrics":'
 
 
 def without_accumulables(line: bytes) -> bytes:
-    """Leave out a task's accumulators, three quarters of its line, which its metrics repeat."""
-    # A failed task has accumulators in its end reason too, so the last list is meant.
+    """Remove a task's accumulators, three quarters of its line, which its metrics repeat."""
+    # A failed task has accumulators in its end reason too, so the last list is removed.
     end = line.rfind(_METRICS)
     begin = line.rfind(_ACCUMULABLES, 0, end)
     if begin < 0 or end < 0:
@@ -90,16 +90,16 @@ def moment(text: str | None) -> float | None:
 
 
 _EARLIEST, _LATEST = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2000, 2200))
-"""No log of Spark is of another time: such a number is damage, and no calendar need hold it."""
+"""Range of times in a log of Spark: a number outside it is damage, and calendar functions may fail on it."""
 
 
 def event_time(seconds: float) -> float:
-    """Return when something happened, in epoch seconds.
+    """Return the time of an event, in epoch seconds.
 
     Raises
     ------
     ValueError
-        Where nothing can have happened then.
+        No event can have this time.
     """
     if not _EARLIEST <= seconds < _LATEST:
         raise ValueError(f"{seconds} is no time of a log")
@@ -107,13 +107,13 @@ def event_time(seconds: float) -> float:
 
 
 MOST = 10**15
-"""No count of a log is larger: records, bytes, nanoseconds, milliseconds. Beyond it sums would not be exact any more."""
+"""Largest count in a log: records, bytes, nanoseconds, milliseconds. Sums of larger ones would not be exact."""
 
 WORDS = 300
-"""Characters kept of what a log names or says."""
+"""Characters kept of a name or a text."""
 
 NAMES = 1000
-"""Entries kept of what a log lists by names."""
+"""Entries kept of a list or map in a log."""
 
 
 def to_count(value: Any, most: int = MOST) -> int:
@@ -122,7 +122,7 @@ def to_count(value: Any, most: int = MOST) -> int:
     Raises
     ------
     ValueError
-        It is no whole number from 0 to ``most``; true and false are none.
+        It is not an integer from 0 to ``most``; true and false are none.
     """
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError("no count")
@@ -135,7 +135,7 @@ def to_number(value: Any, most: float = MOST) -> float:
     Raises
     ------
     ValueError
-        It is none from 0 to ``most``; true and false are none.
+        It is not a number from 0 to ``most``; true and false are none.
     """
     if type(value) not in (int, float) or not 0 <= value <= most:
         raise ValueError("no number")
@@ -143,12 +143,12 @@ def to_number(value: Any, most: float = MOST) -> float:
 
 
 def to_text(value: Any, most: int = WORDS) -> str:
-    """Return the begin of a text.
+    """Return the start of a text.
 
     Raises
     ------
     ValueError
-        It is none.
+        It is not a text.
     """
     if type(value) is not str:
         raise ValueError("no text")
@@ -156,7 +156,7 @@ def to_text(value: Any, most: int = WORDS) -> str:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """An object, or nothing in its place."""
+    """Return an object; an empty one for None."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -171,13 +171,13 @@ assert _ROW.size == TASK.itemsize
 def task(event: Mapping[str, Any], executor: int) -> bytes:
     """Return a row of :data:`~millrace.advisor.application_history.TASK`, packed.
 
-    The scheduler's delay is what is left of a task's time beside running, (de)serialising and fetching its result, as
-    Spark's own user interface counts it (``AppStatusUtils.schedulerDelay``).
+    The scheduler's delay is the rest of a task's time beside running, (de)serialising and fetching its result, as in
+    Spark's own user interface (``AppStatusUtils.schedulerDelay``).
 
     Raises
     ------
     ValueError, TypeError, struct.error
-        A figure is none.
+        A figure is not a number in its range.
     """
     info, metrics = event["Task Info"], event.get("Task Metrics") or {}
     launched, finished = info["Launch Time"], info["Finish Time"]
@@ -235,14 +235,14 @@ def failure(event: Mapping[str, Any]) -> Failure | None:
     text = to_text(
         reason.get("Description") or reason.get("Loss Reason") or reason.get("Message") or "", _TRACE
     )
-    # Of an error in Python, what was raised comes last; of one in the JVM, first.
+    # An error in Python has what was raised at the end; one in the JVM, at the start.
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     python = error.endswith("PythonException") or "Traceback (most recent call last)" in text
     return Failure(error, (lines[-1] if python else lines[0]).strip()[:WORDS], 1)
 
 
 _TRACE = 1_000_000
-"""Characters of a failure that are looked into: of an error in Python, what was raised stands at the end."""
+"""Characters of a failure that are searched: an error in Python has what was raised at the end."""
 
 
 _ADAPTIVE_READ = "AQEShuffleRead"
@@ -250,7 +250,7 @@ _SCOPE_NAME = re.compile(r'"name":"((?:[^"\\]|\\.)*)"')
 
 
 def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
-    """Return what a stage begins with: the RDDs without parents, and those that are held."""
+    """Return the RDDs with which a stage starts: those without parents, and cached ones."""
     found = []
     for rdd in stage.get("RDD Info", ()):
         level = rdd.get("Storage Level") or {}
@@ -271,7 +271,7 @@ def is_adaptive(stage: Mapping[str, Any]) -> bool:
 
 
 def _operator(rdd: Mapping[str, Any]) -> str:
-    """What made an RDD, as Spark names its operator; its own name where none did."""
+    """Return Spark's name of the operator that made an RDD; else the RDD's own name."""
     scope = _SCOPE_NAME.search(rdd.get("Scope") or "")
     return str(scope[1].strip() if scope else rdd.get("Name", ""))
 
@@ -292,7 +292,7 @@ def batch(progress: Mapping[str, Any]) -> Batch:
         begun=event_time(begun),
         duration=parts.get("triggerExecution", to_number(progress.get("batchDuration", 0)) / 1e3),
         parts=parts,
-        # Spark writes no sum of its own here.
+        # Spark writes no sum here.
         rows=sum(each.rows for each in sources),
         sources=sources,
         sink=to_text(sink.get("description", "")),
@@ -318,9 +318,9 @@ def _source(source: Mapping[str, Any]) -> Source:
 
 
 def _offset(value: Any) -> Mapping[str, int] | None:
-    """Return the positions of an offset that counts records: Kafka's, ``{topic: {partition: position}}``, made flat.
+    """Return the positions of an offset that counts records, flat: Kafka's ``{topic: {partition: position}}``.
 
-    A flat object of whole numbers counts whatever its connector likes: a file source's ``logOffset`` counts batches.
+    A flat object of integers may count anything: a file source's ``logOffset`` counts batches.
     """
     if isinstance(value, str):
         try:
@@ -357,7 +357,7 @@ def _state(operator: Mapping[str, Any]) -> StateOperator:
 
 
 def _arrivals(observed: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Oldest and youngest arrival of a batch, which the core of this project observes."""
+    """Return the oldest and youngest arrival of a batch, which Millrace's core observes."""
     row = _object(observed.get("millrace_arrivals"))
     values = row.get("values") or ()
     fields = [each.get("name") for each in _object(row.get("schema")).get("fields", ())]
@@ -366,5 +366,5 @@ def _arrivals(observed: Mapping[str, Any]) -> tuple[float, float] | None:
     if oldest is None or youngest is None:
         return None
     oldest, youngest = to_number(oldest) / 1e3, to_number(youngest) / 1e3
-    # Producers set these times: one that no clock shows is theirs, and the rest of the line holds.
+    # Producers set these times: an impossible one is their error, and the rest of the line is valid.
     return (oldest, youngest) if _EARLIEST <= oldest <= youngest < _LATEST else None

@@ -1,4 +1,4 @@
-"""What was foretold, kept beside the advice; and what the next log says of it."""
+"""Forecasts that are kept beside the advice, and their scores by the next log."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from millrace.config.units import parse_duration
 from millrace.sizing.simulation.result import Ages
 
 _NEXT = math.sqrt(2)
-"""The next log's figure is of as few batches as this one's: the variances of both add up."""
+"""The next log's figure comes from as few batches as this one's: the variances of both add up."""
 
 _CLOSEST = 0.01
-"""Share of a figure closer than which nothing is foretold: when threads wake up and clocks tick is not in the model."""
+"""Minimum distance of an interval's ends from the figure, as a share of it: the model has no delays of threads and clocks."""
 
 _NOISE = 0.01
-"""Share of what arrives by which a backlog may grow over half a run, and be none."""
+"""Share of the arrivals by which a backlog may grow over half a run without being one."""
 
 _LIKE = 0.1
-"""By which share traffic, and by which a count, may differ for a forecast to be about the same thing."""
+"""Largest difference in traffic, and in a count, for a forecast to be about the same conditions."""
 
 FIGURES: Mapping[str, str] = {
     "duration": "batch duration, median",
@@ -35,7 +35,7 @@ FIGURES: Mapping[str, str] = {
     "age": "record age, median",
     "oldest": "record age, p95",
 }
-"""What is foretold and scored, all in seconds."""
+"""Figures that are forecast and scored, all in seconds."""
 
 _SETTINGS: Mapping[str, Literal["trigger", "limit", "cores", "partitions"]] = {
     "trigger": "trigger",
@@ -47,7 +47,7 @@ _SETTINGS: Mapping[str, Literal["trigger", "limit", "cores", "partitions"]] = {
     "min_partitions": "partitions",
     "minPartitions": "partitions",
 }
-"""Names of settings that the twin can play; others, such as a limit for each shard, it cannot."""
+"""Names of settings that the twin can simulate; it cannot simulate others, such as a limit for each shard."""
 
 
 class _Strict(BaseModel):
@@ -63,12 +63,12 @@ class PredictedFigure(_Strict):
 
 
 class QueryForecast(_Strict):
-    """One query's figures, by :data:`FIGURES`, and under which conditions.
+    """One query's figures, by :data:`FIGURES`, and their conditions.
 
     Attributes
     ----------
     figures
-        Seconds; where it does not keep up, of a run as long as the log, as ages grow with the run.
+        Seconds; for a query that does not keep up, those of a run as long as the log, as ages grow with the run.
     trigger, limit, partitions, arriving
         Seconds, records of a batch, tasks that read, records a second.
     waiting
@@ -76,7 +76,7 @@ class QueryForecast(_Strict):
     grows
         Records a second by which the backlog grows.
     ended
-        Whether a batch ended at all while as long as the log was played; without one the figures say how long that was.
+        Whether any batch ended in the simulated time, which is the log's; without one the figures are that time.
     """
 
     figures: dict[str, PredictedFigure]
@@ -90,19 +90,19 @@ class QueryForecast(_Strict):
 
     @property
     def keeps_up(self) -> bool:
-        """Whether the backlog stays: what grows by less than a hundredth of what arrives is chance."""
+        """True if the backlog does not grow: growth below a hundredth of the arrivals is chance."""
         return self.ended and self.grows.value <= _NOISE * self.arriving
 
 
 class Forecast(_Strict):
-    """What one change, or none, is foretold to bring.
+    """Forecast for one change, or for none.
 
     Attributes
     ----------
     changes
         As on the command line; empty for the job as it ran.
     cores, workers, dollars_month
-        Of the job then.
+        Of the job with the change.
     queries
         By name.
     """
@@ -118,14 +118,14 @@ class Forecast(_Strict):
 
 
 class _Advice(BaseModel):
-    """As much of ``advise --json`` as scoring wants."""
+    """The part of ``advise --json`` that scoring needs."""
 
     version: Literal[1]
     forecasts: tuple[Forecast, ...]
 
 
 class Score(_Strict):
-    """One figure that was foretold, and what happened.
+    """One forecast figure and its actual value.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class Score(_Strict):
     happened
         Seconds in the next log.
     inside
-        Whether that lies within the interval.
+        Whether that is within the interval.
     """
 
     query: str
@@ -145,14 +145,14 @@ class Score(_Strict):
 
     @property
     def relative_error(self) -> float:
-        """By which share of what happened."""
+        """Error of the forecast, as a share of the actual value."""
         return abs(self.foretold.value - self.happened) / max(self.happened, 1e-9)
 
 
 class ScoredForecast(_Strict):
-    """A forecast and its scores; none where it is about other conditions, which ``why_not`` names.
+    """A forecast and its scores; without any when conditions differed, which ``why_not`` names.
 
-    ``left_out`` says the same of single queries, beside others that are scored.
+    ``left_out`` has the reasons for single queries, beside others that are scored.
     """
 
     forecast: Forecast
@@ -162,7 +162,7 @@ class ScoredForecast(_Strict):
 
 
 def forecast(twin: ApplicationTwin, played: WhatIf) -> Forecast:
-    """Write down what was played."""
+    """Return the forecast from a simulation."""
     queries = {}
     for name, outcome in played.queries.items():
         own = {each.key: each.value for each in played.changes if each.query in (None, name)}
@@ -193,7 +193,7 @@ def _foretold(figure: Range) -> PredictedFigure:
 
 
 def playable_changes(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[WhatIfChange, ...]]:
-    """Return the first changes of findings that a twin can play, each once."""
+    """Return the first changes of findings that a twin can simulate, without duplicates."""
     found: dict[tuple[WhatIfChange, ...], None] = {}
     for finding in findings:
         if finding.change is None or finding.change.new is None:
@@ -242,19 +242,19 @@ def read(file: Path) -> tuple[Forecast, ...]:
 
 
 def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredForecast, ...]:
-    """Hold forecasts against what ran next.
+    """Compare forecasts with the next log.
 
     Parameters
     ----------
     forecasts
-        From :func:`read`.
+        Forecasts from :func:`read`.
     then
-        The next log's.
+        The twin of the next log.
 
     Returns
     -------
     tuple
-        One for each forecast; those about other conditions than ran have no scores.
+        One for each forecast; those about other conditions have no scores.
     """
     return tuple(_scored(each, then) for each in forecasts)
 
@@ -289,13 +289,13 @@ def _scored(forecast: Forecast, then: ApplicationTwin) -> ScoredForecast:
 
 
 def _asked(change: str) -> tuple[str, str]:
-    """The query that a change of a forecast names, empty where it names none, and its key."""
+    """Return the query that a change of a forecast names, empty without one, and its key."""
     query, _, key = change.rpartition("=")[0].rpartition(".")
     return query, key
 
 
 def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> str | None:
-    """What of the conditions differs; a limit that no batch reached and a trigger that none waited for show nowhere."""
+    """Return which condition differs; a limit that no batch reached and a trigger that no batch waited for are invisible."""
     if held and query.reads > 1:
         return f"{name} read its records {query.reads} times in a batch: nothing held them"
     if query.partitions != was.partitions:
@@ -318,7 +318,7 @@ def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> st
 
 
 def observed_figures(query: QueryTwin) -> dict[str, float]:
-    """Return what a log shows, by the names of :data:`FIGURES`."""
+    """Return the figures of a log, by the names of :data:`FIGURES`."""
     cuts = np.concatenate(([0.0], np.cumsum(query.records)))
     edges, first, last = query.arrivals.spans(cuts)
     ended = query.ended[np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1]
@@ -332,13 +332,13 @@ def observed_figures(query: QueryTwin) -> dict[str, float]:
 
 
 def _pace(query: QueryTwin) -> float:
-    """Records per second, without those that waited for the first batch."""
+    """Return the records per second, without those that waited for the first batch."""
     begin = float(query.arrivals.times[1])
     return (query.arrivals.records - query.arrivals.arrived_before(begin)) / (query.arrivals.seconds - begin)
 
 
 def next_interval(told: PredictedFigure) -> PredictedFigure:
-    """The interval in which a next log's figure lies, which has as much chance of its own."""
+    """Return the interval of a next log's figure, which varies by chance as much as this one's."""
     value = told.value
     below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - told.low, told.high - value))
     return PredictedFigure(value=value, low=max(0.0, value - below), high=value + above)

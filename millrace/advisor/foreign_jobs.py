@@ -1,6 +1,7 @@
-"""Jobs of Glue and EMR Serverless that this project did not deploy: where their logs lie, how they are set, what they cost.
+"""Jobs of Glue and EMR Serverless that Millrace did not deploy: their logs, their settings, their cost.
 
-Only asks: ``glue:GetJob``, ``glue:GetJobRuns`` or ``glue:GetJobRun``, ``emr-serverless:GetApplication``, ``ListJobRuns`` and ``GetJobRun``.
+Calls for reading only: ``glue:GetJob``, ``glue:GetJobRuns`` or ``glue:GetJobRun``, ``emr-serverless:GetApplication``,
+``ListJobRuns`` and ``GetJobRun``.
 """
 
 from __future__ import annotations
@@ -32,29 +33,29 @@ _UNITS = {"": 1024**2, "k": 1024, "m": 1024**2, "g": _GIB, "t": 1024 * _GIB}
 _COUNT = re.compile(r"[0-9]{1,6}")
 
 _EMR_CORES, _EMR_MEMORY = "4", "14g"
-"""What an executor of EMR Serverless has where nobody says (user guide, "Spark job properties")."""
+"""Default size of an EMR Serverless executor (user guide, "Spark job properties")."""
 
 _OVERHEAD = 1.10
-"""Memory that a Spark worker has beside its heap: a tenth, ``spark.executor.memoryOverheadFactor``'s default."""
+"""Memory of a Spark worker over its heap: a tenth, ``spark.executor.memoryOverheadFactor``'s default."""
 
 
 LOOKED = 20
-"""Logs that are looked into for a run's id, a request each; of older ones the name has to tell."""
+"""Logs that are searched for a run's id, with a request each; older ones are found by their names only."""
 
 _FIRST = 50
-"""Events among which the settings stand: Spark writes them before any job's."""
+"""First events that contain the settings: Spark writes them before any job's."""
 
 
 @dataclass(frozen=True)
 class ForeignJob:
-    """A job that is not ours.
+    """A job that Millrace did not deploy.
 
     Attributes
     ----------
     subject
-        How its settings are called and what it costs.
+        Names of its settings, and its cost.
     logs
-        Where its event logs lie, ``s3://…``.
+        Place of its event logs, ``s3://…``.
     run
         Id of the run whose log is wanted; empty for the latest.
     """
@@ -65,7 +66,7 @@ class ForeignJob:
 
 
 def glue_job(client: Any, name: str, region: str, run: str | None = None) -> ForeignJob:
-    """Look a Glue job up, and one of its runs: the latest, unless one is named.
+    """Look up a Glue job and one of its runs: the latest, unless one is named.
 
     Raises
     ------
@@ -90,7 +91,7 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
         )
     workers = ran.get("NumberOfWorkers") or job.get("NumberOfWorkers")
     kind = ran.get("WorkerType") or job.get("WorkerType")
-    settings = {**arguments, **settings_of(arguments.get("--conf", ""), first=True)}
+    settings = {**arguments, **parse_spark_conf(arguments.get("--conf", ""), first=True)}
     if workers is not None:
         settings["--number-of-workers"] = str(workers)
     month = _glue_month(str(job.get("GlueVersion", "")), kind, workers, region)
@@ -111,7 +112,7 @@ def _glue_month(version: str, worker: str | None, workers: int | None, region: s
 
 
 def emr_application(client: Any, application: str, region: str, run: str | None = None) -> ForeignJob:
-    """Look an EMR Serverless application and its latest streaming run up.
+    """Look up an EMR Serverless application and its latest streaming run.
 
     Raises
     ------
@@ -140,7 +141,7 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     for each in (*app.get("runtimeConfiguration", ()), *overrides.get("applicationConfiguration", ())):
         if each.get("classification") == "spark-defaults":
             defaults |= each.get("properties", {})
-    settings = {**defaults, **settings_of(submit.get("sparkSubmitParameters", ""))}
+    settings = {**defaults, **parse_spark_conf(submit.get("sparkSubmitParameters", ""))}
     arm = app.get("architecture") == "ARM64"
     name = job.get("name") or app.get("name") or application
     subject = AdvisedJob(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
@@ -149,12 +150,12 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
 
 
 def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
-    """Return the log of a run: by its name, else by the settings that it begins with; ``None`` where none is its.
+    """Return the log of a run: by its name, else by its first settings; ``None`` without any.
 
     Parameters
     ----------
     logs
-        The newest first; of the first :data:`LOOKED` the settings are read, too.
+        The newest first; the settings of the first :data:`LOOKED` are read, too.
     run
         Its id. Glue names a log by the run or by Spark's application, and sets ``spark.glue.JOB_RUN_ID``.
     """
@@ -167,9 +168,9 @@ def log_of(logs: Sequence[EventLog], run: str) -> EventLog | None:
 
 
 def _settings(log: EventLog) -> Mapping[str, str]:
-    """Spark's settings, which stand among a log's first events."""
+    """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
-        with suppress(ValueError, TypeError):  # a damaged line costs itself
+        with suppress(ValueError, TypeError):  # a damaged line costs only itself
             event = events.parse(line) or {}
             if event.get("Event") == events.ENVIRONMENT:
                 return dict(event.get("Spark Properties") or {})
@@ -184,7 +185,7 @@ def _log_uri(holder: Mapping[str, Any]) -> str:
 def _emr_month(
     job: Mapping[str, Any], settings: Mapping[str, str], region: str, *, arm: bool
 ) -> float | None:
-    """What it used, taken for a whole month; before it is billed, what its settings let it use at most."""
+    """Return the cost of a month at the billed use; before a bill, at the most that its settings allow."""
     if region not in price_regions():
         return None
     table, base = prices(region), f"emr.{'arm64' if arm else 'x86_64'}."
@@ -211,12 +212,12 @@ def _emr_month(
 
 
 def bytes_of_size(text: str) -> float:
-    """Return the bytes of a size as Spark writes it, such as ``14g``; 0 where it is none."""
+    """Return the bytes of a size as Spark writes it, such as ``14g``; 0 for an invalid one."""
     found = _SIZE.fullmatch(text.strip())
     return float(found[1]) * _UNITS[(found[2] or "").lower()] if found else 0.0
 
 
-def settings_of(text: str, *, first: bool = False) -> dict[str, str]:
+def parse_spark_conf(text: str, *, first: bool = False) -> dict[str, str]:
     """Return the Spark settings of ``--conf a=b --conf c=d``.
 
     Parameters
@@ -224,7 +225,7 @@ def settings_of(text: str, *, first: bool = False) -> dict[str, str]:
     text
         The arguments; Glue's one ``--conf`` argument begins after its first name.
     first
-        Whether it does.
+        Whether ``text`` is that argument.
     """
     try:
         words = shlex.split(("--conf " if first else "") + text)

@@ -1,7 +1,7 @@
-"""How a new job takes over from an imported one: the steps, and where it begins, written again into its file.
+"""Cut-over from an imported job to a new one: the steps, and a new start position in its file.
 
-Between the first import and the change over people write transforms and derive queries into the file. So a later import
-of the same job changes the one thing that time has changed.
+Between the first import and the cut-over people write transforms and derive queries into the file. So a later import
+of the same job changes the start position only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
-from millrace.advisor.job_import import Running
+from millrace.advisor.job_import import RunningJob
 from millrace.advisor.job_names import stable_name
 from millrace.config.edit import EditError, remove, set_value
 
@@ -23,12 +23,12 @@ _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE 
 
 
 class TakeoverError(ValueError):
-    """A file into which a beginning cannot be written; says what to write by hand."""
+    """A file into which a start position cannot be written; the message says what to write by hand."""
 
 
 @dataclass(frozen=True)
 class StartPosition:
-    """Where the new job begins.
+    """Start position of the new job.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class StartPosition:
     key
         ``kafka.start_offsets`` or ``start``.
     before, after
-        What the file had there (None: nothing), and what it has now.
+        Value in the file before (None: nothing) and after.
     """
 
     path: tuple[str, ...]
@@ -50,12 +50,12 @@ _HEADING = "# What runs today as {source}, written down by `millrace import`: ev
 
 
 def job_comment(source: str) -> str:
-    """The first line of a file that was written down of a job."""
+    """Return the first line of a file that was imported from a job."""
     return _HEADING.format(source=source)
 
 
 def describes_job(text: str, source: str) -> bool:
-    """Whether a file was written down of this job, whatever was added to it since; any run of an EMR application is."""
+    """Check that a file was imported from this job, also after edits; any run of an EMR application is the same job."""
     first = text.partition("\n")[0].rstrip()
     before, _, behind = map(re.escape, _HEADING.partition("{source}"))
     found = re.fullmatch(f"{before}(.+){behind}", first)
@@ -63,7 +63,7 @@ def describes_job(text: str, source: str) -> bool:
 
 
 def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPosition]:
-    """Write into a file where its job begins.
+    """Write the start position of a job into its file.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
     Raises
     ------
     TakeoverError
-        The query has another name now, offsets are known no more, or stand there in a form that is not edited.
+        The query has another name now, its offsets are no longer known, or they have a form in the file that is not edited.
     """
     job, settings = next(iter(made["jobs"].items()))
     name, query = next(iter(settings["queries"].items()))
@@ -109,7 +109,7 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
 
 
 class _AsWritten(SafeConstructor):
-    """A moment stays the words that the file has, as in every environment that is loaded; YAML makes a date of it."""
+    """Constructor that keeps a time as text, as in every environment that is loaded; YAML makes a date of it."""
 
 
 _AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
@@ -129,11 +129,11 @@ def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
     return found
 
 
-def cut_over(found: Running, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
+def cut_over(found: RunningJob, made: Mapping[str, Any], env: str, *, exact: bool) -> list[str]:
     """Return the steps from the old job to the new one.
 
-    With offsets of a Kafka topic the change is exact: the new job begins where the old one ended. Otherwise records are
-    divided by when they arrived, or, where the old rows do not tell, by their business key.
+    With offsets of a Kafka topic the cut-over is exact: the new job starts at the old one's last offsets. Otherwise records
+    are divided by their arrival or, where the old rows do not have it, by their business key.
     """
     name = next(iter(made["jobs"]))
     query = next(iter(made["jobs"][name]["queries"].values()))

@@ -1,4 +1,4 @@
-"""Whose job it is: how its settings are called where they are set, and what its time costs."""
+"""Job of a log: names of its settings where they are set, and the cost of its time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Literal
 from millrace.advisor.application_history import History, Query
 from millrace.advisor.findings.model import Change, Value
 from millrace.config import Environment
-from millrace.config.problems import dotted
+from millrace.config.problems import dotted_path
 from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.sizing import Plan
 
 Setting = Literal[
     "trigger", "limit", "partitions", "shuffle", "merged", "cores", "least", "checkpoint", "cache", "spread"
 ]
-"""What can be changed, whatever a service calls it: the trigger in seconds, the records a batch takes, the tasks that
-read, the tasks after a shuffle, the bytes up to which Spark merges those by itself, the task slots, the records a batch
-waits for, where checkpoints lie, what is held in memory, and how records are spread over tasks."""
+"""Settings that can be changed, whatever a service calls them: the trigger in seconds, the records of a batch, the tasks that
+read, the tasks after a shuffle, the bytes up to which Spark merges those by itself, the task slots, the records that a batch
+waits for, the place of checkpoints, caches, and the spread of records over tasks.
+"""
 
 SHUFFLE = "spark.sql.shuffle.partitions"
 _ADAPTIVE = "spark.sql.adaptive."
@@ -45,11 +46,11 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "rate": {"limit": "rowsPerSecond", "partitions": "numPartitions"},
     "iceberg": {"limit": "streaming-max-rows-per-micro-batch"},
 }
-"""Option names of the sources that Spark, Glue and EMR read with (``docs/kinesis.md``, Spark's own guides)."""
+"""Option names of the sources on Spark, Glue and EMR (``docs/kinesis.md``, Spark's own guides)."""
 
 
 def connector(query: Query, engine: str) -> str:
-    """Return which family of options the query's source takes; empty where it is none that is known."""
+    """Return the family of options for the query's source; empty for an unknown one."""
     text = " ".join({each.description for batch in query.batches[:3] for each in batch.sources}).lower()
     if "kinesis" in text:
         return {"glue": "glue", "emr": "awslabs"}.get(engine, "qubole")
@@ -61,18 +62,18 @@ def connector(query: Query, engine: str) -> str:
 
 @dataclass(frozen=True)
 class AdvisedJob:
-    """A job of which only the log is known, or one of Glue's or EMR's that is not ours.
+    """A job of which only the log is known, or a job of Glue or EMR that Millrace did not deploy.
 
     Attributes
     ----------
     where
-        What a change is made to: ``job orders``; empty where only a log is known.
+        The place of a change: ``job orders``; empty where only a log is known.
     dollars_month
-        What all its machines cost in USD a month; ``None`` where nobody knows.
+        Cost of all its machines in USD a month; ``None`` where unknown.
     arguments
-        Its arguments now, by the names that its service gives them, and Spark settings by theirs.
+        Its current arguments by their names in its service, and Spark settings by theirs.
     engine
-        ``glue`` or ``emr``; empty where only a log is known, which may tell it.
+        ``glue`` or ``emr``; empty where only a log is known, which may contain it.
     """
 
     where: str = ""
@@ -83,16 +84,16 @@ class AdvisedJob:
     def changes(
         self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
-        """Say how a setting is changed, the best way first; empty where there is none to name.
+        """Return the changes that set a setting, the best way first; empty without any.
 
         Parameters
         ----------
         query
-            Of which; ``None`` where it is of the whole application.
+            The query; ``None`` for the complete application.
         history
-            What ran: its engine, its executors and the settings that it had.
+            For the engine, the executors and the settings.
         setting, old, new
-            What is changed, from what to what.
+            The setting, its old and its new value.
         """
         place, engine = self.where or "the job", history.engine
         if setting in _SPARK:
@@ -108,7 +109,7 @@ class AdvisedJob:
             new = "true"
         if option is not None and option.endswith("PerShard"):
             old, new = (_per_shard(value, query) for value in (old, new))
-        if option == "maxFilesPerTrigger":  # how many records a file holds, no log tells
+        if option == "maxFilesPerTrigger":  # no log has the number of records in a file
             old, new = None, f"as many files as hold {new:,} records" if isinstance(new, int) else new
         if option is not None:
             return (Change("argument", name, option, old, new),)
@@ -130,11 +131,11 @@ class AdvisedJob:
         return (Change("code", name, words.get(setting, setting), old, new),)
 
     def _spark(self, history: History, setting: Setting) -> tuple[str, str | None]:
-        """Name one of Spark's own settings, and what it is set to; ``None`` where it has its default."""
+        """Return the name of one of Spark's own settings, and its value; ``None`` for the default."""
         settings = {**history.properties, **self.arguments}
         key = SHUFFLE
         if setting == "merged":
-            # Spark makes at least as many tasks as there are cores, unless it is told to go by the size alone.
+            # Spark makes at least as many tasks as there are cores, unless a setting says to use the size alone.
             by_size = settings.get(f"{_ADAPTIVE}coalescePartitions.parallelismFirst") == "false"
             key = _ADAPTIVE + (
                 "advisoryPartitionSizeInBytes" if by_size else "coalescePartitions.minPartitionSize"
@@ -142,7 +143,7 @@ class AdvisedJob:
         return key, settings.get(key)
 
     def _cores(self, place: str, history: History, new: int) -> tuple[Change, ...]:
-        """Say task slots as their service counts them: Glue in workers, its driver's with them, most others in executors."""
+        """Return the change of task slots in the service's unit: Glue's workers, with the driver's; executors for most others."""
         each, engine = history.executor_cores, history.engine
         settings = {**history.properties, **self.arguments}
         if each < 1:
@@ -166,7 +167,7 @@ class AdvisedJob:
             key = f"--conf {_MOST_EXECUTORS if scales == 'true' else 'spark.executor.instances'}"
         most = _count(settings.get(key.removeprefix("--conf ")))
         if scales == "true" and wanted > had and (most is None or most >= wanted):
-            # It may have as many and took fewer: what has to rise is the least that it keeps, which Glue does not know.
+            # It may have as many and used fewer: the minimum has to rise, which Glue does not have.
             least = _count(settings.get(_LEAST_EXECUTORS))
             return (
                 ()
@@ -176,11 +177,11 @@ class AdvisedJob:
         return (Change("argument", place, key, had if most is None else most, wanted),)
 
     def code(self, where: str, key: str, new: Value) -> tuple[Change, ...]:
-        """Say what a program must do otherwise, which no setting reaches."""
+        """Return a change of the program, which no setting can make."""
         return (Change("code", where, key, None, new),)
 
     def latency_seconds(self, query: Query) -> float | None:
-        """Return the age in seconds that a record may have when its query commits it, ``None`` where nobody said."""
+        """Return the age in seconds that a record may have at its commit, ``None`` where unknown."""
         del query
         return None
 
@@ -191,8 +192,6 @@ class EnvironmentJob(AdvisedJob):
 
     Attributes
     ----------
-    environment, plan
-        Of it.
     job
         Its name.
     """
@@ -204,13 +203,13 @@ class EnvironmentJob(AdvisedJob):
     def changes(
         self, query: Query | None, history: History, setting: Setting, old: Value, new: Value
     ) -> tuple[Change, ...]:
-        """As :meth:`AdvisedJob.changes`: the key of the environment file, where there is one."""
+        """Return what :meth:`AdvisedJob.changes` does, with the key of the environment file, where there is one."""
         assert self.environment is not None
         file, root = f"environments/{self.environment.name}.yaml", f"jobs.{self.job}"
         job = self.environment.jobs[self.job]
         if setting in _SPARK:
             key, _ = self._spark(history, setting)
-            path = dotted(("jobs", self.job, "spark", key))
+            path = dotted_path(("jobs", self.job, "spark", key))
             return (Change("environment", file, path, job.spark.get(key), str(new)),)
         if setting == "cores":
             if not history.cores:
@@ -242,31 +241,31 @@ class EnvironmentJob(AdvisedJob):
                     ),
                 )
         if setting in {"limit", "least"}:
-            return ()  # the core sets them itself: a derive query's rows of a batch, and no empty batch of Kinesis
-        if setting == "partitions":  # of several streams, or of a table
+            return ()  # the core sets them itself: the rows of a derive query's batch, and no empty batch of Kinesis
+        if setting == "partitions":  # several streams, or a table
             return self.code(f"query {query.name if query else ''} of {self.where}", "repartition", new)
         return super().changes(query, history, setting, old, new)
 
     def latency_seconds(self, query: Query) -> float | None:
-        """As :meth:`AdvisedJob.latency_seconds`: what the plan gives the query."""
+        """Return what :meth:`AdvisedJob.latency_seconds` does, from the plan."""
         assert self.plan is not None
         planned = self.plan.jobs[self.job].queries.get(query.name)
         return None if planned is None else planned.latency_seconds.value
 
 
 def _count(text: str | None) -> int | None:
-    """A number as a setting holds it; none where it is not set, or without a bound (``infinity``)."""
+    """Return the number of a setting; none where it is not set, or without a bound (``infinity``)."""
     return int(text) if text is not None and text.isdecimal() else None
 
 
 def _per_shard(value: Value, query: Query) -> Value:
-    """Share a batch's limit among the shards, each of which its first stage reads in a task."""
+    """Divide a batch's limit by the number of shards: its first stage reads each in a task."""
     tasks = [stage.partitions for job in query.batches[-1].jobs for stage in job.stages if len(stage.tasks)]
     return math.ceil(value / tasks[0]) if tasks and isinstance(value, int) else value
 
 
 def environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:
-    """Return the subject of a job of an environment, with what the plan says that it costs."""
+    """Return the advised job of an environment, with its cost in the plan."""
     cost = sum(each.usd for each in plan.jobs[job].cost)
     return EnvironmentJob(f"job {job}", cost, {}, environment.jobs[job].engine, environment, plan, job)
 

@@ -1,8 +1,8 @@
-"""A running job of Glue or EMR Serverless as an environment file: what runs today, pinned, and nothing of it owned.
+"""Import of a running job of Glue or EMR Serverless as an environment file: its values are pinned, nothing of it is owned.
 
-Only asks: ``glue:GetJob``, ``GetConnection``, ``emr-serverless:GetApplication``, ``GetJobRun``, ``s3:GetObject`` of the
-program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``, ``sts:GetCallerIdentity``, and for a topic behind IAM
-``kafka:ListClustersV2`` and ``GetBootstrapBrokers``.
+Calls for reading only: ``glue:GetJob``, ``GetConnection``, ``emr-serverless:GetApplication``, ``GetJobRun``,
+``s3:GetObject`` of the program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``,
+``sts:GetCallerIdentity``, and for a topic behind IAM ``kafka:ListClustersV2`` and ``GetBootstrapBrokers``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, get_args
 from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
-from millrace.advisor.foreign_jobs import bytes_of_size, settings_of
+from millrace.advisor.foreign_jobs import bytes_of_size, parse_spark_conf
 from millrace.advisor.job_names import slug, stable_name
 from millrace.advisor.job_program import LONGEST, ProgramSettings, read, unsupported_settings
 from millrace.advisor.log_simulation import QueryTwin
@@ -31,31 +31,29 @@ Client = Callable[[str], Any]
 
 _GIB = 1024**3
 _OVERHEAD = 1.10
-"""Memory of a worker beside its heap (``spark.executor.memoryOverheadFactor``'s default)."""
+"""Memory of a worker over its heap (``spark.executor.memoryOverheadFactor``'s default)."""
 
 
 @dataclass(frozen=True)
-class Running:
-    """A job as its service has it.
+class RunningJob:
+    """A job as its service describes it.
 
     Attributes
     ----------
     where
         ``glue:NAME`` or ``emr:APP/RUN``.
-    account, region
-        Of it.
     job
-        Keys of the environment file's job, as they are today.
+        Keys for a job of the environment file, with today's values.
     said
-        What its program says.
+        Settings in its program.
     subnets, vpc
-        It runs in; empty and ``None`` where in none of its own.
+        Its network; empty and ``None`` without one of its own.
     shards
-        Of its Kinesis stream.
+        Number of shards of its Kinesis stream.
     cluster
-        The MSK cluster that it signs in to by IAM.
+        The MSK cluster to which it signs in with IAM.
     notes
-        What cannot be as it is.
+        What the environment file cannot keep as it is.
     """
 
     where: str
@@ -70,8 +68,8 @@ class Running:
     notes: tuple[str, ...] = field(default=())
 
 
-def glue(client: Client, name: str, region: str) -> Running:
-    """Look a Glue job up.
+def glue(client: Client, name: str, region: str) -> RunningJob:
+    """Look up a Glue job.
 
     Raises
     ------
@@ -104,15 +102,15 @@ def glue(client: Client, name: str, region: str) -> Running:
         pinned["retries"] = min(10, int(job["MaxRetries"]))
     role = str(job.get("Role", ""))
     pinned["role"] = role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
-    spark = settings_of(arguments.get("conf", ""), first=True)
+    spark = parse_spark_conf(arguments.get("conf", ""), first=True)
     return _placed(
         client,
-        Running(where, account, region, pinned | _spark(spark), said, tuple(subnets), notes=tuple(notes)),
+        RunningJob(where, account, region, pinned | _spark(spark), said, tuple(subnets), notes=tuple(notes)),
     )
 
 
-def emr(client: Client, application: str, run: str, region: str) -> Running:
-    """Look a job run of an EMR Serverless application up.
+def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
+    """Look up a job run of an EMR Serverless application.
 
     Raises
     ------
@@ -133,7 +131,7 @@ def emr(client: Client, application: str, run: str, region: str) -> Running:
     ):
         if each.get("classification") == "spark-defaults":
             settings |= each.get("properties", {})
-    settings |= settings_of(submit.get("sparkSubmitParameters", ""))
+    settings |= parse_spark_conf(submit.get("sparkSubmitParameters", ""))
     version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
     worker, more = _worker(settings)
     pinned: dict[str, Any] = {
@@ -154,12 +152,12 @@ def emr(client: Client, application: str, run: str, region: str) -> Running:
     subnets = tuple((app.get("networkConfiguration") or {}).get("subnetIds", ()))
     return _placed(
         client,
-        Running(where, account, region, pinned | _spark(settings), said, subnets, notes=(*notes, *more)),
+        RunningJob(where, account, region, pinned | _spark(settings), said, subnets, notes=(*notes, *more)),
     )
 
 
-def _placed(client: Client, found: Running) -> Running:
-    """Add the network of the subnets and the shards of the stream, where they may be seen."""
+def _placed(client: Client, found: RunningJob) -> RunningJob:
+    """Add the network of the subnets, the shards of the stream and the cluster."""
     vpc, shards, notes = None, None, found.notes + unsupported_settings(found.said)
     with _told(found.where, "subnets and a stream that may be described"):
         if found.subnets:
@@ -187,7 +185,7 @@ def _program(client: Client, place: str) -> str:
     bucket, _, key = place.removeprefix("s3://").partition("/")
     if not key or not place.startswith("s3://"):
         return ""
-    # One more than is read: what is cut off is no program any more.
+    # One more than is read: a program that is cut off cannot be read.
     body: bytes = client("s3").get_object(Bucket=bucket, Key=key)["Body"].read(LONGEST + 1)
     return body.decode("utf-8", errors="replace")
 
@@ -208,7 +206,7 @@ def _subnet(client: Client, connection: str) -> str | None:
 
 
 def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
-    """The version, or the oldest that this program runs on, which is a change."""
+    """Return the version, or the oldest that Millrace runs on, which is a change."""
     known: tuple[str, ...] = get_args(model.model_fields["version"].annotation)
     if version in known:
         return version, []
@@ -218,7 +216,7 @@ def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[st
 
 
 def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """EMR's worker of an executor: heap and overhead rounded up to what it has."""
+    """Return EMR's worker for an executor: heap and overhead, rounded up to a size that EMR has."""
     said = settings.get("spark.executor.cores", "4")
     cores = int(said) if re.fullmatch(r"[0-9]{1,6}", said) else 0
     heap = bytes_of_size(settings.get("spark.executor.memory", "14g")) / _GIB
@@ -240,7 +238,7 @@ def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _spark(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Spark settings of the job's own: those of sizes and catalogs are Millrace's business."""
+    """Return the job's own Spark settings: those of sizes and catalogs come from Millrace."""
     kept = {
         key: value
         for key, value in settings.items()
@@ -250,7 +248,7 @@ def _spark(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def environment(
-    found: Running,
+    found: RunningJob,
     *,
     project: str,
     schema: str,
@@ -269,24 +267,24 @@ def environment(
     schema
         File of the records' schema, from the project's root.
     start
-        Where the new job begins, in ISO 8601.
+        Start time of the new job, in ISO 8601.
     rate
-        Records per second; left out, what the log shows.
+        Records per second; by default those of the log.
     record_size
         Such as ``600B``.
     twin
-        What its log shows, where there is one: it gives rate, speed, trigger and limit.
+        Twin from its log, if any: it gives rate, speed, trigger and limit.
     offsets
-        Kafka: where its log's last batch ended, by partition; the new job begins there in place of ``start``.
+        Kafka: end of its log's last batch, by partition; the new job starts there instead of at ``start``.
     partitions
-        Of a Kafka topic; left out, what the log shows.
+        Of a Kafka topic; by default those of the log.
     cluster
-        ARN of its MSK cluster; left out, the one that was found by its brokers.
+        ARN of its MSK cluster; by default the one that was found by its brokers.
 
     Raises
     ------
     ConfigurationError
-        Neither program nor log tell the source, the rate, or a topic's partitions.
+        Neither program nor log has the source, the rate, or a topic's partitions.
     """
     said = found.said
     if said.kind is None or said.name is None:
@@ -357,7 +355,7 @@ def _pace(twin: QueryTwin | None) -> float | None:
 
 
 def _speed(twin: QueryTwin | None) -> dict[str, Any]:
-    """What the log measured; without one the plan takes its default."""
+    """Return the measured speed of the log; without a log the plan takes its default."""
     if twin is None:
         return {}
     costs = twin.costs(twin.cores, fixed=0.0)
@@ -372,8 +370,8 @@ def _speed(twin: QueryTwin | None) -> dict[str, Any]:
     }
 
 
-def _limit(said: ProgramSettings, found: Running, twin: QueryTwin | None) -> int | None:
-    """Of a batch: Kinesis connectors take one for each shard."""
+def _limit(said: ProgramSettings, found: RunningJob, twin: QueryTwin | None) -> int | None:
+    """Return the limit of a batch: Kinesis connectors have one for each shard."""
     whole = said.first_option("maxOffsetsPerTrigger")
     if whole is not None and whole.isdecimal():
         return int(whole)

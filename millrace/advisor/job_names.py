@@ -1,10 +1,10 @@
-"""What a job that runs elsewhere is called, there and in an environment file."""
+"""Names of a job that runs elsewhere: there, and in an environment file."""
 
 from __future__ import annotations
 
 
 def stable_name(where: str) -> str:
-    """What stays of where a job is from run to run: a run of EMR Serverless comes after a slash, a Glue job's name may have one.
+    """Return the part of a job's place that is the same for all runs: EMR Serverless' run id follows a slash.
 
     Examples
     --------
@@ -15,7 +15,7 @@ def stable_name(where: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Make a name of the environment file out of any."""
+    """Return a valid name of the environment file for any text."""
     kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower()).strip("-")
     while "--" in kept:
         kept = kept.replace("--", "-")

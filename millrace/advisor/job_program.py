@@ -1,4 +1,4 @@
-"""What a job's program says of its sources, read from its text: nothing of it is run."""
+"""Sources and settings in a job's program, read from its text: nothing of it is run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST = 1024 * 1024
 """Characters of a program that is read; a longer one was not written by hand."""
 
 _LONGEST_TEXT = 4096
-"""Characters of a text that a program says, as an option or as a part of one."""
+"""Maximum number of characters of a text in a program, as an option or as a part of one."""
 
 _MOST = 2**63
 """Spark counts microseconds in a long."""
@@ -35,20 +35,20 @@ _MOST = 2**63
 
 @dataclass(frozen=True)
 class ProgramSettings:
-    """What a program says.
+    """Settings that a program names.
 
     Attributes
     ----------
     kind
-        Of its source; ``None`` where nothing shows it.
+        Kind of its source; ``None`` where unknown.
     name
         A stream's name or ARN, or a topic.
     options
-        Options by the names that the program gives them.
+        Options by their names in the program.
     trigger
         Seconds, or ``None``.
     unread
-        Names of options whose values are not in plain words.
+        Names of options whose values are not literal.
     """
 
     kind: str | None
@@ -58,7 +58,7 @@ class ProgramSettings:
     unread: frozenset[str] = frozenset()
 
     def first_option(self, *names: str) -> str | None:
-        """Return the first of several options that is said."""
+        """Return the first of several options that has a value."""
         lowered = {key.lower(): value for key, value in self.options.items()}
         return next((lowered[each.lower()] for each in names if each.lower() in lowered), None)
 
@@ -69,9 +69,9 @@ def read(text: str, arguments: Mapping[str, str]) -> ProgramSettings:
     Parameters
     ----------
     text
-        Its source; what is no Python tells nothing.
+        Its source; a text that is not Python gives no settings.
     arguments
-        The job's, by name without ``--``: what ``args["NAME"]`` stands for.
+        The job's arguments, by name without ``--``: the values of ``args["NAME"]``.
 
     Examples
     --------
@@ -89,7 +89,7 @@ def read(text: str, arguments: Mapping[str, str]) -> ProgramSettings:
         ValueError,
         RecursionError,
         MemoryError,
-    ):  # how CPython refuses what is nested too deep
+    ):  # CPython's errors for code that is nested too deep
         return nothing
     known: dict[str, str] = {}
     for node in ast.walk(tree):
@@ -120,7 +120,7 @@ def read(text: str, arguments: Mapping[str, str]) -> ProgramSettings:
 
 
 def unsupported_settings(said: ProgramSettings) -> tuple[str, ...]:
-    """What of a program's trigger and limit cannot be written down as it is.
+    """Return what cannot be imported of a program's trigger and limit.
 
     Examples
     --------
@@ -147,9 +147,9 @@ def unsupported_settings(said: ProgramSettings) -> tuple[str, ...]:
 def _pairs(
     tree: ast.AST, known: Mapping[str, str], arguments: Mapping[str, str]
 ) -> Iterator[tuple[str, str | None]]:
-    """Keys and values of dictionaries, of ``.option(key, value)``, of keywords, and of ``.format(value)``.
+    """Yield keys and values of dictionaries, of ``.option(key, value)``, of keywords, and of ``.format(value)``.
 
-    None is a value that is not in plain words.
+    None is a value that is not literal.
     """
     for node in ast.walk(tree):
         found: list[tuple[ast.expr | str | None, ast.expr]] = []
@@ -169,7 +169,7 @@ def _pairs(
 
 
 def _text(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]) -> str | None:
-    """A text that is said in plain words; None where it is not, or is longer than any option: names may double names."""
+    """Return a literal text; None for any other, or one longer than any option (names in names can double its length)."""
     found = _said(node, known, arguments)
     return found if found is None or len(found) <= _LONGEST_TEXT else None
 
@@ -193,7 +193,7 @@ def _said(node: ast.expr, known: Mapping[str, str], arguments: Mapping[str, str]
 
 
 def _seconds(text: str | None) -> float | None:
-    """Read a trigger's interval as Spark does (``SparkIntervalUtils.stringToInterval``); None for what it refuses."""
+    """Read a trigger's interval as Spark does (``SparkIntervalUtils.stringToInterval``); None for an invalid one."""
     rest = (text or "").strip().lower()
     rest = re.sub(r"^interval\s+", "", rest)
     if not rest:

@@ -1,9 +1,9 @@
-"""A model of what ran, from its log alone: what a batch costs, what arrived, how it was started and bounded.
+"""Model of a query from its log alone: costs of a batch, arrivals, trigger and limit.
 
-A batch lasts as long as nothing of it runs on a core (a: planning, offsets, checkpoint, commits), and as its stages
-take. The stages that read the source have a task for each partition, and each task costs κ and b for a record; what
-comes after a shuffle is put on the cores again as it was seen (as Sparklens does). All of it is refitted to redrawn
-blocks of batches, so that whatever is foretold has an interval (Künsch, *The Jackknife and the Bootstrap for General
+A batch lasts for the time in which nothing of it runs on a core (a: planning, offsets, checkpoint, commits), and for its
+stages. The stages that read the source have a task for each partition, and each task costs κ, and b for a record; tasks
+after a shuffle are scheduled on the cores again with their times in the log (as Sparklens does). All of it is refitted to
+resampled blocks of batches, so that every forecast has an interval (Künsch, *The Jackknife and the Bootstrap for General
 Stationary Observations*, Annals of Statistics 17, 1989).
 """
 
@@ -23,26 +23,26 @@ from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
 
 LEAST = 8
-"""Settled batches with records below which nothing is foretold."""
+"""Minimum number of settled batches with records for a forecast."""
 
 MOST = 150
-"""Of the last ones, that are taken: what comes next is more like them than like those of last week."""
+"""Maximum number of batches, the last ones: the next batches are more like them than like those of last week."""
 
 _QUARTILES = 1.349
-"""Between the quartiles of a normal distribution lie so many standard deviations."""
+"""Standard deviations between the quartiles of a normal distribution."""
 
 _TOLD_APART = 1e-12
-"""Share of the whole by which one fit must be better than another: below it is rounding."""
+"""Relative difference by which one fit must be better than another: less is rounding."""
 
 _VARIES = 0.05
-"""Coefficient of variation of a task's records from which κ and b can be told apart."""
+"""Coefficient of variation of a task's records from which on κ and b can be separated."""
 
 _UNTOLD = "all batches are equally large: what a task costs without records cannot be told from its records"
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What batches cost on so many cores.
+    """Costs of batches on so many cores.
 
     Attributes
     ----------
@@ -65,34 +65,34 @@ class Costs:
 
 @dataclass(frozen=True, eq=False)
 class QueryTwin:
-    """A query as its log shows it.
+    """Model of a query from its log.
 
     Attributes
     ----------
     name, run_id
-        Of it, and of the run that the log shows it by.
+        Name of the query, and the run in the log.
     cores
-        That its tasks had at once.
+        Cores that its tasks had at once.
     partitions
         P: tasks of a stage that reads.
     parts
         Their shares of the records.
     trigger
-        Seconds; 0 where batches follow each other, or wait for records.
+        Seconds; 0 where batches run back to back, or wait for records.
     limit
-        Records that end a batch, or ``None`` where nothing shows one.
+        Records that end a batch, or ``None`` where the log shows none.
     reads
         Stages of a batch that read the source: more than one computes it more than once.
     arrivals
-        From one interval before the first of the batches on, in which all arrives that waits for it.
+        They start one interval before the first batch; all records that wait for it arrive in that interval.
     sigma
         Standard deviation of the logarithm of a task's time, beyond its records.
     durations, records, ended
-        Of the batches: seconds, records, and when they ended, in seconds from the begin of the arrivals.
+        Of the batches: seconds, records, and their ends, in seconds from the start of the arrivals.
     told
-        Whether batches differ enough in their records for κ and b to be told apart.
+        Whether batches differ enough in their records to separate κ and b.
     notes
-        What could not be told.
+        What the log does not show.
     """
 
     name: str
@@ -113,20 +113,20 @@ class QueryTwin:
     _samples: tuple[_Sample, ...] = field(repr=False)
 
     def costs(self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5) -> Costs:
-        """Fit the costs, on so many cores.
+        """Fit the costs on so many cores.
 
         Parameters
         ----------
         cores
             c.
         drawn
-            Batches, from :meth:`redrawn_batches`; left out, all.
+            Batches, from :meth:`redrawn_batches`; by default all.
         fixed
-            Share of a task's time that is κ, where κ and b cannot be told apart: both ends are possible.
+            Share of a task's time that is κ, where κ and b cannot be separated: both ends are possible.
         """
         samples = self._samples if drawn is None else [self._samples[n] for n in drawn]
         idle = np.log([max(each.idle, INSTANT) for each in samples])
-        # By quantiles, as one batch that waited for something else is no measure of the others.
+        # By quantiles: one batch that waited for something else must not count for the others.
         spread = float(np.subtract(*np.percentile(idle, [75, 25]))) / _QUARTILES
         overhead = math.exp(float(np.median(idle)) + spread * spread / 2)
         sums: Floats = sum((each.sums for each in samples), np.zeros(6))
@@ -144,7 +144,7 @@ class QueryTwin:
         return Costs(overhead, spread, wave * passes, per_record * passes, behind)
 
     def redrawn_batches(self, number: int) -> Iterator[list[int]]:
-        """Yield redrawn batches, in blocks, as neighbours are alike."""
+        """Yield resampled batches, in blocks, as neighbours are alike."""
         count = len(self._samples)
         block = max(1, round(count ** (1 / 3)))
         random = np.random.default_rng(count)
@@ -155,7 +155,7 @@ class QueryTwin:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What one batch says of the costs."""
+    """Data of one batch for the fit of the costs."""
 
     records: float
     idle: float
@@ -168,13 +168,13 @@ class _Sample:
 
 
 def twin(history: History, query: Query) -> QueryTwin | None:
-    """Return the twin of a query, or ``None`` where its log has too few settled batches with tasks."""
+    """Return the twin of a query, or ``None`` when its log has too few settled batches with tasks."""
     first = startup_batches([each.duration for each in query.batches])
     batches = [each for each in query.batches[first:] if each.records and any(stages(each))][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
     partitions, cores = observed.partitions(batches), observed.median_tasks_at_once(batches, history.cores)
-    # Relative errors are alike, so weights come from a first fit: by the times themselves they would favour short ones.
+    # Errors are relative, so weights come from a first fit: weights from the times themselves would favour short ones.
     first_guess = _line(sum((_sample(each, partitions, cores, None).sums for each in batches), np.zeros(6)))
     samples = tuple(_sample(each, partitions, cores, first_guess) for each in batches)
     trigger = observed.trigger(batches)
@@ -215,21 +215,21 @@ def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float
             others.append(times)
             continue
         read = stage.tasks.records_read[done].astype(float)
-        # A connector that does not count its records: they are shared out evenly.
+        # A connector that does not count its records: they are divided evenly.
         records = read if read.sum() >= batch.records else np.full(len(times), batch.records / partitions)
         expected = np.ones(len(times)) if guess is None else guess[0] + guess[1] * records
         sums = sums + _sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
     begun, ended = np.concatenate(begins), np.concatenate(ends)
     working = union_seconds(np.maximum(begun, batch.begun), np.minimum(ended, batch.ended))
-    # Attempts that failed keep others waiting: what tasks take beyond their own time is lost like any other. Where jobs
-    # of a batch run beside each other, they take less than one after the other.
+    # Failed attempts make others wait: the time of tasks beyond their own counts as idle time like any other. Parallel jobs
+    # of a batch take less than one after the other.
     idle = max(0.0, batch.duration - min(working, packed))
     return _Sample(float(batch.records), idle, sums, passes, tuple(others))
 
 
 def _sums(records: Floats, times: Floats, expected: Floats) -> Floats:
-    """The sums of weighted least squares of times on (1, records), weights 1/expected²."""
+    """Return the sums of weighted least squares of times on (1, records), weights 1/expected²."""
     weights = 1 / np.square(expected)
     terms = (weights, weights * records, weights * records**2, weights * times, weights * times * records)
     return np.array([*(np.sum(each) for each in terms), len(times)])
@@ -243,10 +243,10 @@ def _line(sums: Floats) -> tuple[float, float]:
     normal = np.array([[sums[0], sums[1] / scale], [sums[1] / scale, sums[2] / scale**2]]) / sums[0]
     target = np.array([sums[3], sums[4] / scale]) / sums[0]
     values, vectors = np.linalg.eigh(normal)
-    kept = values > values[-1] * 1e-9  # all batches alike: what is fixed cannot be told from what grows
+    kept = values > values[-1] * 1e-9  # with equal batches, fixed costs cannot be separated from growing ones
     root = np.sqrt(values[kept])
     terms, wanted = root[:, None] * vectors[:, kept].T, (vectors[:, kept].T @ target) / root
-    # The best one without negative parts is the least squares of the parts that it has: of two there are three choices.
+    # The best solution without negative parts is the least squares of its nonzero parts: for two there are three choices.
     choices = ([0], [1], [0, 1]) if kept.all() else ([0], [1])
     solved, left = np.zeros(2), float(np.linalg.norm(wanted))
     least = left * _TOLD_APART
@@ -260,7 +260,7 @@ def _line(sums: Floats) -> tuple[float, float]:
 
 
 def _uneven(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
-    """Add how far tasks of one stage differ beyond their records."""
+    """Add the spread of a stage's tasks beyond their records."""
     costs = made.costs(made.cores)
     wave, per_record = costs.wave / max(1, made.reads), costs.per_record / max(1, made.reads)
     squares, free = 0.0, 0
@@ -279,7 +279,7 @@ def _uneven(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
 
 
 def _told(samples: Sequence[_Sample]) -> bool:
-    """Whether records of a task vary by a twentieth: below that chance decides what is κ and what is b."""
+    """Check that records of a task vary by a twentieth: below that, chance separates κ and b."""
     weight, records, squares, *_ = sum((each.sums for each in samples), np.zeros(6))
     if records <= 0:
         return False

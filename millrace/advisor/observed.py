@@ -1,4 +1,4 @@
-"""What a log shows of a query without any model: its stages, cores, trigger, limit, arrivals and partitions."""
+"""Observations on a query from its log, without a model: stages, cores, trigger, limit, arrivals, partitions."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
 
 INSTANT = 1e-3
-"""Seconds: Spark tells times in whole milliseconds."""
+"""Seconds: Spark writes times in whole milliseconds."""
 
 _ALIGNED = 0.7
-"""Share of batches that must begin at multiples of an interval for it to be the trigger: Spark starts them there."""
+"""Share of batches that must start at multiples of an interval for it to be the trigger: Spark starts them there."""
 
 _OFF = 0.06
-"""How far off a multiple, as a share of the interval, a batch may begin: its thread wakes up late."""
+"""Distance from a multiple, as a share of the interval, at which a batch may start: its thread wakes up late."""
 
 _BY_THE_CLOCK = "ratestream"
-"""Spark's source for tests whose batches are as large as their time is long; another one, for so many rows a batch, is none."""
+"""Spark's test source whose batches are proportional to their time; its other one, with so many rows a batch, is not."""
 
 _EVEN = 1.15
-"""Largest over mean share up to which partitions are even: chance does not make them more equal."""
+"""Ratio of the largest to the mean share up to which partitions are even: chance does not make them more equal."""
 
 _MANY_PARTS = 256
-"""Partitions beyond which they are simulated as alike."""
+"""Maximum number of partitions that are simulated one by one; more count as equal."""
 
 
 def stages(batch: Batch) -> Iterator[Stage]:
-    """Yield its stages that ran tasks."""
+    """Yield the stages of a batch that ran tasks."""
     return (stage for job in batch.jobs for stage in job.stages if len(stage.tasks))
 
 
 def seconds_of(stage: Stage) -> Floats:
-    """Seconds of its tasks that succeeded, none twice."""
+    """Return the seconds of a stage's tasks that succeeded, without duplicates."""
     done = ~stage.tasks.failed & ~stage.tasks.speculative
     return np.asarray(np.maximum(stage.tasks.duration[done], INSTANT), dtype=np.float64)
 
 
 def partitions(batches: Sequence[Batch]) -> int:
-    """P: as many tasks as the longest of the stages that read records has, in most batches."""
+    """Return P: the most frequent number of tasks of the longest stage that reads records."""
     counts = []
     for batch in batches:
         found = list(stages(batch))
@@ -54,20 +54,20 @@ def partitions(batches: Sequence[Batch]) -> int:
 
 
 def median_tasks_at_once(batches: Sequence[Batch], most: int) -> int:
-    """Most tasks of a batch that ran at once, in the median: what other queries left to this one."""
+    """Return the median of the most tasks of a batch that ran at once: the cores that other queries left to this one."""
     found = []
     for batch in batches:
         begins = np.concatenate([each.tasks.launched for each in stages(batch)])
         ends = np.concatenate([each.tasks.finished for each in stages(batch)])
         widest = max(len(each.tasks) for each in stages(batch))
         running = most_at_once(begins, ends)
-        # All of its tasks at once: there may have been room for more.
+        # All of its tasks ran at once: more might have fitted.
         found.append(most if running >= min(widest, most) else running)
     return max(1, min(most, int(np.median(found))))
 
 
 def trigger(batches: Sequence[Batch]) -> float:
-    """Seconds between two begins, where batches waited for their time; 0 where they follow each other or wait for records."""
+    """Return the seconds between starts of batches that waited for their time; 0 where they run back to back or wait for data."""
     begun = np.array([each.begun for each in batches])
     ended = np.array([each.ended for each in batches])
     waited = begun[1:] - ended[:-1] > 0.05
@@ -85,7 +85,7 @@ def trigger(batches: Sequence[Batch]) -> float:
 
 
 def batch_limit(batches: Sequence[Batch], partitions: int) -> float | None:
-    """The largest batch where several are as large, as far as whole records of each partition let them be."""
+    """Return the largest batch if several are as large, up to the rounding to whole records of each partition."""
     if any(source.description.lower().startswith(_BY_THE_CLOCK) for source in batches[-1].sources):
         return None
     records = np.array([each.records for each in batches])
@@ -98,16 +98,16 @@ def batch_limit(batches: Sequence[Batch], partitions: int) -> float | None:
 
 
 def arrival_lead_seconds(batches: Sequence[Batch], interval: float) -> float:
-    """Seconds before the first batch in which its records arrive: a trigger, or as long as between two batches."""
+    """Return the seconds before the first batch in which its records arrive: a trigger, or the usual time between two batches."""
     if interval > 0:
         return interval
     return max(INSTANT, float(np.median(np.diff([each.begun for each in batches]))))
 
 
 def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[str, ...]]:
-    """Records by the time they had arrived: what was taken and what was left, as of each batch's begin.
+    """Return the records by their time of arrival: what was taken and what was left at each batch's start.
 
-    Time begins ``ahead`` seconds before the first batch, over which all comes that it finds.
+    Time starts ``ahead`` seconds before the first batch; all records that it finds arrive in that time.
     """
     taken = np.cumsum([each.records for each in batches]).astype(float)
     left = [[source.records_behind for source in each.sources] for each in batches]
@@ -126,7 +126,7 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
         if at > edges[-1]:
             edges.append(float(at))
             totals.append(float(total))
-    if end > edges[-1] + INSTANT:  # the last batch's time brings records at the pace of all
+    if end > edges[-1] + INSTANT:  # in the last batch's time, records arrive at the mean pace
         pace = (totals[-1] - totals[1]) / max(edges[-1] - edges[1], INSTANT)
         edges.append(end)
         totals.append(totals[-1] + pace * (end - edges[-2]))
@@ -134,7 +134,7 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
 
 
 def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, ...]:
-    """Shares of the partitions: by offsets, else by what tasks read."""
+    """Return the shares of the partitions: by offsets, else by what tasks read."""
     found = _by_offset(batches)
     if len(found) != partitions:
         found = np.zeros(partitions)

@@ -16,13 +16,13 @@ _DRAWS = 999
 """Bootstrap draws: the ends of a 95 % interval are then the 25th from either end."""
 
 _DRAWN = 2000
-"""Values up to which they are drawn again: time and memory of it grow with both."""
+"""Maximum number of values that are resampled: time and memory grow with both numbers."""
 
 _NORMAL = 1.96
 """Quantile of the normal distribution at 97.5 %."""
 
 _PAIRED = 1000
-"""Points of which all pairs are looked at."""
+"""Maximum number of points of which all pairs are used."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Estimate:
 def median(values: ArrayLike) -> Estimate:
     """Estimate a median with its bootstrap interval (percentiles of redrawn medians; Efron 1979).
 
-    Of many values the interval has its limit's form, which needs no drawing: the quantiles at 1/2 plus and minus
+    For many values the interval has its asymptotic form, without resampling: the quantiles at 1/2 plus and minus
     1.96 / (2 √n) (Conover, *Practical Nonparametric Statistics*, section 3.2).
     """
     seen = np.asarray(values, float)
@@ -55,7 +55,7 @@ def median(values: ArrayLike) -> Estimate:
 def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
     """Estimate a line's slope: the median of the slopes of all pairs (Theil 1950, Sen 1968), which outliers do not move.
 
-    Of many points as many as :data:`_PAIRED`, evenly spread, are paired: all pairs of a week's batches are 10^10.
+    Of more points, :data:`_PAIRED` of them, evenly spread, are paired: all pairs of a week's batches are 10^10.
     """
     at, values = np.asarray(x, float), np.asarray(y, float)
     if len(at) < 3 or np.ptp(at) == 0:
@@ -77,22 +77,22 @@ def slope(x: ArrayLike, y: ArrayLike) -> Estimate:
 
 
 def _paired(counts: ArrayLike) -> float:
-    """The term of Kendall's variance for groups of so many points; a point alone has none."""
+    """Return the term of Kendall's variance for groups of so many points; a single point has none."""
     many = np.asarray(counts, float)
     return float(np.sum(many * (many - 1) * (2 * many + 5)))
 
 
 def startup_batches(durations: Sequence[float] | Floats) -> int:
-    """Tell how many batches at the begin are start-up, by one rule for all: MSER.
+    """Return the number of start-up batches at the start, by one rule for all: MSER.
 
     The cut that makes the standard error of the rest's mean smallest (White 1997), on logarithms, as durations spread by
-    factors; at most half of the batches, and always the first, which alone opens the source and compiles the plans.
+    factors; at most half of the batches, and always the first, as only it opens the source and compiles the plans.
     """
     seen = np.log(np.maximum(np.asarray(durations, float), 1e-3))
     most = len(seen) // 2
     if most < 1:
         return 0
-    # Sums of what is left behind each cut, from the end; about the mean of all, as squares of large numbers cancel.
+    # Sums of the rest behind each cut, from the end; about the mean of all, as squares of large numbers cancel.
     off = (seen - seen.mean())[::-1]
     left = np.arange(1, len(seen) + 1)
     means, squares = np.cumsum(off) / left, np.cumsum(off * off) / left
@@ -111,14 +111,14 @@ def union_seconds(begins: Floats, ends: Floats) -> float:
 
 
 def most_at_once(begins: Floats, ends: Floats) -> int:
-    """Return how many of several intervals were open at once, at most; at one instant one closes before another opens."""
+    """Return the most of several intervals that were open at once; at the same time, one closes before another opens."""
     moments = np.concatenate([ends, begins])
     steps = np.concatenate([-np.ones(len(ends)), np.ones(len(begins))])
     return int(np.cumsum(steps[np.lexsort((steps, moments))]).max(initial=0))
 
 
 def list_schedule_seconds(durations: Floats, cores: int) -> float:
-    """Return how long tasks take that are put on the core that is free first, in their order (list scheduling, Graham 1966)."""
+    """Return the seconds of tasks that run in order, each on the core that is free first (list scheduling, Graham 1966)."""
     free = [0.0] * max(1, min(cores, len(durations)))
     for duration in durations:
         heapq.heapreplace(free, free[0] + float(duration))

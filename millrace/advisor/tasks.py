@@ -29,9 +29,9 @@ TASK = np.dtype(
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """The task attempts of one stage attempt, in the order in which they ended: a column for each figure.
+    """The task attempts of one stage attempt, in the order of their ends: a column for each figure.
 
-    One table instead of an array for each figure: an endless job has many stages of few tasks.
+    It is one table instead of an array for each figure: an endless job has many stages of few tasks.
 
     Attributes
     ----------
@@ -54,12 +54,12 @@ class Tasks:
 
     @property
     def launched(self) -> Floats:
-        """Epoch seconds."""
+        """Launch of each task, in epoch seconds."""
         return self.table["launched"]
 
     @property
     def finished(self) -> Floats:
-        """Epoch seconds."""
+        """End of each task, in epoch seconds."""
         return self.table["finished"]
 
     @property
@@ -69,12 +69,12 @@ class Tasks:
 
     @property
     def run(self) -> Floats:
-        """Seconds that the executor ran it."""
+        """Seconds of running on the executor."""
         return self.table["run"]
 
     @property
     def cpu(self) -> Floats:
-        """Seconds of the JVM thread's CPU time; what a Python worker computes is not in it."""
+        """Seconds of the JVM thread's CPU time, without that of a Python worker."""
         return self.table["cpu"]
 
     @property
@@ -84,7 +84,7 @@ class Tasks:
 
     @property
     def delay(self) -> Floats:
-        """Seconds between the scheduler and the executor: what is neither running nor (de)serialising."""
+        """Seconds between the scheduler and the executor, beside running and (de)serialising."""
         return self.table["delay"]
 
     @property
@@ -139,7 +139,7 @@ class Tasks:
 
     @property
     def index(self) -> NDArray[np.int32]:
-        """Partition."""
+        """Number of the partition."""
         return self.table["index"]
 
     @property
@@ -149,17 +149,17 @@ class Tasks:
 
     @property
     def executor(self) -> NDArray[np.int32]:
-        """Position in the history's executors; -1 where the log does not say."""
+        """Position in the history's executors; -1 where unknown."""
         return self.table["executor"]
 
     @property
     def failed(self) -> Flags:
-        """Whether it failed; a killed second copy of a task did not."""
+        """True for failed attempts; a killed second copy of a task is not one."""
         return self.table["failed"]
 
     @property
     def speculative(self) -> Flags:
-        """Whether it is a second copy of a slow task."""
+        """True for a second copy of a slow task."""
         return self.table["speculative"]
 
 

@@ -17,10 +17,10 @@ from millrace.advisor.application_history import (
 )
 
 MOST_CORES = 100_000
-"""Task slots of an executor: no machine has more."""
+"""Maximum number of task slots of an executor: no machine has more."""
 
 MOST_TASKS = 10_000_000
-"""Of a stage; Spark's driver breaks long before."""
+"""Maximum number of tasks of a stage; Spark's driver breaks long before."""
 
 JOB_PROPERTIES = (
     "spark.sql.execution.id",
@@ -32,7 +32,7 @@ JOB_PROPERTIES = (
 
 @dataclass
 class PendingJob:
-    """A job of Spark while its stages come in."""
+    """A Spark job while its stages are read."""
 
     id: int
     submitted: float
@@ -45,7 +45,7 @@ class PendingJob:
 
 @dataclass
 class PendingStage:
-    """A stage attempt while its tasks come in, each as a packed row."""
+    """A stage attempt while its tasks are read, each as a packed row."""
 
     job: int | None
     rows: bytearray = field(default_factory=bytearray)
@@ -65,24 +65,24 @@ class PendingRun:
 
 
 def task_table(rows: bytes | bytearray) -> Any:
-    """Tasks of a stage out of their packed rows, as an array of :data:`millrace.advisor.application_history.TASK`."""
+    """Return the packed rows of a stage's tasks as an array of :data:`millrace.advisor.application_history.TASK`."""
     return np.frombuffer(bytes(rows), TASK)
 
 
 def tasks_by_executor(jobs: Iterable[PendingJob]) -> Any:
-    """All tasks of some jobs, as :func:`task_table`, in the order of their executors."""
+    """Return all tasks of some jobs, as :func:`task_table`, in the order of their executors."""
     tables = [stage.tasks.table for job in jobs for stage in job.stages]
     found = np.concatenate([*tables, task_table(b"")])
     return found[np.argsort(found["executor"], kind="stable")]
 
 
 def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[SparkJob]]) -> Query:
-    """Finish a run of a query.
+    """Return a finished run of a query.
 
     Parameters
     ----------
     run
-        With all its batches.
+        The run, with all its batches.
     of_batch
         Jobs by run and batch.
     """
@@ -94,12 +94,12 @@ def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[
 
 
 def spark_job(job: PendingJob, run: str | None, batch: int | None) -> SparkJob:
-    """Finish a job.
+    """Return a finished job.
 
     Parameters
     ----------
     job
-        With all its stages.
+        The job, with all its stages.
     run, batch
         Of a query; None for another job.
     """
@@ -118,7 +118,7 @@ def spark_job(job: PendingJob, run: str | None, batch: int | None) -> SparkJob:
 
 
 def engine_of(properties: Mapping[str, str]) -> str:
-    """Tell where an application ran by its Spark properties: ``glue``, ``emr``, ``local`` or ``spark``."""
+    """Return where an application ran by its Spark properties: ``glue``, ``emr``, ``local`` or ``spark``."""
     if any(key.startswith("spark.glue.") for key in properties):
         return "glue"
     if any(key.startswith("spark.emr-serverless.") for key in properties):

@@ -1,4 +1,4 @@
-"""What would be otherwise with other cores, limits, triggers, partitions or traffic: the twin in the one simulator."""
+"""Forecasts for other cores, limits, triggers, partitions or traffic (what-if): the twin in the one simulator."""
 
 from __future__ import annotations
 
@@ -19,35 +19,34 @@ from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, 
 from millrace.sizing.simulation.tasks import Part, parts
 
 DRAWS = 39
-"""Refitted twins: the least and the most of so many bound 95 % (38 of 40 gaps lie between them)."""
+"""Number of refitted twins: their minimum and maximum bound 95 % (38 of 40 gaps lie between them)."""
 
 MOST_BATCHES = 20_000
-"""That are played of a query; the twin has seen 150, so all the others would be in the gaps between these."""
+"""Maximum number of a query's batches in a simulation: the twin has seen 150, so all others would be in the gaps between."""
 
 _MANY = 64
-"""Partitions up to which each task has its own chance."""
+"""Maximum number of partitions whose tasks vary one by one."""
 
 _GLUE, _LARGEST = "5.1", 64
-"""The version whose worker types go by their names, and more task slots than any worker has."""
+"""The Glue version whose worker types are valid names, and more task slots than any worker has."""
 
 Key = Literal["cores", "limit", "trigger", "partitions", "cache", "worker", "split", "merge", "traffic"]
-"""What may be otherwise: task slots; records of a batch; seconds between batches; tasks that read; whether rows that are
-read more than once are held; task slots of one worker, with as many workers; jobs in place of one; jobs like this one in
-one; and records, as a multiple of what arrived."""
+"""Conditions that may change: task slots; records of a batch; seconds between batches; tasks that read; a cache for rows that
+are read more than once; task slots of one worker, with as many workers; several jobs instead of one; several jobs like this
+one in one; and records, as a multiple of the arrivals.
+"""
 
 
 @dataclass(frozen=True)
 class WhatIfChange:
-    """One thing that is otherwise.
+    """One changed condition.
 
     Attributes
     ----------
-    key
-        Which.
     value
         A count, seconds or a factor; 1 for a cache.
     query
-        Of one query only; ``None`` for all.
+        The only query that it is for; ``None`` for all.
     """
 
     key: Key
@@ -65,7 +64,7 @@ class WhatIfChange:
 
 @dataclass(frozen=True)
 class Range:
-    """A foretold figure with its 95 % interval."""
+    """A forecast figure with its 95 % interval."""
 
     value: float
     low: float
@@ -74,7 +73,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One query, foretold.
+    """Forecast of one query.
 
     Attributes
     ----------
@@ -85,9 +84,9 @@ class Outcome:
     waiting
         Records that wait at the end.
     grows
-        Records a second by which the backlog grows over the second half: above zero it does not keep up.
+        Records a second by which the backlog grows over the second half: above zero the query does not keep up.
     ended
-        Whether any batch ended; without one the seconds are those of all that was played.
+        Whether any batch ended; without one the seconds are the complete simulated time.
     """
 
     duration: Range
@@ -101,20 +100,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A job as it would be.
+    """Forecast of a job under changed conditions.
 
     Attributes
     ----------
     changes
-        What is otherwise; nothing for the job as it ran.
+        The changed conditions; empty for the job as it ran.
     queries
         By name.
     cores
         Task slots of all jobs together.
     workers
-        All machines, drivers with them.
+        All machines, drivers included.
     dollars_month
-        For these, where a price is known.
+        Cost of the workers; ``None`` without a price.
     """
 
     changes: tuple[WhatIfChange, ...]
@@ -129,18 +128,18 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class ApplicationTwin:
-    """A whole application, to ask what if.
+    """Twin of a complete application, for what-if forecasts.
 
     Attributes
     ----------
     queries
-        Those that can be foretold, by name.
+        Queries that have a forecast, by name.
     cores, executor_cores
         Task slots: of all executors, of one.
     worker_usd_hour
         Of one machine; ``None`` where no price is known.
     notes
-        What cannot be told, and of which query.
+        What cannot be forecast, and of which query.
     """
 
     queries: Mapping[str, QueryTwin]
@@ -150,11 +149,11 @@ class ApplicationTwin:
     notes: tuple[str, ...]
 
     def replay(self, draws: int = DRAWS) -> WhatIf:
-        """Play again what ran, to be held against the log."""
+        """Simulate the run again without changes, to compare it with the log."""
         return self.what_if((), draws)
 
     def relative_errors(self, replayed: WhatIf) -> dict[str, float]:
-        """Return by which share the replay's median duration of a batch misses the log's."""
+        """Return the relative error of the replay's median batch duration."""
         found = {}
         for name, query in self.queries.items():
             real = float(np.median(query.durations))
@@ -162,7 +161,7 @@ class ApplicationTwin:
         return found
 
     def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> WhatIf:
-        """Foretell the same traffic under other conditions.
+        """Forecast the same traffic under other conditions.
 
         Parameters
         ----------
@@ -218,7 +217,7 @@ class ApplicationTwin:
         loads = []
         for name, query in self.queries.items():
             own = {each.key: each.value for each in changes if each.query in (None, name)}
-            # Where κ and b cannot be told apart, the interval has to hold either.
+            # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
             slots = _slots(query, own, cores, self.cores)
             costs = query.costs(slots, None if drawn is None else drawn[name], fixed)
@@ -232,7 +231,7 @@ class ApplicationTwin:
 
 
 def _slots(query: QueryTwin, own: Mapping[Key, float], cores: int, before: int) -> int:
-    """Cores of a query: what others left to it grows and shrinks with all."""
+    """Return the cores of a query: the share that other queries left to it stays the same."""
     return max(1, _had(query, cores, before) // int(own.get("merge", 1)))
 
 
@@ -246,9 +245,7 @@ def _loads(
     merged, jobs = int(own.get("merge", 1)), int(own.get("split", 1))
     count = max(1, int(own.get("partitions", query.partitions)) // jobs)
     waves = math.ceil(count / slots)
-    passes = (
-        query.reads if own.get("cache") else 1
-    )  # what passes compute beside their records is not told apart
+    passes = query.reads if own.get("cache") else 1  # costs of a pass beside its records are not separated
     limit = own.get("limit", query.limit)
     load = QueryLoad(
         name=query.name,
@@ -266,7 +263,7 @@ def _loads(
 
 
 def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
-    """Partitions as they were; others share what the largest does not hold, as no key is divided."""
+    """Return the partitions unchanged, or another number of them: the largest keeps its share, as no key is divided."""
     made = query.parts
     if count != query.partitions:
         largest = query.parts[0].share * count if len(query.parts) > 1 else 0.0
@@ -278,7 +275,7 @@ def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
 
 def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
     if not len(result.ends):
-        # No batch ended: it lasts longer than all that was played.
+        # No batch ended: it lasts longer than the simulated time.
         return (seconds, seconds, seconds, seconds, result.waiting, result.arrived / seconds, 0.0)
     lasted = result.ends - result.starts
     half = np.array([seconds / 2, seconds])
@@ -299,7 +296,7 @@ def _range(value: float, drawn: Sequence[float]) -> Range:
 
 
 def twin_of_application(history: History, worker_usd_hour: float | None = None) -> ApplicationTwin:
-    """Return the twin of an application; queries that cannot be foretold are noted."""
+    """Return the twin of an application; queries without a forecast are noted."""
     found: dict[str, QueryTwin] = {}
     notes = []
     for query in history.queries:
@@ -309,14 +306,14 @@ def twin_of_application(history: History, worker_usd_hour: float | None = None) 
         elif made.arrivals.seconds > MOST_BATCHES * max(made.trigger, float(np.median(made.durations))):
             notes.append(f"{query.name}: its batches lie too far apart to be played again")
         else:
-            found[query.name] = made  # of several runs the last
+            found[query.name] = made  # of several runs the last one counts
             notes += [f"{query.name}: {each}" for each in made.notes]
     executor_cores = max(1, history.executor_cores)
     return ApplicationTwin(found, history.cores, executor_cores, worker_usd_hour, tuple(dict.fromkeys(notes)))
 
 
 def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
-    """Read what is asked for.
+    """Parse the conditions of a what-if forecast.
 
     Parameters
     ----------
@@ -328,7 +325,7 @@ def parse(text: str, queries: Sequence[str]) -> tuple[WhatIfChange, ...]:
     Raises
     ------
     ConfigurationError
-        No such key or query, no such value.
+        A key, a query or a value is not valid.
     """
     return tuple(_changed(each.strip(), queries) for each in text.split(","))
 

@@ -1,1 +1,1 @@
-"""How fast is one core? What is measured, in which order, and what the measurements mean."""
+"""Measured speed of a job's queries: schedule, measurements, and the fit of the model."""

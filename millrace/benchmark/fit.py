@@ -1,11 +1,10 @@
-"""From batches to the model's parameters: a, κ and b of D = a + ceil(P/c)·(κ + b·n/P), with intervals.
+"""Fit of the model's parameters to batches: a, κ and b of D = a + ceil(P/c)·(κ + b·n/P), with intervals.
 
-Two things are told of a batch: its duration D, and the time W that its tasks took together, which is P·κ′ + b·n with the part
-κ′ of a wave's cost that lies within the tasks. Both are fitted at once: of small batches D says next to nothing about b,
-since nearly all of it is fixed, and W says it plainly. Least squares with weights 1/D² and 1/W² (their errors are relative
-ones), bounded to what can be: no cost is negative. Where some batches lie far off, Tukey's biweight takes the place of
-the squares. Intervals come from resampling whole runs, as the batches of one run are alike; the sessions of
-one benchmark are few, so the percentiles are expanded.
+A batch has two measured values: its duration D, and the sum W of its tasks' times, which is P·κ′ + b·n with the part κ′ of
+a wave's cost inside the tasks. Both are fitted together: D of small batches shows almost nothing about b, since nearly all
+of it is fixed, and W shows b clearly. The method is least squares with weights 1/D² and 1/W² (errors are relative), and no
+cost may be negative. With outliers, Tukey's biweight replaces the squares. Intervals come from resampling complete runs, as
+the batches of one run are alike; a benchmark has few sessions, so the percentiles are expanded.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ Array = npt.NDArray[np.float64]
 RESAMPLES = 999
 
 _FAR = 5.0
-"""Normal-consistent median deviations beyond which a batch counts as an outlier (of 10⁶ normal ones, one)."""
+"""Distance of an outlier, in normal-consistent median deviations (of 10⁶ normal batches, one is farther)."""
 
 _FEW_OUTLIERS = 0.01
-"""Share of outliers up to which least squares stay."""
+"""Share of outliers up to which least squares are used."""
 
 _LEAST_SPREAD = 0.005
-"""Of relative errors: Spark tells times in milliseconds, and what lies closer together than this is alike."""
+"""Minimum spread of relative errors: Spark writes times in milliseconds, and smaller differences mean nothing."""
 
 _REWEIGHTED = 4
-"""Rounds of reweighting; what changes afterwards lies behind the third digit."""
+"""Rounds of reweighting; later ones change nothing in the first three digits."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +48,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class HeldOutScore:
-    """How well the smaller limits foretell the largest: the fit without it, scored on it.
+    """Error of a forecast of the largest limit by a fit without it.
 
     Attributes
     ----------
     limit
-        Which was held out, in records.
+        The limit that was held out, in records.
     median, p95
-        Of |foretold - measured| / measured.
+        Of |forecast - measured| / measured.
     """
 
     limit: int
@@ -77,31 +76,31 @@ class QuantileFit:
 
 @dataclass(frozen=True)
 class Fit:
-    """What a query costs.
+    """Costs of a query by the model.
 
     Attributes
     ----------
     overhead
-        a, seconds; with κ in it where one partition only was measured.
+        a, seconds; it contains κ where only one partition was measured.
     wave
-        κ, seconds; None where it cannot be told from a.
+        κ, seconds; None where it cannot be separated from a.
     per_record
         b, core-seconds for a record.
     unevenness
         Standard deviation of the logarithm of a task's time, within its stage; None where no batch had several
         partitions.
     held_out
-        None where fewer than three limits were measured.
+        None with fewer than three limits.
     robust
-        Whether outliers made the biweight take over.
+        Whether the biweight was used because of outliers.
     warm_up
-        Batches that were cut.
+        Number of batches that were cut.
     batches
-        That were used.
+        Number of batches that were used.
     left_out
-        Runs that had too few batches.
+        Number of runs with too few batches.
     disturbed
-        Evidence against the measurements; with any, nothing should be decided by them.
+        Evidence against the measurements; with any, they should decide nothing.
     """
 
     overhead: Estimate
@@ -117,7 +116,7 @@ class Fit:
     disturbed: tuple[Disturbance, ...]
 
     def duration(self, records: float, partitions: int, cores: int) -> float:
-        """D in seconds of a batch, by the estimates."""
+        """Return D, the forecast duration of a batch in seconds."""
         wave = self.wave.value if self.wave else 0.0
         waves = -(-partitions // cores)
         return self.overhead.value + waves * (wave + self.per_record.value * records / partitions)
@@ -133,20 +132,20 @@ def fit_model(
     found
         From :func:`millrace.benchmark.repetitions.settled_points`; at least two limits.
     warm_up
-        Batches that were cut, for the record.
+        Number of batches that were cut, for the result.
     short, left_out
-        Batches of runs that have too few, in which disturbances are looked for, and how many runs those were.
+        Batches of runs that have too few, for the search for disturbances, and the number of these runs.
 
     Raises
     ------
     FitError
-        One limit only: what is fixed cannot be told from what grows.
+        There is only one limit: fixed costs cannot be separated from growing ones.
     """
     if len({each.limit for each in found}) < 2:
         raise FitError(
             "the fit needs at least two limits to tell overhead from work; measure more with --levels"
         )
-    # Where every batch was one wave nobody can tell the wave's cost from what is fixed.
+    # Where every batch was one wave, the wave's cost cannot be separated from the fixed cost.
     waves = len({each.waves for each in found}) > 1
     design, told = _design(found, waves=waves), _told(found)
     plain = _solve(design, told)
@@ -175,9 +174,9 @@ def fit_model(
 
 
 def _expanded(runs: int, parameters: int) -> tuple[float, float]:
-    """Percentiles of the resamples that make a 95 % interval with few runs.
+    """Return the percentiles of the resamples that make a 95 % interval with few runs.
 
-    The bootstrap of few units is too narrow; its percentiles are moved out as Student's t asks for
+    The bootstrap of few units is too narrow; its percentiles are widened by Student's t
     (T. Hesterberg, *What Teachers Should Know About the Bootstrap*, The American Statistician 69, 2015, 3.3).
     """
     free = max(1, runs - parameters)
@@ -186,7 +185,7 @@ def _expanded(runs: int, parameters: int) -> tuple[float, float]:
 
 
 def _design(found: Sequence[Point], *, waves: bool) -> Array:
-    """Columns of a, of a wave's cost outside (where it can be told) and within its tasks, and of b.
+    """Return columns of a, of a wave's cost outside (where separable) and inside its tasks, and of b.
 
     There is a row for each D, then one for each W.
     """
@@ -202,14 +201,14 @@ def _design(found: Sequence[Point], *, waves: bool) -> Array:
 
 
 def _told(found: Sequence[Point]) -> Array:
-    """Durations, then the times of all tasks."""
+    """Return the durations, then the times of all tasks."""
     return np.asarray(
         [*(each.duration for each in found), *(max(each.work, SHORTEST) for each in found)], dtype=float
     )
 
 
 def _parameters(solved: Array, *, waves: bool) -> Array:
-    """a, κ and b; without several numbers of waves κ is in a, as far as it lies outside the tasks."""
+    """Return a, κ and b; without several numbers of waves, a contains the part of κ outside the tasks."""
     if waves:
         overhead, outside, within, per_record = solved
         return np.asarray([overhead, outside + within, per_record])
@@ -220,8 +219,8 @@ def _parameters(solved: Array, *, waves: bool) -> Array:
 def _solve(design: Array, told: Array, *, robust: bool = False) -> Array:
     """Minimise relative errors, no parameter below zero; robust: reweighted by Tukey's biweight.
 
-    Errors are relative to what was measured at first, and then to what is foretold: a batch that was slow by chance would
-    count less than one that was quick by chance, and every cost would come out too small.
+    Errors are first relative to the measured values, and then to the fitted ones: otherwise a batch that was slow by chance
+    would count less than one that was quick by chance, and every cost would be too small.
     """
     scale = np.abs(design).max(axis=0)
     solved, _ = optimize.nnls(design / scale / told[:, None], np.ones(len(told)))
@@ -235,7 +234,7 @@ def _solve(design: Array, told: Array, *, robust: bool = False) -> Array:
 
 
 def _weights(errors: Array) -> Array:
-    """Biweights of relative errors, of durations and of tasks' times each on their own scale."""
+    """Return the biweights of relative errors, with separate scales for durations and tasks' times."""
     halves = np.split(errors, 2)
     scales = [max(float(stats.median_abs_deviation(half, scale="normal")), _LEAST_SPREAD) for half in halves]
     norm = sm.robust.norms.TukeyBiweight()
@@ -243,7 +242,7 @@ def _weights(errors: Array) -> Array:
 
 
 def _outliers(foretold: Array, told: Array) -> float:
-    """Share of batches whose duration, or whose tasks' time, lies far from the others' relative errors."""
+    """Return the share of batches whose duration, or whose tasks' time, is far from the others' relative errors."""
     far = []
     for half in np.split(told / np.maximum(foretold, SHORTEST) - 1, 2):
         scale = max(float(stats.median_abs_deviation(half, scale="normal")), _LEAST_SPREAD)
@@ -252,7 +251,7 @@ def _outliers(foretold: Array, told: Array) -> float:
 
 
 def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) -> Array:
-    """Parameters of resampled runs; a draw without two limits, or without waves where they are asked for, is drawn again."""
+    """Return the parameters of resampled runs; a draw without two limits, or without waves where necessary, is repeated."""
     by_run: dict[int, list[Point]] = {}
     for each in found:
         by_run.setdefault(each.group, []).append(each)
@@ -270,7 +269,7 @@ def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) 
 
 
 def _unevenness(found: Sequence[Point], seed: int) -> Estimate | None:
-    """Pooled within stages (a mean of each is taken off), with an interval over resampled runs."""
+    """Return the spread pooled within stages (the mean of each is subtracted), with an interval over resampled runs."""
     by_run: dict[int, list[tuple[float, int]]] = {}
     for each in found:
         if len(each.deviations) > 1:
@@ -288,7 +287,7 @@ def _unevenness(found: Sequence[Point], seed: int) -> Estimate | None:
 
 
 def _tail(found: Sequence[Point], best: Array, quantile: float, *, waves: bool) -> QuantileFit:
-    """Quantile regression of D on what is fixed and on the work that the fit foretells, each error weighted by 1/D."""
+    """Fit a quantile regression of D on the fixed cost and on the work by the fit, each error weighted by 1/D."""
     wave, per_record = (float(best[1]) if waves else 0.0), float(best[-1])
     durations = np.asarray([each.duration for each in found], dtype=float)
     work = np.asarray([each.waves * (wave + per_record * each.records / each.partitions) for each in found])
@@ -297,18 +296,16 @@ def _tail(found: Sequence[Point], best: Array, quantile: float, *, waves: bool) 
     design = np.column_stack([np.ones(len(found)), work])
     scale = np.abs(design).max(axis=0)
     model = sm.QuantReg(np.ones(len(found)), design / scale / durations[:, None])
-    # 1 - foretold/D lies below zero exactly where D lies below what is foretold.
-    with np.errstate(divide="ignore", invalid="ignore"):  # in its standard errors, which nobody asked for
+    # 1 - forecast/D is below zero exactly where D is below the forecast.
+    with np.errstate(divide="ignore", invalid="ignore"):  # in its standard errors, which are not used
         fixed, share = np.asarray(model.fit(q=quantile, max_iter=5000).params, dtype=float) / scale
-    if (
-        share < 0
-    ):  # the slowest batches were small ones: what makes them slow is then told by what is fixed alone
+    if share < 0:  # the slowest batches were small ones: the fixed cost alone then explains the slowness
         fixed, share = np.quantile(durations - work, quantile), 1.0
     return QuantileFit(quantile, float(fixed), wave * float(share), per_record * float(share))
 
 
 def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOutScore | None:
-    """Fit without the largest limit and foretell it."""
+    """Fit without the largest limit and forecast it."""
     sizes = sorted({each.limit for each in found})
     if len(sizes) < 3:
         return None

@@ -1,4 +1,4 @@
-"""What the core measured, as it wrote it down."""
+"""Measurements in the form in which the core writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 SHORTEST = 0.001
-"""Seconds; Spark tells a task's time in whole milliseconds, and some take none."""
+"""Seconds; Spark writes a task's time in whole milliseconds, and some take none."""
 
 
 class _Strict(BaseModel):
@@ -23,7 +23,7 @@ class Batch(_Strict):
     Attributes
     ----------
     seconds
-        Of each part, as Spark names them (``triggerExecution`` is the whole).
+        Of each part, by Spark's names (``triggerExecution`` is the complete batch).
     tasks
         Seconds of each task, by stage.
     """
@@ -35,7 +35,7 @@ class Batch(_Strict):
 
     @property
     def duration(self) -> float:
-        """D, seconds from the trigger to the next batch's."""
+        """D, the seconds of the complete batch."""
         return self.seconds["triggerExecution"]
 
     @property
@@ -45,7 +45,7 @@ class Batch(_Strict):
 
 
 class Run(_Strict):
-    """One run of a query; see :class:`millrace.benchmark.schedule.Planned`."""
+    """One run of a query; see :class:`millrace.benchmark.schedule.PlannedRun`."""
 
     query: str
     number: int
@@ -56,16 +56,16 @@ class Run(_Strict):
 
 
 class Measurements(_Strict):
-    """Everything that one session measured, with what it was measured on.
+    """All measurements of one session, with its machine and versions.
 
     Attributes
     ----------
     cores
         Tasks that could run at once.
     processors
-        What the driver's JVM saw.
+        Number that the driver's JVM reports.
     settings
-        Spark's, as far as they bear on speed.
+        Spark settings that influence speed.
     """
 
     version: int
@@ -83,7 +83,7 @@ class Measurements(_Strict):
     runs: tuple[Run, ...]
 
     def of(self, query: str) -> Iterator[Run]:
-        """The counted runs of a query."""
+        """Yield the counted runs of a query."""
         return (run for run in self.runs if run.query == query and run.repetition >= 0)
 
 
@@ -102,7 +102,7 @@ class Point:
     deviations
         Logarithms of the times of the tasks of its longest stage, less their mean.
     group
-        Which run it comes from.
+        Number of its run.
     limit
         Of that run.
     """
@@ -123,7 +123,7 @@ class Point:
 
 
 def point(batch: Batch, run: Run, cores: int, group: int) -> Point:
-    """Take a batch of a run as a point."""
+    """Return a batch of a run as a point."""
     longest = [math.log(max(task, SHORTEST)) for task in max(batch.tasks, key=math.fsum, default=())]
     mean = math.fsum(longest) / len(longest) if longest else 0.0
     return Point(

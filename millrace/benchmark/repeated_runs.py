@@ -1,4 +1,4 @@
-"""What a machine that does other things disturbed is measured again, instead of everything."""
+"""Repetition of disturbed measurements, instead of all of them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.repetitions import Disturbance, disturbances, settled_points
-from millrace.benchmark.schedule import WARM_UP, Planned
+from millrace.benchmark.schedule import WARM_UP, PlannedRun
 
 _MOST = 1 / 3
-"""Of all settings: where more of them disagree, the machine is busy and would be so again."""
+"""Largest share of all settings: where more of them disagree, the machine is busy and would be so again."""
 
 _Cell = tuple[int, int]
 """Limit, partitions."""
@@ -21,7 +21,7 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     Raises
     ------
     FitError
-        The measurements cannot carry a fit.
+        The measurements are not enough for a fit.
     """
     found = []
     for query in queries:
@@ -30,21 +30,21 @@ def disagreeing_settings(measured: Measurements, queries: Iterable[str]) -> list
     return found
 
 
-def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tuple[Planned, ...]:
-    """Plan the settings that disagree again, all repetitions of each, behind a run that warms up.
+def schedule_again(runs: Sequence[PlannedRun], found: Iterable[Disturbance]) -> tuple[PlannedRun, ...]:
+    """Schedule the settings that disagree again, all repetitions of each, after a run that warms up.
 
-    The largest setting that agrees is among them: what disagrees is measured minutes after all the rest, and only a setting
-    that is measured both times tells whether the machine is as quick as it was (:func:`replaced`).
+    The largest setting that agrees is measured again, too: the repetition is minutes after all the rest, and only a
+    setting that is measured both times shows whether the machine is as fast as before (:func:`with_repeated_runs`).
 
     Parameters
     ----------
     found
-        What disagreed in it.
+        The disturbances in the measurements of ``runs``.
 
     Returns
     -------
     tuple of Planned
-        None where nothing disagreed, or more than a third of all settings.
+        Empty where nothing disagreed, or more than a third of all settings.
     """
     cells = {_cell(run) for run in runs if run.repetition != WARM_UP}
     wanted = _cells(found)
@@ -53,24 +53,26 @@ def schedule_again(runs: Sequence[Planned], found: Iterable[Disturbance]) -> tup
     wanted.add(max(cells - wanted))
     kept = [run for run in runs if run.repetition == WARM_UP or _cell(run) in wanted]
     return tuple(
-        Planned(number, run.limit, run.partitions, run.repetition, run.batches)
+        PlannedRun(number, run.limit, run.partitions, run.repetition, run.batches)
         for number, run in enumerate(kept)
     )
 
 
-def replaced(measured: Measurements, again: Measurements, found: Iterable[Disturbance]) -> Measurements:
-    """Put the settings that disagreed, as they were measured again, in the place of what they came to before.
+def with_repeated_runs(
+    measured: Measurements, again: Measurements, found: Iterable[Disturbance]
+) -> Measurements:
+    """Replace the settings that disagreed by their second measurements.
 
-    Whole settings, never single runs: which of the repetitions was the odd one is not chosen. What was measured beside them
-    takes the place of nothing. It is further repetitions of its setting, so that a machine that has become quicker or slower
-    shows as a disturbance like any other.
+    Complete settings are replaced, never single runs: nobody chooses which repetition was wrong. Settings that agreed and were
+    measured again replace nothing. They count as further repetitions, so that a machine that became faster or slower shows as a
+    disturbance like any other.
 
     Parameters
     ----------
     again
-        By :func:`schedule_again`.
+        Measurements by :func:`schedule_again`.
     found
-        What disagreed.
+        The disturbances in ``measured``.
     """
     repeated = tuple(run for run in again.runs if run.repetition != WARM_UP)
     cells = _cells(found)
@@ -99,7 +101,7 @@ def replaced(measured: Measurements, again: Measurements, found: Iterable[Distur
     )
 
 
-def _cell(run: Planned | Run) -> _Cell:
+def _cell(run: PlannedRun | Run) -> _Cell:
     return run.limit, run.partitions
 
 

@@ -1,4 +1,4 @@
-"""What of the measurements the fit takes, and whether repetitions agree: evidence against the machine."""
+"""Settled batches for the fit, and agreement of repetitions: evidence against the machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from millrace.benchmark.measurements import Measurements, Point, Run, point
 from millrace.benchmark.warmup import LEAST, warmup_batches
 
 _DISTURBED = 0.25
-"""How far the task time per record may move between repetitions (the sizing model's rule)."""
+"""Largest difference in the task time per record between repetitions (the sizing model's rule)."""
 
 _Cell = tuple[int, int, int]
 """Limit, partitions, cores."""
 
 
 class FitError(ValueError):
-    """The measurements cannot carry a fit; says what is missing."""
+    """Measurements that are not enough for a fit; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class Disturbance:
 
 
 class SettledPoints(NamedTuple):
-    """What is taken out of measurements.
+    """Settled batches of measurements.
 
     Attributes
     ----------
     points
         Settled batches, for the fit.
     warm_up
-        How many batches were cut.
+        Number of batches that were cut.
     short
-        Batches of runs that have too few for the fit: it leaves them out, and a disturbance shows in them anyway.
+        Batches of runs with too few for the fit: the fit leaves them out, but they show disturbances.
     left_out
-        How many such runs there were.
+        Number of such runs.
     """
 
     points: list[Point]
@@ -62,18 +62,17 @@ class SettledPoints(NamedTuple):
 
 
 def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoints:
-    """Take a query's settled batches out of all sessions.
+    """Return a query's settled batches of all sessions.
 
-    A run with fewer than ten batches after the cut (a query that derives takes what has landed in its own steps) is left out
-    where another repetition has enough. Which one that is is not left to chance: a run that something slowed has fewer
-    batches. So those that are left out are held against the others (:func:`disturbances`), half of their batches at most
-    taken for warm-up.
+    A run with fewer than ten batches after the cut (a derive query takes landed rows in its own steps) is left out
+    where another repetition has enough. This is not random: a run that something slowed has fewer batches. So the runs that are
+    left out are compared with the others (:func:`disturbances`); at most half of their batches count as warm-up.
 
     Raises
     ------
     FitError
-        No repetition of some limit and number of partitions has ten batches after the cut, or one has and none of the
-        others has batches to be held against it.
+        No repetition of some limit and number of partitions has ten batches after the cut, or only one has and the
+        others have no batches to compare with it.
     """
     found: list[Point] = []
     short: list[Point] = []
@@ -115,7 +114,7 @@ def settled_points(measured: Iterable[Measurements], query: str) -> SettledPoint
 
 
 def _groups(found: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
-    """By cell and run."""
+    """Return the points by cell and run."""
     cells: dict[_Cell, dict[int, list[Point]]] = {}
     for each in found:
         cell = cells.setdefault((each.limit, each.partitions, each.cores), {})
@@ -124,7 +123,7 @@ def _groups(found: Iterable[Point]) -> dict[_Cell, dict[int, list[Point]]]:
 
 
 def disturbances(found: Iterable[Point]) -> list[Disturbance]:
-    """Find repetitions whose tasks took another time per record, by more than a quarter."""
+    """Return the settings whose repetitions differ in task time per record by more than a quarter."""
     result = []
     for (limit, partitions, _), runs in sorted(_groups(found).items()):
         costs = tuple(float(np.median([p.work / p.records for p in run])) for run in runs.values())

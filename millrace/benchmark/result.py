@@ -1,4 +1,4 @@
-"""From measurements to the file that an environment refers to."""
+"""Result file of a benchmark, to which an environment refers, from its measurements."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Where = Literal["sandbox", "glue", "emr"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a benchmark came to.
+    """Fits of a benchmark, and its result file.
 
     Attributes
     ----------
     fits
         By query.
     costliest
-        The query whose figures the job is planned by: that with the most core-seconds for a record.
+        The query whose figures the plan uses: the one with the most core-seconds for a record.
     result
         The file.
     """
@@ -40,7 +40,7 @@ class Outcome:
         return tuple(each for found in self.fits.values() for each in found.disturbed)
 
 
-def outcome(
+def fit_outcome(
     measured: Sequence[Measurements],
     queries: Sequence[str],
     *,
@@ -50,27 +50,27 @@ def outcome(
     architecture: Literal["x86_64", "arm64"],
     seed: int = 0,
 ) -> Outcome:
-    """Fit every query, and write down what the plan needs.
+    """Fit every query, and return the result for the plan.
 
-    Costs are those of the fewest cores that were measured; what more of them bring is the scaling curve's.
+    Costs are those of the fewest measured cores; the scaling curve has the effect of more cores.
 
     Parameters
     ----------
     measured
         A session for each core level.
     queries
-        That were measured.
+        The measured queries.
     record_bytes
         Mean size of the payloads.
     where, worker, architecture
-        What they were measured on.
+        Where they were measured.
     seed
         Of all resampling.
 
     Raises
     ------
     FitError
-        The measurements cannot carry a fit.
+        The measurements are not enough for a fit.
     """
     ordered = sorted(measured, key=lambda each: each.cores)
     fits: dict[str, Fit] = {}

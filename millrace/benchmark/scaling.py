@@ -1,4 +1,4 @@
-"""What more cores bring: throughput at several core levels, and the curve through them."""
+"""Scaling with cores: throughput at several core levels, and the curve through them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 _RESAMPLES = 499
 
 _LEVELS_FOR_COHERENCE = 4
-"""With fewer, contention and coherence cannot be told apart (the sizing model: Amdahl)."""
+"""Minimum number of levels that separate contention and coherence (the sizing model: Amdahl)."""
 
 
 def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
@@ -25,7 +25,7 @@ def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
     Parameters
     ----------
     found
-        Batches at several core levels; those at the largest limit count whose partitions keep all cores busy
+        Batches at several core levels; those at the largest limit count, if their partitions keep all cores busy
         in every wave.
     seed
         Of the resampling, by run.
@@ -33,7 +33,7 @@ def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
     Returns
     -------
     ScalingCurve or None
-        None where one level only was measured.
+        None with only one level.
     """
     largest = max((each.limit for each in found), default=0)
     levels: dict[int, dict[int, list[float]]] = {}
@@ -62,7 +62,7 @@ def curve(found: Sequence[Point], *, seed: int = 0) -> ScalingCurve | None:
 
 
 def _solve(cores: Sequence[int], rates: Sequence[float]) -> Array:
-    """α and β, none below zero: c·γ/X(c) = 1 + α(c - 1) + βc(c - 1) is linear in γ, αγ' and βγ'."""
+    """Return α and β, none below zero: c·γ/X(c) = 1 + α(c - 1) + βc(c - 1) is linear in γ, αγ' and βγ'."""
     c = np.asarray(cores, dtype=float)
     time = c / np.asarray(rates, dtype=float)
     columns = [np.ones(len(c)), c - 1]

@@ -1,4 +1,4 @@
-"""What is measured, in which order: limits that rise by powers, partitions, repetitions, all in random order."""
+"""Schedule of a benchmark: limits that rise by powers, partitions, repetitions, all in random order."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 BATCHES = 16
-"""Of a run: ten after the warm-up, which takes up to six."""
+"""Batches of a run: ten after the warm-up, which takes up to six."""
 
 REPETITIONS = 3
 
 WARM_UP = -1
-"""Repetition of the run that only warms the session up; nothing of it counts."""
+"""Repetition number of the run that only warms the session up; it does not count."""
 
 _WARM_UP_BATCHES = 40
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRun:
     """One run: a limit in records, over so many partitions.
 
     Attributes
     ----------
     repetition
-        Of the same limit and partitions, from 0 on; :data:`WARM_UP` for the first run of all.
+        Of the same limit and partitions, from 0 on; :data:`WARM_UP` for the very first run.
     """
 
     number: int
@@ -44,7 +44,7 @@ def limits(smallest: int, largest: int, levels: int) -> tuple[int, ...]:
     smallest, largest
         Records in a batch.
     levels
-        How many, both ends among them.
+        Number of limits, both ends included.
 
     Examples
     --------
@@ -64,20 +64,20 @@ def schedule(
     repetitions: int = REPETITIONS,
     batches: int = BATCHES,
     seed: int = 0,
-) -> tuple[Planned, ...]:
-    """Put runs in an order in which nothing that drifts with time looks like an effect of the limit.
+) -> tuple[PlannedRun, ...]:
+    """Order the runs so that a drift with time does not look like an effect of the limit.
 
-    One partition is measured at all limits, more at the two largest only: what a wave costs and how it
-    is shared shows there, and small batches are all overhead anyway.
+    One partition is measured at all limits, more partitions at the two largest only: these show the cost of
+    a wave, and small batches are all overhead.
 
     Parameters
     ----------
     sizes
         Limits, rising.
     partitions
-        Counts to be measured; 1 is always among them.
+        Counts to measure; 1 is always included.
     repetitions, batches
-        Of each, and in each.
+        Runs of each setting, and batches in each run.
 
     Returns
     -------
@@ -88,21 +88,21 @@ def schedule(
     order = random.Random(seed)
     cells = [(limit, 1) for limit in sizes]
     cells += [(limit, count) for count in sorted(set(partitions) - {1}) for limit in sizes[-2:]]
-    found = [Planned(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
+    found = [PlannedRun(0, sizes[len(sizes) // 2], max(partitions, default=1), WARM_UP, _WARM_UP_BATCHES)]
     for repetition in range(repetitions):
         block = list(cells)
         order.shuffle(block)
-        found += [Planned(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
+        found += [PlannedRun(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
     return tuple(found)
 
 
-def records_needed(runs: Sequence[Planned]) -> int:
-    """Records that one partition must hold, so that every run has all its batches full."""
+def records_needed(runs: Sequence[PlannedRun]) -> int:
+    """Return the records that one partition must hold so that every run has all its batches full."""
     return max(math.ceil(run.limit / run.partitions) * (run.batches + 1) for run in runs)
 
 
 def document(
-    runs: Sequence[Planned], queries: Sequence[str], topic_partitions: int, result: str
+    runs: Sequence[PlannedRun], queries: Sequence[str], topic_partitions: int, result: str
 ) -> dict[str, Any]:
     """Write the schedule that the core reads (``docs/launch-document.md``).
 
@@ -111,7 +111,7 @@ def document(
     runs
         From :func:`schedule`.
     topic_partitions
-        Of the topic that is filled.
+        Partitions of the topic that is filled.
     result
         URL for the measurements.
     """

@@ -1,4 +1,4 @@
-"""Where a run has warmed up."""
+"""Warm-up batches at the start of a run."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 import ruptures
 
 LEAST = 10
-"""Batches that are left at least after the cut."""
+"""Minimum number of batches that are left after the cut."""
 
 _WORTH = 0.10
-"""A first part that is not so much slower than the rest has no warm-up in it."""
+"""Minimum slowdown of a first part, relative to the rest, that counts as warm-up."""
 
 
 def warmup_batches(durations: Sequence[float], least: int = LEAST) -> int:
-    """Find how many batches at the beginning of a run are warm-up.
+    """Return the number of batches at the start of a run that are warm-up.
 
     One rule for all: the one change point that explains the logarithms of the durations best (least
-    squares, dynamic programming of ``ruptures``). What lies before it is cut where it was slower by a tenth
-    in the median; the very first batch is always cut, as it alone opens the source. At least
-    ``least`` batches are left where there were so many.
+    squares, dynamic programming of ``ruptures``). The part before it is cut if it was slower by a tenth in the
+    median; the very first batch is always cut, as only it opens the source. At least ``least`` batches
+    are left where there were so many.
 
     Parameters
     ----------
     durations
         Seconds of the run's batches, in order.
     least
-        Batches.
+        Minimum number of batches that are left.
     """
     most = max(0, len(durations) - least)
     first = min(1, most)

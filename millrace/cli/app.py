@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.extras import missing
-from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split
+from millrace.cli.extras import extra_of_missing_module
+from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split_topic
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
@@ -41,7 +41,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "plan": plan.plan_command,
             "simulate": simulate.simulate_command,
             "bench": bench.bench,
-            "split": split.split,
+            "split": split_topic.split,
             "schema": schema.schema_app,
             "prices": prices.prices_app,
             "policies": policies.policies,
@@ -147,7 +147,7 @@ def main() -> None:
             show_problems(error)
             sys.exit(REFUSED)
         except ModuleNotFoundError as error:
-            if (told := missing(error)) is None:
+            if (told := extra_of_missing_module(error)) is None:
                 raise
             sys.stderr.write(f"millrace: {told}\n")
             sys.exit(REFUSED)

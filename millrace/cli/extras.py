@@ -27,7 +27,7 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
 """Extra of pyproject.toml that installs a package, by the package's import name."""
 
 
-def missing(error: ModuleNotFoundError) -> str | None:
+def extra_of_missing_module(error: ModuleNotFoundError) -> str | None:
     """Say which extra installs a missing module; None for a module of no extra, which is a defect."""
     module = (error.name or "").partition(".")[0]
     extra = EXTRAS.get(module)

@@ -22,7 +22,7 @@ from millrace.config.queries import (
     RouteName,
     RouteQuery,
     Watermark,
-    Written,
+    WritesSink,
 )
 
 _TEXT, _TIME = Kind("string"), Kind("timestamp")
@@ -46,7 +46,7 @@ Columns = Mapping[str, Kind]
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedColumns:
     """Columns of a landing table.
 
     Attributes
@@ -82,23 +82,23 @@ class Catalog:
     """
 
     root: FilePath
-    tables: Mapping[str, Landed]
+    tables: Mapping[str, LandedColumns]
 
     @classmethod
     def of(cls, environment: Environment, root: FilePath) -> Catalog:
         """Read the schemas of all landing tables."""
-        tables: dict[str, Landed] = {}
+        tables: dict[str, LandedColumns] = {}
         for job in environment.jobs.values():
             for query in job.queries.values():
                 if isinstance(query, LandQuery):
-                    tables[query.table] = Landed(fields_of(query, root))
+                    tables[query.table] = LandedColumns(fields_of(query, root))
                 elif isinstance(query, RouteQuery):
                     routes = {name: fields_of(route, root) for name, route in query.routes.items()}
-                    tables[query.table] = Landed(None, routes)
+                    tables[query.table] = LandedColumns(None, routes)
         return cls(root, tables)
 
     def columns(self, table: str, route: RouteName | None) -> Columns | None:
-        """Return the columns that a query finds in a landing table (see :meth:`Landed.columns`)."""
+        """Return the columns that a query finds in a landing table (see :meth:`LandedColumns.columns`)."""
         landed = self.tables.get(table)
         return None if landed is None else landed.columns(route)
 
@@ -145,7 +145,7 @@ def check_rules(path: Path, query: Payload, root: FilePath) -> Iterator[Finding]
                 yield Finding(here, column, "a field that is not redacted: its value reaches no table")
 
 
-def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) -> Iterator[Finding]:
+def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Modules) -> Iterator[Finding]:
     """Check the columns of a query or route that writes into a sink.
 
     Parameters
@@ -188,7 +188,7 @@ def check_columns(path: Path, end: Written, catalog: Catalog, modules: Modules) 
             )
 
 
-def _results(end: Written) -> Iterator[tuple[Path, str]]:
+def _results(end: WritesSink) -> Iterator[tuple[Path, str]]:
     """Yield the columns of the result that a query names, with their places."""
     if isinstance(end, DeriveQuery):
         for position, name in enumerate(end.latest_by):
@@ -200,7 +200,7 @@ def _results(end: Written) -> Iterator[tuple[Path, str]]:
         yield ("sink", "key"), key
 
 
-def _read(end: Written, catalog: Catalog) -> tuple[Columns | None, str]:
+def _read(end: WritesSink, catalog: Catalog) -> tuple[Columns | None, str]:
     """Return the columns that a query reads, and how messages call them."""
     if isinstance(end, DirectQuery | DirectRoute):
         fields = fields_of(end, catalog.root)

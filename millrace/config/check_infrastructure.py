@@ -10,7 +10,7 @@ from millrace.config import availability_zones
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import written
+from millrace.config.queries import sink_writes
 from millrace.config.regions import LACKING
 from millrace.config.units import format_duration
 
@@ -54,7 +54,7 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
         for name, query in one.queries.items():
             enrich = [
                 ((*place, "enrich", str(number)), item)
-                for place, end in written(query).items()
+                for place, end in sink_writes(query).items()
                 for number, item in enumerate(end.enrich)
             ]
             for place, item in enrich:

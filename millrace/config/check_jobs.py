@@ -28,8 +28,8 @@ from millrace.config.queries import (
     Route,
     Routing,
     StreamQuery,
-    Written,
-    written,
+    WritesSink,
+    sink_writes,
 )
 
 _MINUTE = timedelta(minutes=1)
@@ -118,7 +118,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                 yield from _source_table(query_path, query, sorted(landing))
                 yield from check_read_routes(query_path, query, environment)
                 yield from check_state(query_path, query, sorted(landing))
-            for place, end in written(query).items():
+            for place, end in sink_writes(query).items():
                 yield from _enrichments((*query_path, *place), end, query)
                 yield from check_transforms((*query_path, *place), end, modules)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
@@ -244,7 +244,7 @@ def _source_table(path: Path, query: DeriveQuery, landing: list[str]) -> Iterato
         )
 
 
-def _enrichments(path: Path, end: Written, query: Query) -> Iterator[Finding]:
+def _enrichments(path: Path, end: WritesSink, query: Query) -> Iterator[Finding]:
     added: set[str] = set()
     for position, enrichment in enumerate(end.enrich):
         here = (*path, "enrich", position)

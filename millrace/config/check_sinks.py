@@ -13,15 +13,15 @@ from millrace.config.queries import (
     Query,
     RouteQuery,
     SourceQuery,
-    Written,
-    written,
+    WritesSink,
+    sink_writes,
 )
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkUse
 
 
 def check_sink(
-    path: Path, end: Written, query: Query, job: Job, environment: Environment, root: FilePath
+    path: Path, end: WritesSink, query: Query, job: Job, environment: Environment, root: FilePath
 ) -> Iterator[Finding]:
     """Check the sink of a query or of one of its routes.
 
@@ -53,7 +53,7 @@ def check_places(environment: Environment) -> Iterator[Finding]:
     writers: dict[str, str] = {}
     for job_name, job in environment.jobs.items():
         for name, query in job.queries.items():
-            for at, end in written(query).items():
+            for at, end in sink_writes(query).items():
                 if end.sink.in_catalog:
                     continue
                 key, place = end.sink.target

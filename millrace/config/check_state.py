@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from millrace.config.check_transforms import Modules, calls, check_transform
 from millrace.config.explain import nearest
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, Written
+from millrace.config.queries import DeriveQuery, WritesSink
 
 _SESSION = "session_window"
 
@@ -54,7 +54,7 @@ def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[
         )
 
 
-def check_transforms(path: Path, end: Written, modules: Modules) -> Iterator[Finding]:
+def check_transforms(path: Path, end: WritesSink, modules: Modules) -> Iterator[Finding]:
     """Check a transform, and that the query can run what it does to records.
 
     Parameters

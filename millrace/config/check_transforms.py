@@ -55,7 +55,7 @@ class Module:
         return found
 
     @property
-    def assigned(self) -> frozenset[str]:
+    def assigned_names(self) -> frozenset[str]:
         """Top-level names that get a value about which nothing else is known."""
         targets: list[ast.expr] = []
         for node in _statements(self.tree.body):
@@ -142,14 +142,14 @@ class Modules:
                 return module, functions[name]
             source = next(((of, names[name]) for _, of, names in module.imports if name in names), None)
             if source is None:
-                return (module, None) if name in module.assigned or _may_have(module, name) else None
+                return (module, None) if name in module.assigned_names or _may_have(module, name) else None
             found = self.get(source[0])
             if not isinstance(found, Module):
                 return module, None
             module, name = found, source[1]
         return None
 
-    def reached(self, module: Module) -> list[Module]:
+    def imported_modules(self, module: Module) -> list[Module]:
         """Return the module, and all modules of the project that it imports, also indirectly."""
         found, waiting = {module.name: module}, [module]
         while waiting:
@@ -223,7 +223,7 @@ def check_transform(path: Path, transform: str, takes: int, modules: Modules) ->
 
 
 def _import_problems(module: Module, modules: Modules) -> Iterator[str]:
-    for each in modules.reached(module):
+    for each in modules.imported_modules(module):
         for line, name, names in each.imports:
             top = name.split(".")[0]
             here = f"{each.file}:{line}"
@@ -350,7 +350,9 @@ def may_make_column(transform: str, word: str, modules: Modules) -> bool:
     module = modules.get(transform.split(":")[0])
     if not isinstance(module, Module):
         return True
-    return any(_names(node, word) for each in modules.reached(module) for node in ast.walk(each.tree))
+    return any(
+        _names(node, word) for each in modules.imported_modules(module) for node in ast.walk(each.tree)
+    )
 
 
 def _names(node: ast.AST, word: str) -> bool:

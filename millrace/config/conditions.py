@@ -36,7 +36,7 @@ class Condition:
     columns: tuple[str, ...]
     _places: tuple[int, ...]
 
-    def within(self, struct: str, beside: frozenset[str]) -> str:
+    def condition_in_struct(self, struct: str, beside: frozenset[str]) -> str:
         """Return the condition for rows that hold its columns in a struct, except columns in ``beside`` (lower case)."""
         text = self.text
         for place in sorted(self._places, reverse=True):

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from millrace.config.problems import Finding, Path, dotted
+from millrace.config.problems import Finding, Path, dotted_path
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
 _MOST_VALUES = 50_000
@@ -61,7 +61,7 @@ class Tree:
             tree = child
         return tree
 
-    def written(self, path: Path) -> str | None:
+    def scalar_text(self, path: Path) -> str | None:
         """Return the text of the scalar at ``path``, if there is one."""
         tree: Tree | None = self
         for step in path:
@@ -272,13 +272,13 @@ class _Reader:
             value = self._constructor.construct_object(node)
         except (KeyError, ValueError, AttributeError, OverflowError) as error:
             # A tag does not fit its text, such as !!bool maybe.
-            raise DocumentError(f"{dotted(path)} is no {_tag(node)}", line) from error
+            raise DocumentError(f"{dotted_path(path)} is no {_tag(node)}", line) from error
         if isinstance(value, (date, bytes)):
             value = str(node.value)
         if isinstance(value, str) and "\0" in value:
-            raise DocumentError(f"{dotted(path)} holds a NUL character", line)
+            raise DocumentError(f"{dotted_path(path)} holds a NUL character", line)
         if isinstance(value, int) and abs(value) >= _LARGEST:
-            raise DocumentError(f"{dotted(path)} is a number of more than {_MOST_DIGITS} digits", line)
+            raise DocumentError(f"{dotted_path(path)} is a number of more than {_MOST_DIGITS} digits", line)
         return value
 
 

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from millrace.config.problems import Path, dotted
+from millrace.config.problems import Path, dotted_path
 
 _WIDE = 1_000_000
 """Line width in characters, so large that a value on one line stays on one."""
@@ -50,7 +50,7 @@ def set_value(text: str, path: Path, value: Any) -> str:
             return _insert(text, node, path, depth, value)
         above, node = node, child
     if not _one_line(node):
-        raise EditError(f"{dotted(path)} spans several lines")
+        raise EditError(f"{dotted_path(path)} spans several lines")
     begin, end = _span(node)
     if begin == end and isinstance(above, MappingNode):  # an empty value: the new one goes after the colon
         at = _end(*next(each for each in above.value if each[1] is node))
@@ -71,20 +71,20 @@ def remove(text: str, path: Path) -> str:
     for step in above:
         node = _child(node, step) if node is not None else None
     if not isinstance(node, MappingNode):
-        raise EditError(f"{dotted(path)} is not there")
+        raise EditError(f"{dotted_path(path)} is not there")
     places = [n for n, (key, _) in enumerate(node.value) if key.value == last]
     if not places:
-        raise EditError(f"{dotted(path)} is not there")
+        raise EditError(f"{dotted_path(path)} is not there")
     place = places[0]
     key, value = node.value[place]
     if not _one_line(value):
-        raise EditError(f"{dotted(path)} spans several lines")
+        raise EditError(f"{dotted_path(path)} spans several lines")
     begin, end = key.start_mark.index, _end(key, value)
     if not node.flow_style:
         if len(node.value) == 1:
-            raise EditError(f"{dotted(path)} is the only key of {dotted(tuple(above))}")
+            raise EditError(f"{dotted_path(path)} is the only key of {dotted_path(tuple(above))}")
         if text[text.rfind("\n", 0, begin) + 1 : begin].strip():
-            raise EditError(f"{dotted(path)} begins a list's item")
+            raise EditError(f"{dotted_path(path)} begins a list's item")
         line_end = text.find("\n", end)
         stop = len(text) if line_end < 0 else line_end + 1
         return text[: text.rfind("\n", 0, begin) + 1] + text[stop:]
@@ -161,7 +161,7 @@ def _reads_as(text: str, value: Any) -> bool:
 def _insert(text: str, node: Node, path: Path, depth: int, value: Any) -> str:
     rest = path[depth:]
     if not isinstance(node, MappingNode) or not all(isinstance(step, str) for step in rest):
-        raise EditError(f"{dotted(path[:depth])} holds no key {rest[0]}")
+        raise EditError(f"{dotted_path(path[:depth])} holds no key {rest[0]}")
     if node.flow_style:
         nested = value
         for step in reversed(rest[1:]):

@@ -69,7 +69,7 @@ def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:
     return allow(sid, ["s3:ListBucket"], [bucket], {"StringLike": {"s3:prefix": patterns}})
 
 
-def merged(grants: Iterable[Grant]) -> list[Grant]:
+def merge_grants(grants: Iterable[Grant]) -> list[Grant]:
     """Merge statements with the same name: their resources, and the values of their conditions."""
     found: dict[str, Grant] = {}
     for grant in grants:

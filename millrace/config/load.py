@@ -23,7 +23,7 @@ from millrace.config.problems import (
     Finding,
     Path,
     Problem,
-    dotted,
+    dotted_path,
     one_per_path,
 )
 
@@ -157,7 +157,7 @@ def _read(file: FilePath, root: FilePath, problems: list[Problem], above: tuple[
             [*problems, Problem(name, error.line, "", str(error), error.allowed)]
         ) from error
     for finding, line in document.mistakes:
-        problems.append(Problem(name, line, dotted(finding.path), finding.value, finding.allowed))
+        problems.append(Problem(name, line, dotted_path(finding.path), finding.value, finding.allowed))
     tree = document.tree
     extends = tree.child(EXTENDS)
     if extends is None:
@@ -216,7 +216,7 @@ def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, li
         # From JSON and strict: YAML has typed its scalars, so "4" is no number and true is not 1.
         return Environment.model_validate_json(json.dumps(plain), strict=True), []
     except ValidationError as error:
-        found = explain.findings(error, Environment, tree.written)
+        found = explain.findings(error, Environment, tree.scalar_text)
         return None, [
             replace(each, hint="the name of the file") if each.path == ("name",) else each for each in found
         ]

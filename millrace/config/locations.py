@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 
 from millrace.config.document import Tree
-from millrace.config.problems import ConfigurationError, Finding, Path, Problem, dotted, one_per_path
+from millrace.config.problems import ConfigurationError, Finding, Path, Problem, dotted_path, one_per_path
 from millrace.config.secrets import censor
 
 
@@ -41,7 +41,7 @@ class Places:
         """Add file and line to a finding, and hide secrets."""
         file, line = self.of(finding.path)
         value = censor(finding.path, finding.value)
-        return Problem(file, line, dotted(finding.path), value, finding.allowed, finding.hint)
+        return Problem(file, line, dotted_path(finding.path), value, finding.allowed, finding.hint)
 
     def error(self, findings: Iterable[Finding]) -> ConfigurationError:
         """Make one error of all findings, with one finding for each path."""

@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 MISSING = "(missing)"
 
 
-def dotted(path: Path) -> str:
+def dotted_path(path: Path) -> str:
     """Return a path as people read it: ``jobs.clicks.spark[spark.sql.shuffle.partitions]``."""
     text = ""
     for step in path:

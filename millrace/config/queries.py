@@ -152,7 +152,7 @@ class SourceQuery(Model):
         """Decoding of each kind of payload that it reads."""
 
     @property
-    def reading(self) -> KafkaReading | None:
+    def kafka_reading(self) -> KafkaReading | None:
         """Options for the Kafka topic that it reads."""
         return None
 
@@ -169,7 +169,7 @@ class StreamQuery(Payload, SourceQuery):
     kafka: KafkaReading | None = Field(default=None, description="How a Kafka topic is read.")
 
     @property
-    def reading(self) -> KafkaReading | None:
+    def kafka_reading(self) -> KafkaReading | None:
         """Options under ``kafka``."""
         return self.kafka
 
@@ -366,11 +366,11 @@ Query = Annotated[
     LandQuery | RouteQuery | DirectQuery | DirectRouteQuery | DeriveQuery, Field(discriminator="kind")
 ]
 
-Written = DeriveQuery | DirectQuery | DirectRoute
+WritesSink = DeriveQuery | DirectQuery | DirectRoute
 """Query or route that writes records through a transform to a sink."""
 
 
-def written(query: Query) -> dict[tuple[str, ...], Written]:
+def sink_writes(query: Query) -> dict[tuple[str, ...], WritesSink]:
     """Return the parts of a query that write a sink, by path below the query; empty for one that lands."""
     if isinstance(query, Landing):
         return {}

@@ -1,1 +1,1 @@
-"""Deployed jobs: how to find one and how to start it."""
+"""Operation of deployed jobs: look-up, start, deployment, audit, repair."""

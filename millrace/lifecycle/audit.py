@@ -1,9 +1,9 @@
-"""Whether what a source took in is what landed, hour by hour, told by the source's own counters.
+"""Audit of landed records against a source's own counters, hour by hour.
 
-A connector that loses a record tells nobody: no error, no dead letter, and the accounts of every
-batch balance. So the source is asked. Kafka numbers its records: what is missing has
-a number, and the topic is read there before anything is called lost. Kinesis counts
-them by the minute (CloudWatch, ``IncomingRecords``), or its shards are read again.
+A connector that loses a record does not report it: there is no error and no dead letter, and the
+counts of every batch agree. So the audit asks the source. Kafka numbers its records: a missing record
+has an offset, and the topic is read there before a record is reported as lost. Kinesis counts records
+by the minute (CloudWatch, ``IncomingRecords``), or its shards are read again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 
 _AROUND = 5
-"""Minutes before and after the hours: by then two clocks agree on what came."""
+"""Minutes before and after the hours: two clocks differ by less."""
 
 Verdict = Literal["lost", "gone", "nothing"]
-"""``lost``: the source has it, the table does not. ``gone``: the source has forgotten it, nobody can tell.
-``nothing``: there is no such record (compaction, a transaction's marker, an aborted transaction)."""
+"""``lost``: the source has it, the table does not. ``gone``: it has expired in the source, and nobody can tell.
+``nothing``: there is no such record (compaction, a transaction's marker, an aborted transaction).
+"""
 
 
 @dataclass(frozen=True)
 class MissingRange:
-    """Places in a row, of a partition or shard, that the table lacks.
+    """Consecutive records of a partition or shard that the table lacks.
 
     Attributes
     ----------
@@ -37,9 +38,9 @@ class MissingRange:
     first, last
         Offsets or sequence numbers.
     records
-        How many.
+        Number of records.
     since, until
-        When the source took them in, UTC; None where it cannot tell.
+        Their arrival at the source, UTC; None where unknown.
     """
 
     shard: str
@@ -53,36 +54,37 @@ class MissingRange:
 
 @dataclass(frozen=True)
 class Hour:
-    """What came in and what landed.
+    """Counts of one hour: records that arrived, landed or are missing.
 
     Attributes
     ----------
     start
         UTC.
     came
-        Records that the source counts; None where it has forgotten them.
+        Records that the source counts.
     landed
-        Of these, in the table.
+        Of these, the records in the table.
     missing
         Neither landed nor waiting.
     waiting
-        Younger than what the query has read: its backlog.
+        Records that the query has not read yet: its backlog.
     left_out
-        Read, and in no table: the query's transform may leave records out, and nobody can tell these from lost ones.
+        Records that were read and are in no table: the query's transform may leave records out, and these cannot be
+        distinguished from lost ones.
     """
 
     start: datetime
-    came: int | None
+    came: int
     landed: int
     missing: int
     waiting: int = 0
     left_out: int = 0
 
     def __add__(self, other: Hour) -> Hour:
-        """The same hour of another part of the source taken along."""
+        """Add the same hour of another part of the source."""
         return Hour(
             self.start,
-            None if self.came is None or other.came is None else self.came + other.came,
+            self.came + other.came,
             self.landed + other.landed,
             self.missing + other.missing,
             self.waiting + other.waiting,
@@ -92,14 +94,14 @@ class Hour:
 
 @dataclass(frozen=True)
 class LaggingShard:
-    """A shard whose reader is behind the others.
+    """A shard whose reader is behind those of other shards.
 
     Attributes
     ----------
     shard
         Its id.
     since
-        Arrival of the oldest record that it has and the query has not read, UTC.
+        Arrival of its oldest record that the query has not read, UTC.
     """
 
     shard: str
@@ -107,17 +109,17 @@ class LaggingShard:
 
 
 @dataclass(frozen=True)
-class Unaudited:
-    """What nobody can audit, and why; it is told, never passed over.
+class NotAudited:
+    """A stream that cannot be audited, with the reason; it is always reported.
 
     Attributes
     ----------
     query
-        Of the job, or ``query/route``.
+        A query of the job, or ``query/route``.
     stream
-        Own name of what it reads.
+        Name of the stream or topic at its service.
     why
-        In words.
+        The reason, in words.
     """
 
     query: str
@@ -127,14 +129,14 @@ class Unaudited:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found for one query and one stream of it.
+    """Result of the audit of one query and one of its streams.
 
     Attributes
     ----------
     method
         ``offsets`` (Kafka), ``counters`` (CloudWatch) or ``records`` (the shards were read).
     behind
-        Shards that are read later than others: what they hold is waiting, not lost.
+        Shards that are read later than others: their records are waiting, not lost.
     """
 
     query: str
@@ -146,18 +148,18 @@ class Audit:
     behind: tuple[LaggingShard, ...] = ()
 
     @property
-    def missing(self) -> int:
+    def missing_records(self) -> int:
         """Records that the source took in and the table lacks."""
         return sum(hour.missing for hour in self.hours)
 
     @property
     def forgotten_records(self) -> int:
-        """Places that the table lacks and the source has forgotten."""
+        """Records that the table lacks and that have expired in the source."""
         return sum(hole.records for hole in self.holes if hole.verdict == "gone")
 
 
 def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
-    """Starts of the whole hours of a window, UTC.
+    """Return the starts of the complete hours of a window, UTC.
 
     Parameters
     ----------
@@ -175,7 +177,7 @@ def hours_of(begin: datetime, end: datetime) -> tuple[datetime, ...]:
 
 
 def gaps(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
-    """Ranges of offsets that are not there.
+    """Return the ranges of offsets that are missing.
 
     Parameters
     ----------
@@ -187,7 +189,7 @@ def gaps(landed: Iterable[int], first: int, end: int) -> list[tuple[int, int]]:
     Returns
     -------
     list of (first, last)
-        Both are part of the range.
+        Both are part of the missing range.
     """
     found, expected = [], first
     for offset in sorted({o for o in landed if first <= o < end}):
@@ -208,21 +210,21 @@ def by_counters(
 ) -> tuple[Hour, ...]:
     """Compare counts by the minute, whose clocks may differ by one.
 
-    A record that is lost is never made up for, while one that two clocks put into different minutes
-    is, in the next. So sums since the beginning are compared: what had been lost by the end of an hour
-    is the least that the difference ever is from then on, over what it was before the window.
+    A lost record stays missing in the sums; a record that two clocks put into different minutes is back in
+    the next minute. So sums since the start are compared: the loss by the end of an hour is the smallest
+    difference from then on, minus the difference before the window.
 
     Parameters
     ----------
     hours
         Starts of the hours in a row, UTC.
     came
-        Records that came in, by start of the minute; also of the five minutes before and after the hours.
+        Records that arrived, by start of the minute; also of the five minutes before and after the hours.
     landed
         Records in the table by the minute of their arrival, likewise.
     began
-        Where the query began in these hours, and not with the oldest record: when. What came before was never its
-        own. None where it began earlier.
+        Start of the query, if it is in these hours and not at the oldest record; earlier records do not belong to
+        the query. None if it started earlier.
 
     Returns
     -------
@@ -242,7 +244,7 @@ def by_counters(
         behind.append(difference)
     first = hours[0] if began is None else max(hours[0], began + _AROUND * MINUTE)
     base = max(b for at, b in zip(ends, behind, strict=True) if at <= first)
-    # From the last to the first: the least from each minute on.
+    # From the last to the first: the minimum from each minute on.
     least = list(accumulate(reversed(behind), min))[::-1]
     lost = {at: max(0, n - base) for at, n in zip(ends, least, strict=True)}
     return tuple(
@@ -257,7 +259,7 @@ def _sum(counts: Mapping[datetime, int], start: datetime) -> int:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A record as its shard has it: sequence number, and when it came, UTC."""
+    """A record of a shard: sequence number, and arrival in UTC."""
 
     sequence: str
     at: datetime
@@ -273,24 +275,24 @@ def by_records(
 ) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
     """Compare shards, record by record, with a table.
 
-    What is younger in its shard than all that landed of it, and than what the query has read of it, is waiting, as
-    shards are read in order; what is between is missing.
+    Shards are read in order. So a record is waiting if it comes after all records of its shard that landed or were read;
+    an earlier record that did not land is missing.
 
     Parameters
     ----------
     hours
         Starts of the hours in a row, UTC.
     shards
-        All records of each shard since the beginning of the window, in the shard's order.
+        All records of each shard since the start of the window, in the shard's order.
     landed
         Sequence numbers in the table.
     read
-        By shard, the last sequence number that was read; infinite where all were. Of a shard that is not there, only
-        the table tells.
+        By shard, the last sequence number that was read; infinite where all were. For a shard that is not in it, only
+        the table counts.
     began
-        Where the query began in these hours, and not with the oldest record: arrival of the first record that
-        landed of any shard. What a shard took in before the first of its own that landed was never the query's.
-        None where it began earlier.
+        If the query started in these hours, and not at the oldest record: arrival of the first record that landed of
+        any shard. Records of a shard before its own first landed record do not belong to the query. None if the query
+        started earlier.
     """
     came, there, missing, waiting = (
         Counter[datetime](),

@@ -1,8 +1,8 @@
-"""What a direct query made of a topic: its sink's table, its dead letters, and the offsets that its commits bear.
+"""Records of a direct query from a topic: its sink's table, its dead letters, and the offsets in its commits.
 
-There is no landing table, so a record is looked for by its identity in two tables. Without a transform each record is in one
-of them, or it is lost. A transform may leave records out, so what is in neither cannot be told from a lost record by
-the tables alone; but each commit says which offsets it holds, and what lies between two commits was read by none.
+There is no landing table, so a record is looked up by its identity in two tables. Without a transform each record is in one
+of them, or it is lost. A transform may leave records out, so the tables alone do not distinguish those from lost ones. But
+each commit names the offsets that it holds, and a range between two commits was read by none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from datetime import datetime, timedelta
 
 from pyiceberg.table import Table
 
-from millrace.lifecycle.audit_table import Landed, aws_errors, where
+from millrace.lifecycle.audit_table import LandedRecords, aws_errors, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
 """Properties of a direct query's commits (``docs/adr/0250-direct-queries.md``)."""
 
 _SLACK = timedelta(hours=1)
-"""Between two clocks: that of a driver, which stamps ``_landed_at``, and the brokers'."""
+"""Difference of two clocks: the driver's, which sets ``_landed_at``, and the brokers'."""
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -31,13 +31,13 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class SinkRecords(Landed):
-    """Records of one stream in the table of a sink, by identity and arrival, which every transform hands on."""
+class SinkRecords(LandedRecords):
+    """Records of one stream in the table of a sink, by identity and arrival, which every transform keeps."""
 
     _all: dict[datetime, Mapping[Place, set[int]]] = field(default_factory=dict, repr=False, compare=False)
 
     def since(self, moment: datetime) -> Mapping[Place, set[int]]:
-        """Offsets of all records that were written since a moment, whatever time they say; read once."""
+        """Return the offsets of all records written since a time, whatever their own time; the result is cached."""
         if moment not in self._all:
             rows = where.GreaterThanOrEqual("_landed_at", (moment - _SLACK).isoformat())
             self._all[moment] = self._offsets(rows)
@@ -46,30 +46,30 @@ class SinkRecords(Landed):
 
 @dataclass(frozen=True)
 class RecordTable:
-    """Where a record of a direct query is looked for.
+    """Tables in which a record of a direct query is looked up.
 
     Parameters
     ----------
     letters
         Its dead letters, in the shape of a landing table.
     sink
-        Its sink's table; None where no route takes the topic, so that all of it is dead letters.
+        Its sink's table; None where no route takes the topic: all its records are dead letters.
     """
 
-    letters: Landed
+    letters: LandedRecords
     sink: SinkRecords | None
     begin: datetime
 
-    def offsets(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
-        """Offsets in either table, by the time that their records say."""
-        found = self.letters.offsets(begin, end)
-        for place, offsets in (self.sink.offsets(begin, end) if self.sink else {}).items():
+    def offsets_by_time(self, begin: datetime, end: datetime) -> dict[Place, set[int]]:
+        """Return the offsets in either table, by the records' own time."""
+        found = self.letters.offsets_by_time(begin, end)
+        for place, offsets in (self.sink.offsets_by_time(begin, end) if self.sink else {}).items():
             found.setdefault(place, set()).update(offsets)
         return found
 
-    def between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
-        """Offsets of a partition in a range, whatever time their records say."""
-        found = self.letters.between(topic, partition, first, last)
+    def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
+        """Return the offsets of a partition in a range, whatever the records' own time."""
+        found = self.letters.offsets_between(topic, partition, first, last)
         written = self.sink.since(self.begin).get((topic, partition), set()) if self.sink else set()
         return found | {offset for offset in written if first <= offset <= last}
 
@@ -77,16 +77,16 @@ class RecordTable:
 def claimed_ranges(
     table: Table, name: str, places: Mapping[str, Place], *, earliest: bool
 ) -> dict[Place, list[Range]]:
-    """Ranges of offsets that a query's commits hold, as far back as the table remembers its states.
+    """Return the ranges of offsets that a query's commits hold, as far back as the table keeps its snapshots.
 
     Parameters
     ----------
     name
-        Of the query, as its commits bear it.
+        Name of the query in its commits.
     places
-        What commits call a partition, to its topic and number.
+        A partition's name in commits to its topic and number.
     earliest
-        Whether a checkpoint's first batch, whose beginning no commit bears, began with the earliest record.
+        Whether a checkpoint's first batch, whose start is in no commit, started at the earliest record.
 
     Returns
     -------
@@ -119,5 +119,5 @@ def _joined(ranges: Sequence[Range]) -> Iterator[Range]:
 
 
 def unclaimed_ranges(ranges: Sequence[Range]) -> list[Range]:
-    """What lies between ranges, first and last included: no commit holds it, and later ones were written."""
+    """Return the ranges between others, first and last included: no commit holds them, and later ones were written."""
     return [(end, start - 1) for (_, end), (start, _) in itertools.pairwise(ranges)]

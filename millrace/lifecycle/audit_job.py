@@ -1,4 +1,4 @@
-"""Audits one query, wherever its environment is deployed."""
+"""Audit of one query, wherever its environment is deployed."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from millrace.config.queries import (
     SourceQuery,
 )
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
-from millrace.lifecycle.audit import Audit, Hour, MissingRange, Unaudited, hours_of
+from millrace.lifecycle.audit import Audit, Hour, MissingRange, NotAudited, hours_of
 from millrace.lifecycle.audit_direct import RecordTable, SinkRecords, claimed_ranges
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.kafka_access import Settings, settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -35,18 +35,18 @@ from millrace.lifecycle.state_machine import Aws
 
 @dataclass(frozen=True)
 class Place:
-    """Where an environment is deployed.
+    """A deployment of an environment, for the audit.
 
     Attributes
     ----------
     names
-        Of what is deployed.
+        The deployed names.
     client
         Makes a boto3 client of a service.
     catalog
-        Of the environment's tables.
+        Opens the catalog of the environment's tables.
     kafka
-        Settings of librdkafka for a cluster, by its logical name.
+        Returns the settings of librdkafka for a cluster, by its logical name.
     counts
         Whether CloudWatch has counts of its streams; if not, streams are read.
     """
@@ -59,7 +59,7 @@ class Place:
 
 
 def on_aws(aws: Aws) -> Place:
-    """An environment in its account."""
+    """Return the deployment of an environment in its account."""
 
     def catalog() -> Catalog:
         return load_catalog("lake", type="glue", **{"client.region": aws.names.environment.region})
@@ -76,61 +76,61 @@ def audit(
     *,
     read: bool = False,
     progress: audit_kinesis.Progress = lambda _: None,
-) -> tuple[Audit | Unaudited, ...]:
-    """Compare what a query's streams took in with what landed, or what a direct query wrote.
+) -> tuple[Audit | NotAudited, ...]:
+    """Compare the records that a query's streams took in with the landed ones, or with those that a direct query wrote.
 
     Parameters
     ----------
     place
-        Where it runs.
+        The deployment.
     job, query_name
         A query of the environment that reads streams.
     begin, end
         The window, rounded to whole hours.
     read
-        Of a Kinesis stream, read the records again rather than ask for counts.
+        Read a Kinesis stream's records again instead of its counts.
     progress
-        Told how many records were read.
+        Called with the number of records that were read.
 
     Returns
     -------
     tuple
-        For each stream of the query, of a direct query with routes for each route.
+        One for each stream of the query; for a direct query with routes, one for each route.
 
     Raises
     ------
     NotDeployedError
         Nothing landed yet.
     AwsError
-        A service refuses, or the window is older than what the counters keep.
+        A service refuses, or the window is older than the counters' retention.
     """
     query = place.names.environment.jobs[job].queries[query_name]
     window = _Window(place, job, query_name, begin, end, read, progress)
     if isinstance(query, LandQuery | RouteQuery):
         return tuple(window.landed(query, stream) for stream in query.streams)
     if isinstance(query, DirectQuery):
-        whole = Ending(query_name, query.source, None, query)
+        whole = AuditedRoute(query_name, query.source, None, query)
         return (window.direct(query, query.dead_letters, whole),)
     assert isinstance(query, DirectRouteQuery), f"{query_name} reads no stream"
     ends = [
-        Ending(f"{query_name}/{name}", route.source, route.topic, route)
+        AuditedRoute(f"{query_name}/{name}", route.source, route.topic, route)
         for name, route in query.routes.items()
     ]
     return tuple(window.direct(query, query.dead_letters, each) for each in ends)
 
 
 @dataclass(frozen=True)
-class Ending:
+class AuditedRoute:
     """A direct query, or a route of one.
 
     Attributes
     ----------
     name
-        As commits bear it.
+        Its name in commits.
     stream
         Logical name of what it reads.
     topic
-        Of a pattern, the one that the route takes; None for all of the stream.
+        The topic of a pattern that the route takes; None for the complete stream.
     what
         Its transform and its sink.
     """
@@ -143,7 +143,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class _Window:
-    """One question about one query."""
+    """The audit of one query in one window."""
 
     place: Place
     job: str
@@ -157,23 +157,23 @@ class _Window:
     def hours(self) -> tuple[datetime, ...]:
         return hours_of(self.begin, self.end)
 
-    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit | Unaudited:
+    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
-        landed = Landed.open(self.place.catalog(), table, stream)
+        landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
         kind = names.environment.streams[stream]
         if kind.counted:
             found, holes = self._by_offsets(query, stream, None, landed)
             return Audit(self.query, name, table, "offsets", found, holes)
         if kind.metrics is None:
-            return Unaudited(
+            return NotAudited(
                 self.query, name, f"a {kind.title} cannot be audited: nothing counts what it holds"
             )
         _, owner, _ = arn_parts(names.stream_arn(stream))
         if self.place.counts and owner != names.account:
-            # Asked by its name alone, a service answers for a stream of ours that is called alike, or for none.
+            # Asked by name only, the service would answer for a stream of this account with the same name, or for none.
             why = f"it belongs to account {owner}, and this command asks account {names.account} only"
-            return Unaudited(self.query, name, why)
+            return NotAudited(self.query, name, why)
         kinesis, read, whole = (
             self.place.client("kinesis"),
             self._positions(query, stream),
@@ -208,7 +208,9 @@ class _Window:
             whole=whole,
         )
 
-    def direct(self, query: DirectQuery | DirectRouteQuery, letters: str, end: Ending) -> Audit | Unaudited:
+    def direct(
+        self, query: DirectQuery | DirectRouteQuery, letters: str, end: AuditedRoute
+    ) -> Audit | NotAudited:
         names, sink = self.place.names, end.what.sink
         name = end.topic or names.stream(end.stream)
         if sink.catalog_table is None:
@@ -216,10 +218,10 @@ class _Window:
                 f"its sink is {sink.kind}, whose identities this command does not read; dead letters are in "
                 f"{names.table(letters)}"
             )
-            return Unaudited(end.name, name, why)
+            return NotAudited(end.name, name, why)
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
         sunk = SinkRecords.open(catalog, table, end.stream)
-        kept = RecordTable(Landed.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
+        kept = RecordTable(LandedRecords.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
         found, holes = self._by_offsets(query, end.stream, end.topic, kept, end)
         return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", found, holes)
 
@@ -234,12 +236,12 @@ class _Window:
         query: SourceQuery,
         name: str,
         topic: str | None,
-        held: Landed | RecordTable,
-        end: Ending | None = None,
+        held: LandedRecords | RecordTable,
+        end: AuditedRoute | None = None,
     ) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
-        """Compare each topic of a stream; of a pattern, those that the query has read."""
+        """Compare each topic of a stream; for a pattern, those that the query has read."""
         names = self.place.names
-        stream, reading = names.environment.streams[name], query.reading or KafkaReading()
+        stream, reading = names.environment.streams[name], query.kafka_reading or KafkaReading()
         assert stream.cluster_name is not None, f"{name} lies on no cluster"
         read = self._positions(query, name)
         topics = [topic or names.stream(name)] if topic or stream.matches is None else sorted(read)
@@ -263,13 +265,13 @@ class _Window:
 
 def _claims(
     query: SourceQuery,
-    held: Landed | RecordTable,
-    end: Ending,
+    held: LandedRecords | RecordTable,
+    end: AuditedRoute,
     stream: Stream,
     topic: str,
     partitions: Iterable[int],
 ) -> dict[audit_direct.Place, list[audit_direct.Range]] | None:
-    """What commits hold, where a transform may leave records out; None where each record has a row."""
+    """Return the ranges in commits, where a transform may leave records out; None where each record has a row."""
     if end.what.transform is None:
         return None
     assert isinstance(held, RecordTable), "a direct query"
@@ -281,12 +283,12 @@ def _claims(
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
-    """Which line of the query's offset log a stream has: the order is that of ``etl.launch.source_kinds.group_sources``.
+    """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.source_kinds.group_sources``.
 
     Parameters
     ----------
     query
-        That reads the stream.
+        The query that reads the stream.
     stream
         Its logical name.
     """
@@ -296,7 +298,7 @@ def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
 
 
 def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
-    """Hours that are over, with the minutes that CloudWatch may take to count them."""
+    """Return the hours that are over, with the minutes that CloudWatch may need to count them."""
     done = [hour for hour in hours if hour + timedelta(hours=1, minutes=5) <= datetime.now(UTC)]
     if not done:
         raise AwsError(
@@ -307,20 +309,20 @@ def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
 
 
 def positions(s3: Any, checkpoint: str, leg: int = 0) -> dict[str, Any]:
-    """Where a query continues, after the last batch that it committed.
+    """Return the positions at which a query continues after its last committed batch.
 
     Parameters
     ----------
     checkpoint
         ``s3://bucket/prefix``.
     leg
-        Of the query, among several.
+        Number of the stream's line in the query's offset log, from 0.
 
     Returns
     -------
     dict
-        Of Kafka by topic, by partition as text, the next offset; of Kinesis as the connector writes it. Empty where
-        nothing was read of it yet.
+        Kafka: the next offset by topic and by partition as text; Kinesis: as the connector writes it. Empty where
+        nothing of it was read yet.
 
     Raises
     ------

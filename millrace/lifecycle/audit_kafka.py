@@ -1,4 +1,4 @@
-"""What a Kafka topic took in, and what of it a landing table lacks."""
+"""Records that a Kafka topic took in, and those that a landing table lacks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millrace.lifecycle.audit import HOUR, Hour, MissingRange, gaps
 from millrace.lifecycle.audit_direct import Place, Range, RecordTable, unclaimed_ranges
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError
 
 _SECONDS = 30.0
-"""Longest that one question to the brokers may take."""
+"""Longest time in seconds for one request to the brokers."""
 
 _FIRST_OFFSET = 0
 
@@ -27,9 +27,9 @@ class Bounds:
     Attributes
     ----------
     earliest
-        The first that it still has.
+        The first offset that it still has.
     offsets
-        The first at or after each moment; the last one is the window's end.
+        The first at or after each time; the last one is the window's end.
     """
 
     earliest: int
@@ -43,7 +43,7 @@ class Topic:
     Parameters
     ----------
     settings
-        Of librdkafka: brokers and authentication.
+        Settings of librdkafka: brokers and authentication.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Topic:
         )
 
     def boundaries(self, moments: Sequence[datetime], only: Iterable[int] | None) -> dict[int, Bounds]:
-        """First offset at or after each moment, by partition; the partition's end where there is none later.
+        """Return the first offset at or after each time, by partition; the partition's end where none is later.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Topic:
                 asked = [TopicPartition(self.name, p, int(moment.timestamp() * 1000)) for p in chosen]
                 for answer in consumer.offsets_for_times(asked, timeout=_SECONDS):
                     end = kept[answer.partition][1]
-                    # Moments go up, and a record's time need not: an earlier boundary is never passed again.
+                    # Times go up, but a record's time need not: a boundary never goes below an earlier one.
                     offset = end if answer.offset < 0 else min(answer.offset, end)
                     found[answer.partition].append(max([offset, *found[answer.partition][-1:]]))
             return {p: Bounds(kept[p][0], tuple(offsets)) for p, offsets in found.items()}
@@ -97,12 +97,12 @@ class Topic:
             raise KafkaException(known.error)
         return set(known.partitions)
 
-    def judged(self, hole: MissingRange) -> list[MissingRange]:
-        """Look what the topic has in a range of offsets that the table lacks.
+    def explain_gap(self, hole: MissingRange) -> list[MissingRange]:
+        """Check what the topic has in a range of offsets that the table lacks.
 
         Returns
         -------
-        list of Hole
+        list of MissingRange
             The range, in parts of one verdict each.
         """
         partition, first, last = int(hole.shard), int(hole.first), int(hole.last)
@@ -140,7 +140,7 @@ class Topic:
             there.append((offset, datetime.fromtimestamp(message.timestamp()[1] / 1000, tz=UTC)))
         times = dict(there)
         lacking = [_part(hole, a, b, "nothing") for a, b in gaps(times, first, last + 1)]
-        # What is between those is there, in rows.
+        # The ranges between those exist in the topic.
         rows = gaps((o for n in lacking for o in range(int(n.first), int(n.last) + 1)), first, last + 1)
         lost = [replace(_part(hole, a, b, "lost"), since=times[a], until=times[b]) for a, b in rows]
         return sorted([*lacking, *lost], key=lambda part: int(part.first))
@@ -158,7 +158,7 @@ def _told(topic: str, error: KafkaException) -> AwsError:
 
 def compare(
     topic: Topic,
-    landed: Landed | RecordTable,
+    landed: LandedRecords | RecordTable,
     hours: Sequence[datetime],
     *,
     only: Iterable[int] | None,
@@ -166,7 +166,7 @@ def compare(
     whole: bool,
     claims: Mapping[Place, Sequence[Range]] | None = None,
 ) -> tuple[tuple[Hour, ...], tuple[MissingRange, ...]]:
-    """Compare a topic's offsets with those in a table, or in the two of a direct query.
+    """Compare a topic's offsets with those in a table, or in the two tables of a direct query.
 
     Parameters
     ----------
@@ -175,15 +175,14 @@ def compare(
     only
         Partitions that the query reads; None for all.
     read
-        By partition: the offset that the query reads next, from its checkpoint. What comes after is
-        waiting. A partition that is not there was never read, and all of it waits.
+        By partition: the offset that the query reads next, from its checkpoint. Later records are
+        waiting. A partition that is not in it was never read, and all of it waits.
     whole
-        Whether the query began with the earliest record; if not, what is before the first offset that it landed
-        was never its own.
+        Whether the query started at the earliest record; if not, records before the first landed offset do not belong
+        to it.
     claims
-        Of a direct query with a transform, which may leave records out: what its commits hold. Only what no commit
-        holds is then called lost, and what is in no table beside it is left out. None where each record has
-        a row.
+        For a direct query with a transform, which may leave records out: the ranges in its commits. Only records in no
+        commit then count as lost; others that are in no table count as left out. None where each record has a row.
 
     Raises
     ------
@@ -191,7 +190,7 @@ def compare(
         The brokers do not answer.
     """
     boundaries = topic.boundaries([*hours, hours[-1] + HOUR], only)
-    there = landed.offsets(hours[0], hours[-1] + HOUR)
+    there = landed.offsets_by_time(hours[0], hours[-1] + HOUR)
     holes: list[MissingRange] = []
     rows: dict[datetime, list[int]] = {start: [0, 0, 0, 0, 0] for start in hours}
     for partition, kept in boundaries.items():
@@ -200,25 +199,25 @@ def compare(
         begin, end = bounds[0], min(bounds[-1], max(bounds[0], read.get(partition, _FIRST_OFFSET)))
         oldest = min(known, default=end)
         if begin <= kept.earliest:
-            # Of what the topic has forgotten, the table alone knows when it came.
+            # For expired records, only the table knows their time.
             begin = min(begin, oldest)
         if not whole:
             begin = max(begin, oldest)
         lost: list[MissingRange] = []
         suspect = gaps(known, begin, end)
         if claims is not None:
-            known |= landed.between(topic.name, partition, begin, end - 1)
+            known |= landed.offsets_between(topic.name, partition, begin, end - 1)
             suspect = [
                 part
                 for first, last in unclaimed_ranges(claims.get((topic.name, partition), ()))
                 for part in gaps(known, max(first, begin), min(last + 1, end))
             ]
         for first, last in suspect:
-            # Records whose own time is far from when they came are in the table anyway.
-            elsewhere = landed.between(topic.name, partition, first, last)
+            # Records whose own time is far from their arrival are in the table anyway.
+            elsewhere = landed.offsets_between(topic.name, partition, first, last)
             known |= elsewhere
             for a, b in gaps(elsewhere, first, last + 1):
-                lost += topic.judged(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
+                lost += topic.explain_gap(MissingRange(str(partition), str(a), str(b), b - a + 1, "lost"))
         holes += lost
         for start, low, high in zip(hours, bounds, bounds[1:], strict=False):
             row = rows[start]

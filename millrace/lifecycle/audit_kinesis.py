@@ -1,4 +1,4 @@
-"""What a Kinesis stream took in: by CloudWatch's counters, or by reading its shards again."""
+"""Records that a Kinesis stream took in: by CloudWatch's counters, or by a second read of its shards."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from millrace.lifecycle.audit import (
     Arrival,
     Audit,
     LaggingShard,
-    Unaudited,
+    NotAudited,
     by_counters,
     by_records,
 )
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.problems import translate_aws_errors
 
 COUNTED = timedelta(days=15)
-"""How long CloudWatch keeps counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""
+"""Retention of CloudWatch's counts by the minute (Amazon CloudWatch User Guide, "Metrics retention")."""
 
 _BETWEEN_CALLS = 0.25
-"""Seconds: a shard answers five GetRecords a second, which the job's own reads share."""
+"""Seconds between two calls: a shard answers five GetRecords a second, including those of the job."""
 
 _LATE = 5 * MINUTE
-"""How much later than the youngest record that landed a shard may be read without being called behind."""
+"""Lag of a shard's first unread record behind the youngest landed record, up to which the shard is not behind."""
 
 _ENDED = "SHARD_END"
-"""What the connectors write of a closed shard that was read to its end."""
+"""Position that the connectors write for a closed shard that was read to its end."""
 
 _AT = {"AFTER_SEQUENCE_NUMBER": 0, "AT_SEQUENCE_NUMBER": 1}
-"""Kinds of positions that name a record, and how far before it reading has come."""
+"""Kinds of positions that name a record, and the distance of the last read record before it."""
 
 Progress = Callable[[int], None]
-"""Told how many records were read."""
+"""Called with the number of records that were read."""
 
 
 def incoming_records_by_minute(
     cloudwatch: Any, stream: str, begin: datetime, end: datetime
 ) -> dict[datetime, int]:
-    """Records that came in by the minute: the sum of ``IncomingRecords``.
+    """Return the records that arrived, by the minute: the sum of ``IncomingRecords``.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def incoming_records_by_minute(
 
 
 def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
-    """Every shard, open or closed, with those that it was made of."""
+    """Return every shard, open or closed, with its parents."""
     return {
         shard["ShardId"]: tuple(
             shard[key] for key in ("ParentShardId", "AdjacentParentShardId") if key in shard
@@ -87,14 +87,14 @@ def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Last sequence number that a query has read, by shard; infinite where it goes back to a shard no more.
+    """Return the last sequence number that a query has read, by shard; infinite for a shard that it has finished.
 
     Parameters
     ----------
     positions
-        Of the query's checkpoint, as the connector writes them; of another make, they tell nothing.
+        From the query's checkpoint, as the connector writes them; those of other connectors are ignored.
     shards
-        Of :func:`shards_of`. One that the checkpoint does not have, and of whose children it has one, is done with.
+        From :func:`shards_of`. A shard that is not in the checkpoint, but has a child there, is finished.
     """
     known = _known(positions) or {}
     found: dict[str, float] = {}
@@ -126,16 +126,16 @@ def arrivals(
     until: datetime,
     progress: Progress,
 ) -> dict[str, list[Arrival]]:
-    """Every record of every shard since a moment, to its end or past another moment.
+    """Return the records of every shard since a time, to its end or past another time.
 
     Parameters
     ----------
     shards
         Their ids.
     begin, until
-        UTC. A shard that is written to without a pause has no end to come to.
+        UTC. ``until`` is necessary, as the read of a shard with constant writes reaches no end.
     progress
-        Told how many records were read so far.
+        Called with the number of records that were read so far.
     """
     found: dict[str, list[Arrival]] = {}
     count = 0
@@ -166,20 +166,20 @@ def arrivals(
 
 
 def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[LaggingShard, ...] | None:
-    """Ask each shard for the first record after what the query has read of it.
+    """Ask each shard for the first record that the query has not read.
 
-    The query's last committed batch begins there, so the record may have landed meanwhile: a shard looks up to a batch
-    further behind than it is, never further ahead.
+    The query continues there after its last committed batch, so the record may have landed in the meantime: a shard may look
+    up to a batch further behind than it is, never further ahead.
 
     Parameters
     ----------
     positions
-        Of the query's checkpoint, as the connector writes them.
+        From the query's checkpoint, as the connector writes them.
 
     Returns
     -------
     tuple or None
-        Shards with such a record, the furthest behind first; None where the connector writes what cannot be read.
+        Shards with such a record, the furthest behind first; None where the connector's format is unknown.
     """
     known = _known(positions)
     if known is None:
@@ -201,7 +201,7 @@ def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -
     if at["iteratorType"] in _AT:
         asked["StartingSequenceNumber"] = at["iteratorPosition"]
     elif at["iteratorType"] == "AT_TIMESTAMP":
-        # Milliseconds, as the connectors write a moment.
+        # The connectors write a time in milliseconds.
         asked["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
     iterator = kinesis.get_shard_iterator(**asked)["ShardIterator"]
     while iterator:
@@ -218,7 +218,7 @@ def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -
 
 def compare_counts(
     cloudwatch: Any,
-    landed: Landed,
+    landed: LandedRecords,
     hours: Sequence[datetime],
     *,
     query: str,
@@ -226,13 +226,13 @@ def compare_counts(
     table: str,
     unread: Sequence[LaggingShard] | None = None,
     whole: bool = True,
-) -> Audit | Unaudited:
+) -> Audit | NotAudited:
     """Compare CloudWatch's counts with a table.
 
-    Counts do not say which records are missing. So what is short from the hour on in which a shard has a record that
-    is not read yet passes for waiting: until that shard has been read, it covers a hole of the same hours in
-    others, which reading the records tells. Where nobody knows what the shards have been read to, the youngest
-    record that landed is the border, and a shard that is far behind looks like a hole.
+    Counts do not show which records are missing. So from the hour on in which a shard has an unread record, missing
+    records count as waiting: until that shard is read, it hides missing records of other shards in the same hours, which
+    only a read of the records shows. Where the read positions are unknown, the youngest landed record is the border, and
+    a shard that is far behind looks like missing records.
 
     Parameters
     ----------
@@ -241,15 +241,14 @@ def compare_counts(
     query, stream, table
         For the report; ``stream`` is the stream's own name.
     unread
-        Of :func:`unread`.
+        From :func:`unread`.
     whole
-        Whether the query began with the oldest record; if not, what came before the first that landed was never its
-        own.
+        Whether the query started at the oldest record; if not, records before the first landed one do not belong to it.
 
     Returns
     -------
     Audit or Unaudited
-        The latter where CloudWatch has counted nothing and records landed: it counts another stream then, or none.
+        The latter where CloudWatch has counted nothing and records landed: it counts another stream, or none.
     """
     begin, end = hours[0] - 10 * MINUTE, hours[-1] + HOUR + 10 * MINUTE
     minutes = landed.minutes(begin, end)
@@ -260,8 +259,8 @@ def compare_counts(
             f"CloudWatch has counted nothing that it took in, and {minutes.total():,} records of it landed; "
             "`--read` compares with the records themselves"
         )
-        return Unaudited(query, stream, why)
-    # All that was read is in the table: a record of a minute ago may still be on its way there.
+        return NotAudited(query, stream, why)
+    # All read records are in the table: a record of a minute ago may still be on its way there.
     border = newest if unread is None else min([each.since for each in unread], default=end)
     began = None if whole or landed.began_before(hours[0]) else min(minutes, default=end)
     found = tuple(
@@ -274,7 +273,7 @@ def compare_counts(
 
 def compare_records(
     kinesis: Any,
-    landed: Landed,
+    landed: LandedRecords,
     hours: Sequence[datetime],
     progress: Progress,
     *,
@@ -289,11 +288,11 @@ def compare_records(
     Parameters
     ----------
     landed, hours, query, stream, table, whole
-        As for :func:`compare_counts`; an hour at hand is welcome.
+        As for :func:`compare_counts`; the current hour is allowed.
     progress
-        Told how many records were read so far.
+        Called with the number of records that were read so far.
     positions
-        Of the query's checkpoint, as the connector writes them; asked for before this.
+        From the query's checkpoint, as the connector writes them; read before this call.
     """
     end = hours[-1] + HOUR
     with translate_aws_errors("listing the stream's shards"):

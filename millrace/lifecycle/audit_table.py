@@ -1,4 +1,4 @@
-"""What a landing table holds, read without Spark."""
+"""Content of a landing table, read without Spark."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from pyiceberg.table import Table
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
-where: Any = expressions  # whose constructors are not what pydantic's plugin for mypy takes them for
+where: Any = expressions  # pydantic's plugin for mypy misreads its constructors
 
 _REPLAYED = "#replay"
-"""In the identity of a dead letter that was replayed (``docs/adr/0203-replay.md``): its source sent it once."""
+"""Mark in the identity of a replayed dead letter (``docs/adr/0203-replay.md``): its source sent it once."""
 
 _DIGITS = 20
-"""Of an offset in ``_position``."""
+"""Digits of an offset in ``_position``."""
 
 _APART = timedelta(hours=1)
-"""How far a Kafka record's own time may be from when it came, before its place is looked up by itself."""
+"""Largest difference between a Kafka record's own time and its arrival before its offset is searched by itself."""
 
 _AT_ONCE = timedelta(hours=1)
-"""Whose records' numbers are held in memory together."""
+"""Window whose records' numbers are held in memory together."""
 
 
 @contextmanager
 def aws_errors(table: str) -> Iterator[None]:
-    """Raise what the catalog or the store of its files refuses as an :class:`AwsError`; the store's come as the system's."""
+    """Raise errors of the catalog, and of the store of its files (which are OSErrors), as an :class:`AwsError`."""
     doing = f"reading table {table}"
     with translate_aws_errors(doing):
         try:
@@ -45,13 +45,13 @@ def aws_errors(table: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedRecords:
     """Records of one stream in a landing table.
 
     Parameters
     ----------
     table
-        Read as it is when each question is asked.
+        Refreshed before each read.
     """
 
     table: Table
@@ -59,14 +59,14 @@ class Landed:
 
     @classmethod
     def open(cls, catalog: Catalog, name: str, source: str) -> Self:
-        """Find a table.
+        """Open a table.
 
         Raises
         ------
         NotDeployedError
-            The catalog does not have it: nothing was landed yet.
+            The catalog does not have it: nothing has landed yet.
         AwsError
-            The catalog or its files are refused; so with every question.
+            The catalog or its files refuse access; all other methods raise this, too.
         """
         try:
             with aws_errors(name):
@@ -74,22 +74,22 @@ class Landed:
         except NoSuchTableError:
             raise NotDeployedError(f"there is no table {name}: nothing was landed yet") from None
 
-    def offsets(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
-        """Offsets of Kafka records by topic and partition, of a window and an hour around it."""
+    def offsets_by_time(self, begin: datetime, end: datetime) -> dict[tuple[str, int], set[int]]:
+        """Return the offsets of Kafka records by topic and partition, of a window and an hour around it."""
         return self._offsets(_window(begin - _APART, end + _APART))
 
     def _offsets(self, rows: expressions.BooleanExpression) -> dict[tuple[str, int], set[int]]:
         found: dict[tuple[str, int], set[int]] = {}
         for batch in self._scan(rows, "_id"):
             for identity in batch["_id"].to_pylist():
-                # A topic's name has no slash; after the offset there may be an ordinal of an explode.
+                # A topic's name has no slash; an ordinal of an explode may follow the offset.
                 parts = identity.split("/")
                 if _REPLAYED not in identity and len(parts) > 2 and parts[1].isdigit() and parts[2].isdigit():
                     found.setdefault((parts[0], int(parts[1])), set()).add(int(parts[2]))
         return found
 
-    def between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
-        """Offsets of a partition in a range, whatever time their records say."""
+    def offsets_between(self, topic: str, partition: int, first: int, last: int) -> set[int]:
+        """Return the offsets of a partition in a range, whatever the records' own time."""
         place = where.And(
             where.GreaterThanOrEqual("_position", str(first).zfill(_DIGITS)),
             where.LessThanOrEqual("_position", str(last).zfill(_DIGITS)),
@@ -103,7 +103,7 @@ class Landed:
         }
 
     def sequences(self, begin: datetime) -> frozenset[str]:
-        """Sequence numbers of Kinesis records that came since a moment."""
+        """Return the sequence numbers of Kinesis records that arrived since a time."""
         return frozenset(
             identity.split("/")[1]
             for batch in self._scan(where.GreaterThanOrEqual("_arrived_at", begin.isoformat()), "_id")
@@ -111,13 +111,13 @@ class Landed:
         )
 
     def minutes(self, begin: datetime, end: datetime) -> Counter[datetime]:
-        """Kinesis records by the minute of their arrival, UTC; one of a producer library's aggregates is one.
+        """Return the Kinesis records by the minute of their arrival, UTC; an aggregate of a producer library is one record.
 
-        A record that is in the table twice is one as well, or it would make up for a lost one.
+        A record that is in the table twice counts once; otherwise it would hide a lost one.
         """
         counts: Counter[datetime] = Counter()
         while begin < end:
-            # An hour at a time: the number of each of its records is kept.
+            # An hour at a time: the number of each of its records is held in memory.
             upto = min(begin + _AT_ONCE, end)
             found: dict[str, datetime] = {}
             for batch in self._scan(_window(begin, upto), "_id", "_arrived_at"):
@@ -130,7 +130,7 @@ class Landed:
         return counts
 
     def began_before(self, moment: datetime) -> bool:
-        """Whether any record came before a moment."""
+        """Check that any record arrived before a time."""
         rows = where.And(
             where.EqualTo("_source", self.source), where.LessThan("_arrived_at", moment.isoformat())
         )
@@ -139,7 +139,7 @@ class Landed:
             return bool(found.to_arrow().num_rows)
 
     def rows(self, begin: datetime, end: datetime) -> int:
-        """Good records of every stream in the table that arrived in a window."""
+        """Return the number of good records, of all streams in the table, that arrived in a window."""
         good = where.And(_window(begin, end), where.IsNull("_error"))
         with aws_errors(self._name):
             return int(self.table.refresh().scan(row_filter=good).count())

@@ -1,7 +1,7 @@
-"""Checkpoints of deployed jobs: what they hold, put aside, copied, carried to another name.
+"""Checkpoints of deployed jobs: their content, and how to archive them or copy them to another name.
 
-Their layout is ``docs/adr/0311-checkpoint-manifests.md``; whoever changes one holds the job's lease
-(``docs/adr/0310-one-writer.md``), so that no run begins meanwhile.
+Their layout is ``docs/adr/0311-checkpoint-manifests.md``; every change holds the job's lease
+(``docs/adr/0310-one-writer.md``), so that no run starts in the meantime.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from millrace.lifecycle.deployed import split_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
-"""As the core's lease has it (``etl/job/lease.py``; a test holds the two together)."""
+"""The same as in the core's lease (``etl/job/lease.py``; a test compares the two)."""
 
 _RENEW_SECONDS = 10.0
 _LAST = "offsets"
-"""Copied and deleted last: a checkpoint counts as begun as long as it has some."""
+"""Folder that is copied and deleted last: a checkpoint counts as started while it has offsets."""
 
 
 class CheckpointError(RuntimeError):
-    """What was asked of a checkpoint cannot be; says why."""
+    """A request on a checkpoint that is not possible; the message says why."""
 
 
 @dataclass(frozen=True)
 class CheckpointContents:
-    """What a query's checkpoint holds.
+    """Content of a query's checkpoint.
 
     Attributes
     ----------
     planned, committed
         Last batch that was planned, and that was committed; None where there is none.
     committed_at
-        When that was.
+        Time of that commit.
     positions
-        Where each source continues, as the connector writes it; None for one without data yet.
+        Position at which each source continues, as the connector writes it; None for one without data yet.
     manifest
-        Of who wrote it; None where a release before manifests did.
+        Manifest of its writer; None from a release before manifests.
     start
-        Where the query was told to begin, while it has not begun.
+        Requested start of the query, until it has started.
     damaged
-        Files that are cut short or overwritten: URL and what is wrong with each.
+        Files that are incomplete or overwritten: URL and error of each.
     """
 
     query: str
@@ -84,28 +84,28 @@ class Checkpoints:
 
     @property
     def bucket(self) -> str:
-        """Where they lie."""
+        """Bucket of the checkpoints."""
         return split_url(self.names.checkpoints(self.job))[0]
 
     @property
     def prefix(self) -> str:
-        """Below which they lie."""
+        """Prefix of the checkpoints in their bucket."""
         return split_url(self.names.checkpoints(self.job))[1]
 
     def manifest(self, query: str) -> str | None:
-        """Text of a query's manifest; None where there is none or no checkpoint that it is of.
+        """Return the text of a query's manifest; None without one, or without its checkpoint.
 
-        Bytes that are no text stand as U+FFFD, so that whoever reads it refuses it.
+        Invalid bytes become U+FFFD, so that its readers refuse it.
         """
         found = self._bytes(self._beside(query, "manifest")) if self.begun(query) else None
         return None if found is None else found.decode(errors="replace")
 
     def begun(self, query: str) -> bool:
-        """Whether a batch of a query was ever planned."""
+        """Check that a batch of a query was ever planned."""
         return self._last(query, _LAST) is not None
 
     def read_contents(self, query: str) -> CheckpointContents:
-        """Read what a query's checkpoint holds."""
+        """Read the content of a query's checkpoint."""
         planned, committed = (self._last(query, folder) for folder in (_LAST, "commits"))
         at: datetime | None = None
         positions: tuple[Any, ...] = ()
@@ -125,7 +125,7 @@ class Checkpoints:
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
     def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
-        """Read an object; None where there is none, or where it is damaged, which is noted."""
+        """Read an object; return None where there is none, or where it is damaged, which is noted."""
         found = self._bytes(key)
         try:
             return None if found is None else parse(found.decode())
@@ -134,7 +134,7 @@ class Checkpoints:
             return None
 
     def holder(self) -> str | None:
-        """Who writes these checkpoints now; None where nobody does."""
+        """Return the current writer of these checkpoints; None without one."""
         found = self._look()
         if found is None or found[1].get("released") or found[2] > LIVE_SECONDS + 1:
             return None
@@ -142,7 +142,7 @@ class Checkpoints:
 
     @contextmanager
     def holding_lease(self, what: str) -> Iterator[None]:
-        """Hold the lease, so that no run begins.
+        """Hold the lease, so that no run starts.
 
         Raises
         ------
@@ -175,24 +175,24 @@ class Checkpoints:
             self._put({"IfMatch": self._etag})
 
     def archive(self, query: str, *, start: str | None, moment: datetime) -> str:
-        """Let a query start from the beginning; what it had is kept below ``_millrace/old``.
+        """Archive a query's checkpoint below ``_millrace/old``, so that it starts from the beginning.
 
         Parameters
         ----------
         start
-            Where its sources begin then; None as its settings say.
+            New start of its sources; None for that of its settings.
         moment
-            For the name of what is kept.
+            Time for the archive's name.
 
         Returns
         -------
         str
-            URL of what was kept.
+            URL of the archive.
         """
         kept = f"{self.prefix}/{FOLDER}/old/{query}/{moment.astimezone(UTC):%Y%m%dT%H%M%SZ}"
         self._copy(f"{self.prefix}/{query}", kept)
         self._copy_if_there(self._beside(query, "manifest"), f"{kept}/manifest.json")
-        # The note is there before the checkpoint is gone, and is not read before.
+        # The note exists before the checkpoint is deleted, and is read only after that.
         if start is None:
             self.s3.delete_object(Bucket=self.bucket, Key=self._beside(query, "start"))
         else:
@@ -201,19 +201,19 @@ class Checkpoints:
         return f"s3://{self.bucket}/{kept}"
 
     def copy(self, query: str, to: Checkpoints, name: str, *, same_sink: bool) -> None:
-        """Copy a checkpoint to another name, from which a query of it continues.
+        """Copy a checkpoint to another name, so that another query continues from it.
 
         Parameters
         ----------
         to
-            Of the job that has it.
+            Checkpoints of the job with the other query.
         same_sink
-            Whether the other query writes where this one wrote; one that does not may write anywhere.
+            Whether the other query writes to the same sink; the sink of any other is not checked.
 
         Raises
         ------
         CheckpointError
-            There is nothing to copy, or something that cannot be read, or one of that name.
+            There is nothing to copy, it cannot be read, or the name is in use.
         """
         if not self.begun(query):
             raise CheckpointError(
@@ -225,7 +225,7 @@ class Checkpoints:
                 "another name"
             )
         self.check_whole(query)
-        to._delete(name)  # what an interrupted copy has left
+        to._delete(name)  # left by an interrupted copy
         self._copy(f"{self.prefix}/{query}", f"{to.prefix}/{name}")
         if held := self.read_contents(query).manifest:
             manifest = {**held, "query": name}
@@ -240,7 +240,7 @@ class Checkpoints:
         Raises
         ------
         CheckpointError
-            There is one; names each.
+            There is one; the message names each.
         """
         if damaged := self.read_contents(query).damaged:
             raise CheckpointError(
@@ -289,7 +289,7 @@ class Checkpoints:
                 raise
 
     def _delete(self, query: str) -> None:
-        """Delete a checkpoint: one that is deleted in part has lost its identity first, and no job continues from it."""
+        """Delete a checkpoint, its identity first: no job continues from one that is deleted in part."""
         first = f"{self.prefix}/{query}/metadata"
         keys = self._keys(f"{self.prefix}/{query}")
         for key in sorted(keys, key=lambda key: key != first):
@@ -313,7 +313,7 @@ class Checkpoints:
         return str(found["ETag"]), _lease(found["Body"].read()), age
 
     def _renew(self) -> None:
-        """Keep the lease while there is much to copy; without one, as for the copy's target in the same job, nothing."""
+        """Renew the lease during a long copy; do nothing without one, as for the copy's target in the same job."""
         if self._lease and time.monotonic() > self._renewed + _RENEW_SECONDS:
             self._lease["renewals"] += 1
             self._put({"IfMatch": self._etag})
@@ -338,7 +338,7 @@ class Checkpoints:
 
 
 def _positions(log: str) -> tuple[Any, ...]:
-    """Positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
+    """Return the positions in an entry of Spark's offset log: a version, a line of metadata, a line for each source."""
     lines = log.splitlines()
     if len(lines) < 3:
         raise ValueError(f"it is incomplete: it ends after {len(lines)} lines")
@@ -357,7 +357,7 @@ _LEG = {"connector", "of", "topics"}
 
 
 def _manifest(text: str) -> dict[str, Any]:
-    """Read a manifest that has all that is told of one."""
+    """Read a manifest that has all the fields that commands show."""
     found = _object(text)
     if lacking := sorted(_MANIFEST - found.keys()):
         raise ValueError(f"it is not a manifest: it lacks {', '.join(lacking)}")
@@ -368,7 +368,7 @@ def _manifest(text: str) -> dict[str, Any]:
 
 
 def _lease(body: bytes) -> dict[str, Any]:
-    """Read a lease's record; an empty one where it is damaged, whose age counts anyway (as ``etl/job/lease.py`` has it)."""
+    """Read a lease's record; an empty one where it is damaged, whose age counts anyway (as in ``etl/job/lease.py``)."""
     try:
         return _object(body.decode(errors="replace"))
     except ValueError:

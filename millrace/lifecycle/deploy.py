@@ -1,4 +1,4 @@
-"""Deploy an environment around its running jobs: show, drain, deploy, start, watch."""
+"""Deployment of an environment around its running jobs: show, drain, deploy, start, watch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from millrace.lifecycle.deployed_diff import (
     deployed_document,
     deployed_template,
     document_of,
-    settings_of,
-    unstarted,
+    job_settings,
+    without_starts,
 )
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
@@ -26,15 +26,15 @@ _APPLICATION_SECONDS = 600
 
 
 class DeployError(RuntimeError):
-    """A deployment that stopped half way; says where, and what to do."""
+    """A deployment that stopped half way; the message says where, and what to do."""
 
 
 class UnhealthyDeploymentError(DeployError):
-    """What was deployed did not start, or does not get healthy."""
+    """A deployed job that did not start, or does not become healthy."""
 
 
 class UnknownHealthError(DeployError):
-    """What was deployed was started; whether it is well is not known, as AWS did not let it be looked at."""
+    """A deployed job that was started; its health is unknown, as AWS refused to show it."""
 
 
 def apply(
@@ -48,12 +48,12 @@ def apply(
     undoable: bool = True,
     look_again: Callable[[], Changes] | None = None,
 ) -> tuple[str, ...]:
-    """Drain what must be, deploy, start, and watch until the jobs are healthy.
+    """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
-    A job that somebody had stopped stays stopped, and one that is to be deployed without being started
-    (:func:`unstarted`) is noted as stopped, so that nothing but `millrace start` begins a run of it. Where
-    a drain or CloudFormation fails or is interrupted, the jobs that were drained for it are started again; those
-    whose own stacks were deployed before another one failed begin with that, as no later deployment finds a change there.
+    A job that somebody had stopped stays stopped. A job that is deployed without a start (:func:`millrace.lifecycle.deployed_diff.without_starts`) gets the
+    desired state stopped, so that only `millrace start` starts a run of it. Where a drain or CloudFormation fails or is
+    interrupted, the drained jobs are started again. Jobs whose own stacks were deployed before another one failed start
+    with the new version, as no later deployment finds a change there.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ def apply(
     progress
         Called with a line whenever something new happens.
     patience_seconds, poll_seconds
-        How long a started job may take to become healthy, and how often it is looked at.
+        Longest time until a started job is healthy, and time between two looks.
     undoable
-        Whether `millrace rollback` brings back what ran before; not so where this itself goes back to it.
+        Whether `millrace rollback` brings back the version before; false for a rollback itself.
     look_again
-        What would still change (:func:`changes`); left out where nothing but one stack is deployed.
+        Returns what would still change (:func:`changes`); left out where only one stack is deployed.
 
     Returns
     -------
@@ -78,9 +78,9 @@ def apply(
     DeployError
         The deployment failed, or a job could not be drained or started or is not healthy; a line each.
     UnknownHealthError
-        All were started and nothing is known against any, but not all could be looked at.
+        All were started and none is known to be unhealthy, but AWS did not show the health of all.
     AwsError, NotDeployedError
-        AWS refused the first questions.
+        AWS refused the first requests.
     """
     stopped = {
         change.job
@@ -93,7 +93,7 @@ def apply(
         for change in found.jobs:
             if change.before == "drain":
                 if change.job not in stopped:
-                    # Whatever comes of it: first of all a drain notes that the job is to stay stopped.
+                    # Also if it fails: a drain first sets the desired state to stopped.
                     drained.append(change.job)
                     _verb(aws, change.job, "drain", progress)
                 _stop_application(aws, change.job, progress)
@@ -112,7 +112,7 @@ def apply(
             progress(f"interrupted: starting again what was drained: {', '.join(drained)}; {way}")
         progress(_started_again(aws, drained, progress))
         raise
-    # One job's trouble keeps no other from running: what went wrong is told at the end.
+    # A problem of one job does not keep the others from running: it is reported at the end.
     started: dict[str, float] = {}
     trouble, unseen = [], []
     for number, change in enumerate(found.jobs):
@@ -158,11 +158,11 @@ def apply(
 def _begin(
     aws: Aws, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
 ) -> float | None:
-    """Let a job begin with what was deployed; returns when it did, None where it is not to."""
+    """Start a job with the deployed version; return the time of the start, None without one."""
     job = change.job
     if job in stopped or change.after == "stop":
         progress(f"{job}: stays stopped, {'as it was' if job in stopped else 'as asked'}")
-        # New alarms act from their creation on.
+        # New alarms have actions from their creation on.
         _verb(aws, job, "stop", progress)
         return None
     if change.after == "leave":
@@ -171,7 +171,7 @@ def _begin(
         try:
             _verb(aws, job, "drain", progress)
         except BaseException as error:
-            # It may have come as far as to note that the job is to stay stopped.
+            # It may have set the desired state to stopped.
             said = _started_again(aws, [job], progress, then=_by_hand(aws, job))
             if isinstance(error, AwsError | DeployError | NotDeployedError):
                 raise DeployError(f"{error}\n{said}") from error
@@ -203,7 +203,7 @@ def _begun_all_the_same(
     stopped: Collection[str],
     progress: Callable[[str], None],
 ) -> list[str]:
-    """Begin with what was deployed before the failure; a line for each job that does or cannot."""
+    """Start what was deployed before the failure; return a line for each job that starts or cannot."""
     try:
         done = {job.job for job in look_again().jobs if job.after == "leave"}
     except (AwsError, NotDeployedError) as error:
@@ -229,7 +229,7 @@ def _started_again(
     progress: Callable[[str], None],
     then: str = "fix this and deploy again",
 ) -> str:
-    """Start what was drained for a deployment that failed; say what became of it."""
+    """Start the jobs that were drained for a failed deployment; return what became of them."""
     if not drained:
         return f"nothing was stopped: {then}"
     lines, again = [], []
@@ -258,7 +258,7 @@ def _verb(aws: Aws, job: str, verb: Any, progress: Callable[[str], None]) -> dic
 
 
 def _stop_application(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
-    """Stop an EMR Serverless application, which takes changes only then."""
+    """Stop an EMR Serverless application, which accepts changes only when it is stopped."""
     with translate_aws_errors(f"stopping the application of {job}"):
         application = outputs(aws.client("cloudformation"), aws.names.stack(f"job-{job}")).get(
             "ApplicationId"
@@ -291,6 +291,6 @@ __all__ = [
     "deployed_document",
     "deployed_template",
     "document_of",
-    "settings_of",
-    "unstarted",
+    "job_settings",
+    "without_starts",
 ]

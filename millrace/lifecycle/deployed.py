@@ -1,4 +1,4 @@
-"""What a deployment says about itself: stack outputs and launch documents."""
+"""Stack outputs and launch documents of a deployment."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from millrace.config.names import Names
 
 
 class NotDeployedError(RuntimeError):
-    """A stack or its launch document is not there; says which."""
+    """A stack or its launch document does not exist; the message says which."""
 
 
 @dataclass(frozen=True)
 class LaunchDocument:
-    """A job's launch document as it was read back (``docs/launch-document.md``)."""
+    """A job's launch document, read from the deployment (``docs/launch-document.md``)."""
 
     url: str
     content: dict[str, Any]
@@ -50,7 +50,7 @@ def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
 
 
 def launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -> LaunchDocument:
-    """Read a deployed job's launch document back.
+    """Read a deployed job's launch document.
 
     Raises
     ------

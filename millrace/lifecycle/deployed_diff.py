@@ -1,4 +1,4 @@
-"""Compare a cloud assembly with what is deployed: templates and launch documents, stack by stack and job by job."""
+"""Comparison of a cloud assembly with the deployment: templates and launch documents, stack by stack and job by job."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from millrace.lifecycle.deployment_changes import (
     stream_names,
 )
 from millrace.lifecycle.problems import translate_aws_errors
-from millrace.lifecycle.stack_exports import Order, importers, moved, order
+from millrace.lifecycle.stack_exports import Order, changed_exports, importers, order
 from millrace.lifecycle.state_machine import Aws
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
-"""Parts of an environment that hold data, or that everything stands on."""
+"""Parts of an environment that hold data, or that everything depends on."""
 
 _NEVER_MADE = ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
-"""A stack whose first creation failed; CDK deletes it and makes it again."""
+"""States of a stack whose first creation failed; CDK deletes it and creates it again."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Changes:
     numbers
         By job: ``path: old → new`` of its launch document, which holds every planned number.
     order
-        Stacks that go before all others, and what no order helps.
+        Stacks to deploy before all others, and changes that no order makes possible.
     """
 
     stacks: tuple[StackChange, ...]
@@ -53,14 +53,14 @@ class Changes:
         return any(self.stacks) or any(job.after != "leave" for job in self.jobs)
 
 
-def unstarted(found: Changes) -> Changes:
-    """The same changes, but that jobs that are new are deployed without being started."""
+def without_starts(found: Changes) -> Changes:
+    """Return the same changes, but with new jobs deployed without a start."""
     jobs = (replace(job, after="stop") if job.after == "start" else job for job in found.jobs)
     return replace(found, jobs=tuple(jobs))
 
 
 def changes(aws: Aws, assembly: Path) -> Changes:
-    """Compare a cloud assembly with what is deployed.
+    """Compare a cloud assembly with the deployment.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def changes(aws: Aws, assembly: Path) -> Changes:
     Raises
     ------
     AwsError
-        AWS refused a question.
+        AWS refused a request.
     """
     names = aws.names
     new = {
@@ -107,8 +107,8 @@ def changes(aws: Aws, assembly: Path) -> Changes:
     )
 
 
-def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """A job's settings, as an assembly would deploy them.
+def job_settings(names: Names, assembly: Path, job: str) -> dict[str, Any]:
+    """Return a job's settings, as an assembly would deploy them.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def settings_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
 
 
 def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
-    """A job's launch document, as an assembly would deploy it; the parameters are those of :func:`settings_of`."""
+    """Return a job's launch document, as an assembly would deploy it; the parameters are those of :func:`job_settings`."""
     template = json.loads((assembly / f"{names.stack(f'job-{job}')}.template.json").read_text())
     return _new_document(template, assembly)[1]
 
@@ -132,7 +132,7 @@ def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, An
 
 
 def deployed_template(cloudformation: Any, stack: str) -> Template | None:
-    """Read a stack's template as it was deployed; None where there is no such stack."""
+    """Read a stack's deployed template; None without such a stack."""
     try:
         body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
     except ClientError as error:
@@ -143,7 +143,7 @@ def deployed_template(cloudformation: Any, stack: str) -> Template | None:
 
 
 def _standing(cloudformation: Any, stack: str) -> Template | None:
-    """Read the template of a stack that was made; CloudFormation keeps one of what it only tried to make, too."""
+    """Read the template of a stack that was created; CloudFormation also keeps those of failed creations."""
     template = deployed_template(cloudformation, stack)
     if template is None:
         return None
@@ -154,11 +154,11 @@ def _standing(cloudformation: Any, stack: str) -> Template | None:
 def _around(
     cloudformation: Any, old: Mapping[str, Template | None], new: Mapping[str, Template]
 ) -> dict[str, Template | None]:
-    """Read the stacks that the assembly does not have and that import what it takes away or changes."""
+    """Read the stacks outside the assembly that import what it removes or changes."""
     names = {
         stack
         for producer, template in new.items()
-        for export in moved(old[producer], template)
+        for export in changed_exports(old[producer], template)
         for stack in importers(cloudformation, export)
     }
     return {stack: _standing(cloudformation, stack) for stack in sorted(names - new.keys())}

@@ -1,4 +1,4 @@
-"""What a deployment would change: numbers, resources, permissions, and what that asks of running jobs.
+"""Changes by a deployment: numbers, resources, permissions, and their effect on running jobs.
 
 Pure functions over templates and launch documents, deployed and new.
 """
@@ -13,24 +13,25 @@ from typing import Any, Literal
 Template = Mapping[str, Any]
 
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
-"""Kinds of resources that jobs read, and the property that names one."""
+"""Types of resources that jobs read, and the property with the name."""
 
 _POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
-"""Kinds of resources that hold permissions: those of a role with many are beside it."""
+"""Types of resources that hold permissions: a role with many has managed policies."""
 
 _RUNS = ("AWS::Glue::Job", "AWS::EMRServerless::Application")
 
 
 @dataclass(frozen=True)
 class JobChange:
-    """What a deployment asks of one job.
+    """Effect of a deployment on one job.
 
     Attributes
     ----------
     before
         ``drain``: its application or a stream that it reads is changed or replaced.
     after
-        ``start`` a new job, ``restart`` one that would continue with what it began with, ``stop``: let a new one stay stopped.
+        ``start``: a new job. ``restart``: a job that would otherwise keep running its old version. ``stop``: a new job that
+        stays stopped.
     why
         Reasons, for people.
     """
@@ -43,7 +44,7 @@ class JobChange:
 
 @dataclass(frozen=True)
 class StackChange:
-    """What changes in one stack; each line names a resource or a statement."""
+    """Changes of one stack; each line names a resource or a statement."""
 
     stack: str
     new: bool
@@ -62,12 +63,12 @@ def job_change(
     document_url: tuple[str | None, str],
     sources: tuple[frozenset[str], frozenset[str]],
 ) -> JobChange:
-    """Decide what becomes of one job.
+    """Return the effect of a deployment on one job.
 
     Parameters
     ----------
     stack, document, document_url
-        Deployed (``None``: not there) and new.
+        Deployed (``None``: does not exist) and new.
     sources
         Names of the streams and topics that the environment owns, deployed and new.
     """
@@ -106,7 +107,7 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
     for name in sorted(before.keys() | after.keys()):
         kind = (after.get(name) or before[name])["Type"]
         if kind in _POLICIES or kind == "AWS::CDK::Metadata":
-            continue  # told as permissions, or nothing
+            continue  # reported as permissions, or not at all
         if name not in before:
             lines.append(f"+ {kind} {name}")
         elif name not in after:
@@ -121,7 +122,7 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Names of a resource's properties that differ, and of what else decides about it: what becomes of it as it goes."""
+    """Return the names of a resource's properties and attributes that differ, such as its removal policy."""
     was, will = (
         {key: value for key, value in each.items() if key not in ("Properties", "Metadata")}
         for each in (old, new)
@@ -151,7 +152,7 @@ def _of_type(template: Template, kind: str) -> dict[str, Any]:
 
 
 def _read(document: Mapping[str, Any]) -> frozenset[str]:
-    # A query with routes has its sources there.
+    # A query with routes has its sources in them.
     readers = (
         each for query in document["settings"]["queries"] for each in (query, *query.get("routes", ()))
     )

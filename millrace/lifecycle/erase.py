@@ -1,6 +1,6 @@
-"""Erasure of a person's records: asked of the environment's running jobs by files beside their checkpoints, and followed.
+"""Erasure of a person's records: requests to the environment's running jobs, as files beside their checkpoints.
 
-The jobs do it beside their streams (``etl/repair/erase.py``). This module writes the request, and reads the answers.
+The jobs erase beside their streams (``etl/repair/erase.py``). This module writes the requests and reads the answers.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from botocore.exceptions import ClientError
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, written
+from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, sink_writes
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
 from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
-"""As the core has it (``etl/repair/erase.py``; a test holds the two together)."""
+"""The same as in the core (``etl/repair/erase.py``; a test compares the two)."""
 
 PATIENCE_SECONDS = 180.0
-"""A running job looks every 30 s for a request, between its other chores."""
+"""A running job looks for a request every 30 s, between its other tasks."""
 
 POLL_SECONDS = 2.0
 
 Answers = dict[str, dict[str, Any]]
-"""What each job says, by its name."""
+"""Answer of each job, by its name."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """As :class:`etl.repair.erase.EraseRequest`, which reads it."""
+    """The same fields as in :class:`etl.repair.erase.EraseRequest`, which reads it."""
 
     id: str
     where: str
@@ -53,7 +53,7 @@ class Erasures:
     Parameters
     ----------
     s3
-        Client of where the checkpoints are.
+        S3 client for the checkpoints.
     jobs
         Names of the jobs.
     """
@@ -64,7 +64,7 @@ class Erasures:
     _versions: list[tuple[str, str, str]] = field(default_factory=list, repr=False)
 
     def write_requests(self, request: Request) -> None:
-        """Lay a request before every job; it takes the place of one that is there."""
+        """Write a request for every job; it replaces an earlier one."""
         body = json.dumps(asdict(request)).encode()
         for job in self.jobs:
             bucket, key = self._place(job, "request")
@@ -73,8 +73,8 @@ class Erasures:
             if "VersionId" in done:
                 self._versions.append((bucket, key, done["VersionId"]))
 
-    def asked(self) -> dict[str, Any] | None:
-        """The request that is being carried out; None for none."""
+    def current_request(self) -> dict[str, Any] | None:
+        """Return the request that is being applied; None without one."""
         for job in self.jobs:
             found = self._read(job, "request")
             if found is not None and found["apply"]:
@@ -82,7 +82,7 @@ class Erasures:
         return None
 
     def answers(self, erasure: str) -> Answers:
-        """What each job has answered, where it has."""
+        """Return the jobs' answers, without those that have not answered."""
         found = {job: self._read(job, erasure) for job in self.jobs}
         return {job: answer for job, answer in found.items() if answer is not None}
 
@@ -100,9 +100,9 @@ class Erasures:
         Parameters
         ----------
         progress
-            Called with a line whenever what is waited for changes.
+            Called with a line whenever the reason for the wait changes.
         patience_seconds
-            How long a job may say nothing at all; left out, :data:`PATIENCE_SECONDS`.
+            Longest time without any answer of a job; by default :data:`PATIENCE_SECONDS`.
 
         Raises
         ------
@@ -130,14 +130,14 @@ class Erasures:
             time.sleep(poll_seconds)
 
     def withdraw(self, erasure: str) -> None:
-        """Delete what was laid before the jobs for an erasure that is over, was only looked at, or is not wanted."""
+        """Delete the requests and answers of an erasure that is over, was only a preview, or is not wanted."""
         for job in self.jobs:
             for name in ("request", erasure):
                 bucket, key = self._place(job, name)
                 with translate_aws_errors(f"deleting s3://{bucket}/{key}"):
                     self.s3.delete_object(Bucket=bucket, Key=key)
         for bucket, key, version in self._versions:
-            # In a bucket that keeps versions, a deletion without it hides the condition only.
+            # In a bucket with versions, a deletion without the version only hides the condition.
             with translate_aws_errors(f"deleting s3://{bucket}/{key}"):
                 self.s3.delete_object(Bucket=bucket, Key=key, VersionId=version)
         self._versions.clear()
@@ -161,7 +161,7 @@ class Erasures:
 
 
 def not_reached(environment: Environment, names: Names, where: str) -> Iterator[str]:
-    """What an erasure leaves as it is, a sentence each, with what a person can do there.
+    """Yield what an erasure does not reach, a sentence each, with what a person can do there.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def not_reached(environment: Environment, names: Names, where: str) -> Iterator[
     context = SinkContext(names)
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
-            for end in written(each).values():
+            for end in sink_writes(each).values():
                 by_hand = end.sink.manual_erasure(where, context)
                 if by_hand is not None:
                     yield f"{job}/{query}: {end.sink.target[1]}: {by_hand}"

@@ -1,4 +1,4 @@
-"""Whether a job that was started works: triggers end, nothing fails, and records do not grow old."""
+"""Health of a started job: its triggers end, nothing fails, and records do not grow old."""
 
 from __future__ import annotations
 
@@ -22,23 +22,22 @@ _MAX_EVENTS = 20
 
 
 class UnhealthyError(RuntimeError):
-    """A started job that failed or ended no trigger; says what its metrics and lines say."""
+    """A started job that failed or ended no trigger; the message has its metrics and log lines."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """What a job's metrics and lines tell (``docs/metrics.md``, ``docs/launch-document.md``).
+    """Health of a job from its metrics and log lines (``docs/metrics.md``, ``docs/launch-document.md``).
 
     Attributes
     ----------
     waiting
-        Queries of which no trigger has ended yet; one that found nothing to read counts as ended.
+        Queries without any ended trigger yet; a trigger that found nothing to read counts as ended.
     failures
         Errors of queries.
     oldest_seconds
-        Largest age of records in the last five minutes: at their commit (Kinesis and Kafka alike), as a
-        Kinesis reader got them, or, of a batch that was a replay, how far behind it was; ``None`` where no
-        record came.
+        Largest age of records in the last five minutes: at their commit (Kinesis and Kafka alike), at
+        a Kinesis reader, or, for a repeated batch, its backlog in seconds; ``None`` without records.
     """
 
     waiting: tuple[str, ...]
@@ -47,17 +46,15 @@ class Health:
 
 
 def look(aws: Aws, job: str, since: float) -> Health:
-    """Read a job's metrics and failures since a moment.
+    """Read a job's metrics and failures since a time.
 
     Parameters
     ----------
-    aws
-        Where the environment is deployed.
     job
         Its name in the environment's file.
     since
-        Seconds of the epoch. CloudWatch counts by the minute: the one that has begun may hold
-        the last trigger of an earlier run, so counting begins with the next.
+        Seconds of the epoch. CloudWatch counts by the minute: the current one may contain the last
+        trigger of an earlier run, so counting starts with the next.
 
     Raises
     ------
@@ -69,7 +66,7 @@ def look(aws: Aws, job: str, since: float) -> Health:
     recent = max(begin, datetime.now(UTC) - _AGE_PERIOD)
     triggers = _values(aws, job, "Triggers", "Sum", begin)
     ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
-    # A batch that comes again has no age of its own: its records were committed before.
+    # A repeated batch has no age of its own: its records were committed before.
     behind = [
         values[0] for values in _values(aws, job, "BacklogSeconds", "Maximum", recent).values() if values
     ]
@@ -96,14 +93,14 @@ def wait_until_healthy(
 ) -> Health:
     """Wait until a trigger of every query has ended and no record is older than the SLA.
 
-    A look that AWS does not answer says nothing about the job: it is taken again as long as there is time.
+    A look that AWS does not answer says nothing about the job: it is repeated while there is time.
 
     Raises
     ------
     UnhealthyError
         A query failed, or the time ran out.
     AwsError
-        The look is refused, as it would be a second time; or the time ran out, and the last look was not answered.
+        AWS refuses the look permanently; or the time ran out, and AWS did not answer the last look.
     """
     latency = aws.names.environment.jobs[job].latency.total_seconds()
     deadline = time.monotonic() + patience_seconds
@@ -146,7 +143,7 @@ def wait_until_healthy(
 
 
 def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) -> Mapping[str, list[float]]:
-    """By query: one value a minute of a metric of ours, newest first."""
+    """Return one value a minute of a metric of Millrace, newest first, by query."""
     assert BY_NAME[metric].per_query, f"{metric} is not of queries"
     queries = list(aws.names.environment.jobs[job].queries)
     asked = [
@@ -175,7 +172,7 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
             .paginate(
                 MetricDataQueries=asked,
                 StartTime=begin,
-                # Beyond the minute that has begun, and always later than the begin.
+                # Beyond the current minute, and always later than the start.
                 EndTime=datetime.now(UTC) + timedelta(seconds=2 * _PERIOD_SECONDS),
                 ScanBy="TimestampDescending",
             )
@@ -186,7 +183,7 @@ def _values(aws: Aws, job: str, metric: str, statistic: str, begin: datetime) ->
 
 
 def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
-    """Errors that the job's lines tell: the metric counts them, the line says why."""
+    """Yield the errors in the job's log lines: the metric counts them, the line has the reason."""
     for failure in logs.failures(aws, job, datetime.fromtimestamp(since, UTC), _MAX_EVENTS):
         if failure.kind in ("failed", "refused"):
             who = failure.query or ("a query" if failure.kind == "failed" else "the job")
@@ -194,7 +191,7 @@ def _failures(aws: Aws, job: str, since: float) -> Iterator[str]:
 
 
 def _iterator_ages(aws: Aws, source: str) -> Iterator[float]:
-    """What no commit tells: how old the records are that a reader has only just got."""
+    """Yield the age of records that a reader has just received: no commit reports it."""
     asked = aws.names.environment.streams[source].metrics
     if asked is None:
         return

@@ -1,8 +1,8 @@
-"""Fill the pull-through cache of the history server's image: ask the account's registry for it, as ``docker pull`` does.
+"""Fill of the pull-through cache of the history server's image: requests to the account's registry, as of ``docker pull``.
 
-ECR takes an image from the public gallery when somebody with a way out asks for it the first time (ECR user guide, "Sync an
-upstream registry with an Amazon ECR private registry"). Asking is the registry's HTTP API (distribution specification, "Pull"):
-the manifest, then each of its blobs. What comes is thrown away.
+ECR copies an image from the public gallery when a client with internet access requests it the first time (ECR user
+guide, "Sync an upstream registry with an Amazon ECR private registry"). The requests are those of the registry's HTTP
+API (distribution specification, "Pull"): the manifest, then each of its blobs. The received data is discarded.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _SECONDS = 60.0
 
 
 class Response(Protocol):
-    """The part of an HTTP answer that is read."""
+    """The used part of an HTTP response."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """Read so many bytes."""
+        """Read up to so many bytes."""
 
 
 Open = Callable[[urllib.request.Request], AbstractContextManager[Response]]
 
 
 def open_url(request: urllib.request.Request) -> AbstractContextManager[Response]:
-    """Open an HTTPS address; redirections are followed, as those to the layers in S3."""
+    """Open an HTTPS address; redirections are followed, such as those to the layers in S3."""
     return urllib.request.urlopen(request, timeout=_SECONDS)  # type: ignore[no-any-return]  # noqa: S310 - https, written here
 
 
@@ -59,7 +59,7 @@ class Registry:
     fetch: Open = open_url
 
     def manifest(self, repository: str, reference: str) -> dict[str, Any]:
-        """Read a manifest, or the list of those of several platforms.
+        """Read a manifest, or a list of manifests for several platforms.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Registry:
             return found
 
     def blob(self, repository: str, digest: str) -> int:
-        """Read a blob and forget it; how many bytes it had.
+        """Read a blob without keeping it; return its size in bytes.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class Registry:
 
     def _request(self, path: str, headers: Mapping[str, str]) -> urllib.request.Request:
         request = urllib.request.Request(f"https://{self.host}/v2/{path}", headers=dict(headers))
-        # Not sent on to where a layer lies: S3 refuses a request with two signatures.
+        # Not sent to the address of a layer: S3 refuses a request with two signatures.
         request.add_unredirected_header("Authorization", self.authorization)
         return request
 
@@ -98,7 +98,7 @@ def public(repository: str, fetch: Open = open_url) -> Registry:
     Raises
     ------
     OSError
-        It cannot be reached.
+        The gallery cannot be reached.
     """
     address = f"https://public.ecr.aws/token/?service=public.ecr.aws&scope=repository:{repository}:pull"
     with fetch(urllib.request.Request(address)) as answer:
@@ -107,7 +107,7 @@ def public(repository: str, fetch: Open = open_url) -> Registry:
 
 
 def private(ecr: Any, host: str, fetch: Open = open_url) -> Registry:
-    """Return the account's registry, by the caller's credentials.
+    """Return the account's registry, with the caller's credentials.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def private(ecr: Any, host: str, fetch: Open = open_url) -> Registry:
 
 
 def pull(registry: Registry, repository: str, tag: str, say: Callable[[str], None]) -> int:
-    """Ask for an image of linux/amd64 and all of its blobs.
+    """Request an image of linux/amd64 and all of its blobs.
 
     Returns
     -------
@@ -151,7 +151,7 @@ def pull(registry: Registry, repository: str, tag: str, say: Callable[[str], Non
 
 
 def _platform(index: Mapping[str, Any]) -> str:
-    """Digest of the manifest for Fargate's platform, which is the definition's default."""
+    """Return the digest of the manifest for Fargate's platform, which is the task definition's default."""
     for each in index["manifests"]:
         platform = each.get("platform", {})
         if (platform.get("os"), platform.get("architecture")) == ("linux", "amd64"):

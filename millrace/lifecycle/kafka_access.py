@@ -1,4 +1,4 @@
-"""How to reach an environment's Kafka clusters from the command line."""
+"""Access to an environment's Kafka clusters from the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 Settings = Mapping[str, Any]
-"""Of librdkafka."""
+"""Settings of librdkafka."""
 
 _BROKERS = {
     "iam": "BootstrapBrokerStringSaslIam",
@@ -32,20 +32,18 @@ _PRIVATE = {
     "privateKey": "ssl.key.pem",
     "certificateAuthority": "ssl.ca.pem",
 }
-"""Keys of a secret, to librdkafka's."""
+"""Keys of a secret to librdkafka's settings."""
 
 
 def settings(names: Names, cluster: str, client: Callable[[str], Any]) -> Settings:
-    """Brokers and authentication of a cluster, with the caller's own AWS credentials where it asks for IAM.
+    """Return brokers and authentication of a cluster, with the caller's AWS credentials for IAM.
 
-    A cluster's secret is read with them, too.
+    The same credentials read a cluster's secret.
 
     Parameters
     ----------
-    names
-        Of what is deployed.
     cluster
-        Logical name.
+        Its logical name.
     client
         Makes a boto3 client of a service.
 
@@ -79,7 +77,7 @@ def _held(secret: str, client: Callable[[str], Any]) -> dict[str, str]:
     try:
         return {_PRIVATE[key]: value for key, value in json.loads(text).items() if key in _PRIVATE}
     except (ValueError, AttributeError):
-        # Without its cause, whose text might hold what the secret holds.
+        # Without its cause, whose text might contain the secret.
         raise AwsError(f"secret {secret}: not a JSON object; docs/sources.md says what it holds") from None
 
 
@@ -98,7 +96,7 @@ def servers(names: Names, cluster: str, client: Callable[[str], Any]) -> str:
     with translate_aws_errors(f"asking AWS for the brokers of {name}"):
         msk = client("kafka")
         found = msk.list_clusters_v2(ClusterNameFilter=name)["ClusterInfoList"]
-        # The filter matches beginnings.
+        # The filter matches prefixes.
         arns = [c["ClusterArn"] for c in found if c["ClusterName"] == name]
         if not arns:
             raise NotDeployedError(f"there is no MSK cluster {name}: `millrace deploy` makes it")

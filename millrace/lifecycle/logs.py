@@ -1,4 +1,4 @@
-"""What a deployed job's runs wrote: lines of CloudWatch Logs, and the failures that are told in them."""
+"""Output of a deployed job's runs: lines of CloudWatch Logs, and the failures in them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from millrace.lifecycle.state_machine import Aws
 Kind = Literal["failed", "refused", "traceback", "exception"]
 
 _WINDOWS = tuple(timedelta(hours=hours) for hours in (1, 6, 24, 24 * 7, 24 * 30))
-"""How far back is looked, one after the other: CloudWatch gives the oldest events of a window first."""
+"""Windows of a search, one after the other: CloudWatch returns the oldest events of a window first."""
 
 _BEGINNINGS = ('{ $.event = "failed" }', '?"Traceback (most" ?"Exception in thread" ?"error: " ?" ERROR "')
-"""Filter patterns ("Filter pattern syntax", CloudWatch Logs user guide): our lines, and everybody's."""
+"""Filter patterns ("Filter pattern syntax", CloudWatch Logs user guide): Millrace's lines, and all others."""
 
 _BLOCK_EVENTS = 200
-"""After an error's first line: as much of its trace as is read."""
+"""Events that are read of a trace, after an error's first line."""
 
 _MOST_LINES = 80
-"""Of one failure: the rest of a trace is frames."""
+"""Lines that are kept of one failure: the rest of a trace is frames."""
 
 _LOGGED = re.compile(r"^\S+ \S+ ERROR ")
-"""Log4j's pattern in Spark's default: date, time, level."""
+"""Prefix of Log4j's default pattern in Spark: date, time, level."""
 
 _CONTINUED = re.compile(
     r"^(\s|Caused by: |Traceback |During handling of |The above exception |\.\.\. \d+ more|$)"
@@ -42,11 +42,11 @@ class Line:
     Attributes
     ----------
     at
-        When it was written, UTC; None where the line does not say and nobody else knows.
+        Time of writing, UTC; None where unknown.
     source
         Log group and stream, or a file.
     place
-        In its source, which tells it from another with the same text: the event's id, or where it begins in the file.
+        Place in its source, as several lines may have the same text: the event's id, or the start in the file.
     """
 
     at: datetime | None
@@ -57,7 +57,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong, in the words of who failed.
+    """A failure, in the words of the failed program.
 
     Attributes
     ----------
@@ -79,18 +79,18 @@ class Failure:
 
 
 def groups(aws: Aws, job: str) -> list[str]:
-    """Name the log groups of a job.
+    """Return the log groups of a job.
 
-    Glue writes below the job's group, or appends the name of the security configuration, which is
-    the job's.
+    Glue writes below the job's group, or appends the name of the job's security configuration, which ends with a digest
+    (``infra/stacks/glue_job.py``).
     """
     prefix = f"/{aws.names.prefix}/jobs/{job}"
-    own = (prefix, f"{prefix}-{aws.names.job(job)}")
+    own = re.compile(rf"{re.escape(prefix)}(-{re.escape(aws.names.job(job))}-[0-9a-f]{{8}})?(/.*)?")
     with translate_aws_errors(f"looking for the log groups of {job}"):
         pages = aws.client("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=prefix)
         found = [str(group["logGroupName"]) for page in pages for group in page["logGroups"]]
-    # Those of a job whose name only begins alike are not its own.
-    return [group for group in found if group in own or group.startswith((f"{prefix}/", f"{own[1]}/"))]
+    # Groups of a job whose name has this one as a prefix do not count.
+    return [group for group in found if own.fullmatch(group)]
 
 
 def newest(aws: Aws, job: str, since: datetime, most: int) -> list[Line]:
@@ -99,9 +99,9 @@ def newest(aws: Aws, job: str, since: datetime, most: int) -> list[Line]:
     Parameters
     ----------
     since
-        Older lines are not looked for.
+        Start of the search.
     most
-        Lines.
+        Number of lines.
 
     Raises
     ------
@@ -112,14 +112,14 @@ def newest(aws: Aws, job: str, since: datetime, most: int) -> list[Line]:
 
 
 def events(aws: Aws, job: str, since: datetime, event: str) -> list[dict[str, Any]]:
-    """Return what the core's runs of a job told of one kind, the oldest first.
+    """Return the events of one kind that the core's runs of a job logged, the oldest first.
 
     Parameters
     ----------
     since
-        Older lines are not looked for.
+        Start of the search.
     event
-        Such as ``replayed`` (``docs/launch-document.md``).
+        The kind, such as ``replayed`` (``docs/launch-document.md``).
 
     Raises
     ------
@@ -142,12 +142,12 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
     seen: set[tuple[str, datetime | None, str]] = set()
     for line, (group, stream) in _search(aws, job, since, most, _BEGINNINGS):
         if (line.source, line.at, line.text) in seen or not _begins(line):
-            continue  # within the trace of the one before, or a word that only looks like a failure's
+            continue  # in the trace before, or a word that only looks like a failure
         block = [line]
         if not line.text.startswith("{"):
             block = _block(aws, group, stream, line)
         first = replace(find_failures(block)[0], place=line.place)
-        # A trace may name further errors, which are no failures of their own.
+        # A trace may name further errors, which are not failures of their own.
         seen |= {(each.source, each.at, each.text) for each in block[: len(first.text.splitlines())]}
         found.append(first)
     return sorted(found, key=lambda failure: failure.at or since)[-most:]
@@ -156,7 +156,7 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
 def _search(
     aws: Aws, job: str, since: datetime, most: int, patterns: Sequence[str] | None
 ) -> list[tuple[Line, tuple[str, str]]]:
-    """Lines with the group and stream of each, in the shortest window that holds enough of them."""
+    """Return lines with the group and stream of each, from the shortest window that holds enough of them."""
     logs = aws.client("logs")
     now = datetime.now(UTC)
     own = groups(aws, job)
@@ -180,7 +180,7 @@ def _search(
 
 
 def _block(aws: Aws, group: str, stream: str, first: Line) -> list[Line]:
-    """Lines of a stream from one on."""
+    """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
     with translate_aws_errors("reading the lines after an error"):
         events = aws.client("logs").get_log_events(
@@ -202,7 +202,7 @@ def _moment(event: dict[str, Any]) -> datetime:
 def find_failures(lines: Iterable[Line]) -> list[Failure]:
     """Find failures in the lines of one stream, in their order.
 
-    An event may hold several lines, and a trace several events; both are taken apart by lines.
+    An event may hold several lines, and a trace several events; both are split into lines.
     """
     apart = [replace(line, text=text) for line in lines for text in line.text.splitlines() or [""]]
     return list(_told(apart))
@@ -229,18 +229,18 @@ def _told(lines: Sequence[Line]) -> Iterator[Failure]:
 
 
 def _begins(line: Line) -> bool:
-    """Whether a failure begins in an event."""
+    """Check that a failure starts in an event."""
     return bool(find_failures([line]))
 
 
 def event_of(text: str) -> dict[str, Any] | None:
-    """Return a line of the core's as what it says; None for anybody else's."""
+    """Return the content of a line by the core; None for any other line."""
     if not (text.startswith("{") and text.endswith("}")):
         return None
     try:
         parsed = json.loads(text)
     except json.JSONDecodeError:
-        return None  # somebody else's, that only looks like one of ours
+        return None  # another program's, which only looks like one of the core
     return parsed if isinstance(parsed, dict) and "event" in parsed else None
 
 
@@ -255,12 +255,12 @@ def _kind(text: str) -> Kind | None:
 
 
 def _end(lines: Sequence[Line], at: int, kind: Kind) -> int:
-    """Where a failure's text ends: Python names the exception after its frames, a logger before them."""
+    """Return the end of a failure's text: Python names the exception after its frames, a logger before them."""
     raised = kind != "traceback" and not _LOGGED.match(lines[at - 1].text)
     while at < len(lines):
         text = lines[at].text
         if _CONTINUED.match(text):
-            # Of chained exceptions each names its own; an empty line parts them.
+            # Each chained exception names its own; an empty line separates them.
             raised = raised and not text.startswith("Traceback ")
         elif raised or not _RAISED.match(text):
             break

@@ -1,8 +1,8 @@
-"""One run of a deployed job with arguments of its own: to backfill, or to replay dead letters.
+"""One run of a deployed job with arguments of its own: for a backfill or a replay of dead letters.
 
 Glue lets a job have one run at a time, and the capacity of an EMR Serverless application is planned for one. So the job
-is stopped first, and started again when the run has ended, however it ended: what its streams took in meanwhile they
-still hold.
+is stopped first, and started again after the run, however it ended: its streams still hold the records that arrived in the
+meantime.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from millrace.lifecycle.state_machine import Aws, Verb, execute, machine_arn
 POLL_SECONDS = 10.0
 
 PATIENCE_SECONDS = 60.0
-"""A line is seldom longer on its way from a run to CloudWatch Logs."""
+"""Usual longest delay of a line from a run to CloudWatch Logs."""
 
 _GLUE_ENDED = ("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED")
 _EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
 _EMR_LONGEST_BATCH_MINUTES = 10_080
-"""What a run of mode BATCH may take at most (API reference, StartJobRun); no limit at all is for streaming runs."""
+"""Longest time of a run of mode BATCH (API reference, StartJobRun); only streaming runs may have no limit."""
 
 _EMR_STREAMING = ("ClientToken", "ExecutionTimeoutMinutes", "Mode", "RetryPolicy")
-"""Keys of the call that are of a continuous run."""
+"""Keys of the call that only continuous runs have."""
 _WELL = ("SUCCEEDED", "SUCCESS")
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a run ended.
+class EndedRun:
+    """End of a run.
 
     Attributes
     ----------
     detail
-        What the engine says of a run that did not end well.
+        The engine's message about a failed run.
     """
 
     run: str
@@ -51,7 +51,7 @@ class Ended:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the entry script ended with status 0."""
+        """True if the entry script ended with status 0."""
         return self.state in _WELL
 
 
@@ -62,13 +62,11 @@ def run_once(
     *,
     progress: Callable[[str], None],
     poll_seconds: float = POLL_SECONDS,
-) -> Ended:
-    """Run a job once, in place of its continuous run.
+) -> EndedRun:
+    """Run a job once, instead of its continuous run.
 
     Parameters
     ----------
-    aws
-        Where it is deployed.
     job
         Its logical name.
     arguments
@@ -76,20 +74,20 @@ def run_once(
     progress
         Called with a line whenever something new happens.
     poll_seconds
-        How often the run is looked at.
+        Seconds between two looks at the run.
 
     Raises
     ------
     NotDeployedError
-        The job is not deployed, or by a version that cannot.
+        The job is not deployed, or by a version that cannot do this.
     AwsError
-        AWS refused, or the job did not stop or start; says how it stands.
+        AWS refused, or the job did not stop or start; the message has its state.
     """
     start = _start_of(aws, job)
     was_to_run = _verb(aws, job, "status", progress)["wish"] == "running"
     try:
         if was_to_run:
-            # Whatever comes of it: first of all a stop notes that the job is to stay stopped.
+            # Also if it fails: a stop first sets the desired state to stopped.
             _verb(aws, job, "stop", progress)
         ended = start(arguments, progress, poll_seconds)
     finally:
@@ -108,7 +106,7 @@ def _start_again(aws: Aws, job: str, progress: Callable[[str], None]) -> None:
         ) from error
 
 
-def outcome(
+def await_outcome(
     aws: Aws,
     job: str,
     since: datetime,
@@ -118,32 +116,32 @@ def outcome(
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
 ) -> dict[str, Any] | None:
-    """Return what a run said at its end, by the job's log.
+    """Return the result that a run logged at its end.
 
     Parameters
     ----------
     since
-        When the run was asked for, UTC.
+        Time of the request for the run, UTC.
     event
         ``replayed`` or ``backfilled`` (``docs/launch-document.md``).
     query
-        What it was done to.
+        The query of the run.
     patience_seconds
-        How long the line is waited for.
+        Longest wait for the line.
     poll_seconds
-        Between two looks.
+        Seconds between two looks.
 
     Returns
     -------
     dict or None
-        That event; None where the log has not got it in time, or cannot be read.
+        That event; None where the log does not have it in time, or cannot be read.
     """
     until = time.monotonic() + patience_seconds
     while True:
         try:
             told_of = [each for each in events(aws, job, since, event) if each.get("query") == query]
         except AwsError:
-            return None  # the run is done and well; who may not read its log is told less
+            return None  # the run succeeded; a caller without access to its log gets no result
         if told_of:
             return told_of[-1]
         if time.monotonic() > until:
@@ -161,11 +159,11 @@ def _verb(aws: Aws, job: str, verb: Verb, progress: Callable[[str], None]) -> di
     return done.answer
 
 
-_Run = Callable[[Sequence[tuple[str, str]], Callable[[str], None], float], Ended]
+_Run = Callable[[Sequence[tuple[str, str]], Callable[[str], None], float], EndedRun]
 
 
 def _start_of(aws: Aws, job: str) -> _Run:
-    """What runs a job once: with the very call that its state machine starts it by."""
+    """Return a function that runs a job once, with the call by which its state machine starts it."""
     arn = machine_arn(aws, job)
     with translate_aws_errors(f"reading the state machine of {job}"):
         definition = json.loads(
@@ -183,7 +181,7 @@ def _start_of(aws: Aws, job: str) -> _Run:
 
 
 def _find(node: Any, ending: str) -> tuple[str, dict[str, Any]] | None:
-    """Resource and arguments of the first call of a definition whose resource ends so."""
+    """Return resource and arguments of the first call of a definition whose resource has this ending."""
     if isinstance(node, dict):
         resource = node.get("Resource")
         if (
@@ -204,7 +202,7 @@ def _on_glue(
     arguments: Sequence[tuple[str, str]],
     progress: Callable[[str], None],
     poll_seconds: float,
-) -> Ended:
+) -> EndedRun:
     glue = aws.client("glue")
     with translate_aws_errors(f"starting job {name} once"):
         run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
@@ -213,7 +211,7 @@ def _on_glue(
         with translate_aws_errors(f"looking at run {run}"):
             seen = glue.get_job_run(JobName=name, RunId=run)["JobRun"]
         if seen["JobRunState"] in _GLUE_ENDED:
-            return Ended(run, seen["JobRunState"], str(seen.get("ErrorMessage", "")))
+            return EndedRun(run, seen["JobRunState"], str(seen.get("ErrorMessage", "")))
         time.sleep(poll_seconds)
 
 
@@ -224,7 +222,7 @@ def _on_emr(
     arguments: Sequence[tuple[str, str]],
     progress: Callable[[str], None],
     poll_seconds: float,
-) -> Ended:
+) -> EndedRun:
     emr = aws.client("emr-serverless")
     given = _as_boto({key: value for key, value in call.items() if key not in _EMR_STREAMING})
     given["jobDriver"]["sparkSubmit"]["entryPointArguments"] += [
@@ -242,16 +240,16 @@ def _on_emr(
         with translate_aws_errors(f"looking at run {run}"):
             seen = emr.get_job_run(applicationId=given["applicationId"], jobRunId=run)["jobRun"]
         if seen["state"] in _EMR_ENDED:
-            return Ended(run, seen["state"], str(seen.get("stateDetails", "")))
+            return EndedRun(run, seen["state"], str(seen.get("stateDetails", "")))
         time.sleep(poll_seconds)
 
 
 _OURS = ("Properties",)
-"""Keys below which names are not the service's."""
+"""Keys whose content has names that are not the service's."""
 
 
 def _as_boto(node: Any) -> Any:
-    """A call as Step Functions writes it, as boto3 takes it: names begin with a small letter."""
+    """Return a call of Step Functions in boto3's form: names begin with a small letter."""
     if isinstance(node, list):
         return [_as_boto(each) for each in node]
     if isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""What AWS refuses, as one message with what to do about it."""
+"""Errors of AWS as one message each, with what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from botocore.exceptions import (
 from millrace.lifecycle.deployed import NotDeployedError
 
 _CDK_QUALIFIER = "hnb659fds"
-"""Of every account that was bootstrapped without another."""
+"""Qualifier of every account that was bootstrapped without another."""
 
 _SIGN_IN = "sign in again (`aws sso login`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID) and repeat the command"
 
@@ -58,11 +58,12 @@ _THROTTLED = (
     "SlowDown",
 )
 _QUESTIONS = ("Describe", "List")
-"""Begin the names of operations that make nothing, so that no quota is used up by one: Kinesis answers
-``LimitExceededException`` where it is asked too often (its API reference, "ListShards")."""
+"""Prefixes of operations that create nothing and use up no quota: Kinesis answers too frequent requests with
+``LimitExceededException`` (its API reference, "ListShards").
+"""
 
 _FAILED_INSIDE = 500
-"""Statuses of HTTP from here on are failures of the service's own."""
+"""Lowest HTTP status of the service's own failures."""
 
 _MISSING_MACHINE = ("StateMachineDoesNotExist", "ExecutionDoesNotExist")
 
@@ -97,11 +98,11 @@ _CDK_ADVICE = (
         "CloudFormation went back to what was there: mend the cause and repeat the command",
     ),
 )
-"""What to do about what CDK prints, the more special first; CDK has no codes of its own."""
+"""Advice for messages of CDK, the more special first; CDK has no error codes."""
 
 
 class AwsError(RuntimeError):
-    """Something that AWS refused or that could not be reached; the message says what to do."""
+    """A request that AWS refused, or a service that could not be reached; the message says what to do."""
 
 
 class CredentialsError(AwsError):
@@ -109,11 +110,11 @@ class CredentialsError(AwsError):
 
 
 class TransientError(AwsError):
-    """Something that may go when it is asked for again: AWS is busy, fails inside, or could not be reached."""
+    """An error that may not occur again: AWS is busy, fails internally, or could not be reached."""
 
 
 class ThrottledError(TransientError):
-    """Something that AWS will answer later."""
+    """A throttled request, which AWS will answer later."""
 
 
 def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
@@ -122,14 +123,14 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
     Parameters
     ----------
     error
-        As boto3 raised it.
+        The error of boto3.
     doing
         What was attempted, such as ``reading stack flights-dev-storage``.
 
     Returns
     -------
     AwsError
-        To be raised in its place.
+        To be raised instead.
     """
     if isinstance(error, ClientError):
         return _kind(error)(f"{doing}: {_of_service(error)}")
@@ -194,12 +195,12 @@ def _of_service(error: ClientError) -> str:
 
 
 def cdk_failure(verb: str, status: int, printed: str) -> str:
-    """Write one message from what the CDK command line printed when it failed.
+    """Return one message from the output of a failed CDK command.
 
     Parameters
     ----------
     verb
-        Such as ``deploy``.
+        The command, such as ``deploy``.
     status
         Its exit status.
     printed
@@ -208,10 +209,10 @@ def cdk_failure(verb: str, status: int, printed: str) -> str:
     Returns
     -------
     str
-        The lines that say what is wrong, without its own stack of calls, and what to do.
+        The lines with the error, without CDK's stack trace, and what to do.
     """
     lines = [line.rstrip() for line in printed.splitlines() if line.strip()]
-    # The same error is printed where it happens and again at the end.
+    # CDK prints the same error where it happens and again at the end.
     telling = list(dict.fromkeys(line for line in lines if not re.match(r"\s+at |\s*\.\.\. \d+ more", line)))
     advice = next((then for pattern, then in _CDK_ADVICE if re.search(pattern, printed)), None)
     head = f"cdk {verb} ended with status {status}"
@@ -220,7 +221,7 @@ def cdk_failure(verb: str, status: int, printed: str) -> str:
 
 @contextmanager
 def translate_aws_errors(doing: str) -> Iterator[None]:
-    """Raise what boto3 raises inside as an :class:`AwsError`; what is not deployed passes as it is."""
+    """Raise boto3's errors as an :class:`AwsError`; a NotDeployedError passes."""
     try:
         yield
     except (BotoCoreError, ClientError) as error:
@@ -228,19 +229,19 @@ def translate_aws_errors(doing: str) -> Iterator[None]:
 
 
 def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str | None = None) -> None:
-    """Make sure that CDK's own stack is there.
+    """Check that CDK's own stack exists.
 
     Parameters
     ----------
     qualifier
-        Of the bootstrap; left out, the one of CDK.
+        Of the bootstrap; by default CDK's own.
 
     Raises
     ------
     NotDeployedError
-        It is not; holds the command that makes it.
+        It does not; the message has the command that creates it.
     AwsError
-        AWS refused the question.
+        AWS refused the request.
     """
     name = f"/cdk-bootstrap/{qualifier or _CDK_QUALIFIER}/version"
     try:

@@ -1,4 +1,4 @@
-"""What an environment really cost: Cost Explorer, by the tags that every stack sets."""
+"""Actual cost of an environment from Cost Explorer, by the tags that every stack sets."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from millrace.lifecycle.problems import AwsError, translate_aws_errors
 PROJECT, ENVIRONMENT, JOB, STREAM = (
     f"millrace:{name}" for name in ("project", "environment", "job", "stream")
 )
-"""Keys of the tags; the first two are on all that a deployment makes, the others on what a job or stream has."""
+"""Keys of the tags; the first two are on all resources of a deployment, the others on those of a job or stream."""
 
 REGION = "us-east-1"
-"""Cost Explorer answers for all regions there (Billing user guide, "Cost Explorer API")."""
+"""Region of Cost Explorer's API, which answers for all regions (Billing user guide, "Cost Explorer API")."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Line:
     Attributes
     ----------
     subject
-        ``jobs.NAME``, ``streams.NAME``, or ``shared`` for what bears neither tag.
+        ``jobs.NAME``, ``streams.NAME``, or ``shared`` for resources without these tags.
     usage
-        AWS' own word, such as ``USE1-ETL-Flex-DPU-Hour``.
+        AWS' name of the usage type, such as ``USE1-ETL-Flex-DPU-Hour``.
     usd
-        Unblended.
+        Unblended cost in USD.
     """
 
     subject: str
@@ -41,14 +41,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Bill:
-    """What came to be paid in some days.
+    """Cost of some days.
 
     Attributes
     ----------
     since, until
         The second is the day after the last.
     estimated
-        Whether AWS still reckons: the last days always, a month until it is billed.
+        Whether AWS' figures are preliminary: always for the last days, for a month until it is billed.
     """
 
     since: date
@@ -58,32 +58,32 @@ class Bill:
 
     @property
     def days(self) -> int:
-        """How many."""
+        """Number of days."""
         return (self.until - self.since).days
 
     def of(self, subject: str) -> float:
-        """Return dollars of one subject."""
+        """Return the dollars of one subject."""
         return sum(line.usd for line in self.lines if line.subject == subject)
 
 
 def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
-    """Ask Cost Explorer; each question costs a cent, and this is two or a few.
+    """Ask Cost Explorer; each request costs a cent, and this takes two or a few.
 
     Parameters
     ----------
     ce
         A boto3 client of ``ce`` in :data:`REGION`.
     environment
-        Whose tags are asked for.
+        The environment, for its tags.
     since, until
-        Days; the second is not in it.
+        Days; the second is not included.
 
     Raises
     ------
     millrace.lifecycle.deployed.NotDeployedError
-        Nothing bears the tags, though they are activated.
+        No resource has the tags, although they are activated.
     millrace.lifecycle.problems.AwsError
-        The tags are not activated for the bill, no permission, or AWS refused for another reason.
+        The tags are not activated for the bill, a permission is missing, or AWS refused for another reason.
     """
     with translate_aws_errors("asking Cost Explorer"):
         by_job = list(_groups(ce, environment, since, until, JOB))
@@ -113,7 +113,7 @@ _CENT = 0.01
 def _groups(
     ce: Any, environment: Environment, since: date, until: date, tag: str
 ) -> Iterator[tuple[str, str, float, bool]]:
-    """Yield value of the tag, usage type, dollars and whether AWS still reckons, by the month."""
+    """Yield tag value, usage type, dollars and whether they are preliminary, by the month."""
     asked: dict[str, Any] = {
         "TimePeriod": {"Start": since.isoformat(), "End": until.isoformat()},
         "Granularity": "MONTHLY",
@@ -136,7 +136,7 @@ def _groups(
                     raise AwsError(
                         f"Cost Explorer reports costs in {amount['Unit']}, which cannot be compared with a plan in USD"
                     )
-                # AWS writes "key$value", and nothing behind the $ where there is no such tag.
+                # AWS writes "key$value", with nothing after the $ for a missing tag.
                 yield value.split("$", 1)[-1], usage, float(amount["Amount"]), bool(span.get("Estimated"))
         if not answer.get("NextPageToken"):
             return
@@ -144,7 +144,7 @@ def _groups(
 
 
 def _say_why(ce: Any, environment: Environment, since: date, until: date) -> None:
-    """Raise what explains a bill without a line."""
+    """Raise an error that explains a bill without lines."""
     with translate_aws_errors("asking which tags the bill knows"):
         answer = ce.list_cost_allocation_tags(TagKeys=[PROJECT, ENVIRONMENT, JOB, STREAM])
     known = {each["TagKey"]: each["Status"] for each in answer["CostAllocationTags"]}

@@ -1,4 +1,4 @@
-"""What becomes of a query that starts from the beginning: what it reads again, and whether its sink can take it. Pure functions."""
+"""Effects of a query's reset: records that it reads again, and sinks that cannot take them. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, SourceQuery, written
+from millrace.config.queries import DeriveQuery, SourceQuery, sink_writes
 
 
 @dataclass(frozen=True)
 class RereadSource:
-    """What a query reads again from a source.
+    """Records that a query reads again from a source.
 
     Attributes
     ----------
     records, bytes
-        As the environment's traffic has it, from the beginning to now.
+        By the environment's traffic, from the start to now.
     kept
-        Whether the source still has what arrived at the beginning.
+        Whether the source still has the records of the start.
     """
 
     source: str
@@ -35,7 +35,7 @@ def read_again(
     Parameters
     ----------
     since
-        Where it begins.
+        Start of the query.
     """
     asked = environment.jobs[job].queries[query]
     if not isinstance(asked, SourceQuery):
@@ -52,15 +52,15 @@ def read_again(
 
 
 def reset_objection(environment: Environment, job: str, query: str, at: datetime | None) -> str | None:
-    """Why a query cannot start from the beginning without a wrong table at its end; None where it can.
+    """Return why a query cannot start from the beginning without a wrong table at its sink; None where it can.
 
     Parameters
     ----------
     at
-        A moment to begin at; None for what its settings say, or for all that landed.
+        Start time; None for that of its settings, or for all landed records.
     """
     asked = environment.jobs[job].queries[query]
-    for path, end in written(asked).items():
+    for path, end in sink_writes(asked).items():
         if end.sink.keeps is not None:
             route = f" of {path}" if path else ""
             return f"its sink{route} is {end.sink.kind}: {end.sink.keeps}"
@@ -81,6 +81,6 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
     return None
 
 
-def beginning(at: datetime, overlap: timedelta) -> str:
-    """Write the moment at which a query begins, as the core reads it."""
+def start_time_text(at: datetime, overlap: timedelta) -> str:
+    """Write the start time of a query in the core's format."""
     return (at - overlap).isoformat()

@@ -1,7 +1,7 @@
-"""Exports that a deployment takes away or changes while a deployed stack imports them, and the order that does it.
+"""Exports that a deployment removes or changes while a deployed stack imports them, and a possible order.
 
-CloudFormation refuses both, and CDK deploys producers first. Pure functions over templates, but for
-:func:`importers`, which asks.
+CloudFormation refuses both, and CDK deploys producers first. Pure functions over templates, except for
+:func:`importers`, which calls AWS.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ CREATED_ONLY = {
     "AWS::S3::Bucket": ("BucketName", "BucketNamePrefix", "BucketNamespace"),
     "AWS::SNS::Topic": ("FifoTopic", "TopicName"),
 }
-"""Kinds of what is exported, and the properties whose change makes CloudFormation replace one: its resource types'
-``createOnlyProperties``, which a test holds this against (tests/template/test_exports.py)."""
+"""Types of exported resources, and the properties whose change makes CloudFormation replace one: its resource types'
+``createOnlyProperties``, with which a test compares this (tests/template/test_exports.py).
+"""
 
 
 @dataclass(frozen=True)
 class Order:
-    """How a deployment passes CloudFormation's rule.
+    """Order of stacks that CloudFormation accepts.
 
     Attributes
     ----------
     first
-        Stacks to deploy by themselves before all others: they import no more what then goes.
+        Stacks to deploy by themselves before all others: after that they no longer import what is removed.
     refused
-        A line for each stack that stands in the way and that no order helps, with what does.
+        A line for each stack that blocks the deployment in any order, with what to do.
     """
 
     first: tuple[str, ...] = ()
@@ -50,17 +51,17 @@ class Order:
 def order(
     deployed: Mapping[str, Template | None], new: Mapping[str, Template], lasting: Iterable[str]
 ) -> Order:
-    """Find the order in which a deployment passes.
+    """Find an order in which CloudFormation accepts a deployment.
 
     Parameters
     ----------
     deployed, new
-        Templates by the stacks' names; among the deployed ones those that an assembly does not have any more.
+        Templates by the stacks' names; the deployed ones include stacks that the assembly no longer has.
     lasting
-        Stacks that hold data, of which none can be asked to be destroyed.
+        Stacks that hold data: nobody is asked to destroy one.
     """
     standing = {stack: template for stack, template in deployed.items() if template is not None}
-    gone = {name for stack in new for name in moved(standing.get(stack), new[stack])}
+    gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
     ways = {"first": set[str](), "destroy": set[str](), "keep": set[str]()}
     for stack, template in standing.items():
         used = imports(template) & gone
@@ -88,8 +89,8 @@ def order(
     )
 
 
-def moved(old: Template | None, new: Template) -> frozenset[str]:
-    """Return the names of a stack's exports that an update takes away, or gives another value."""
+def changed_exports(old: Template | None, new: Template) -> frozenset[str]:
+    """Return the names of a stack's exports that an update removes or gives another value."""
     if old is None:
         return frozenset()
     replaced = _replaced(old, new)
@@ -102,7 +103,7 @@ def moved(old: Template | None, new: Template) -> frozenset[str]:
 
 
 def exports(template: Template) -> dict[str, Any]:
-    """Return a template's exports: what each is worth, by its name."""
+    """Return the values of a template's exports, by name."""
     return {
         output["Export"]["Name"]: output["Value"]
         for output in template.get("Outputs", {}).values()
@@ -116,12 +117,12 @@ def imports(template: Template) -> frozenset[str]:
 
 
 def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
-    """Ask which stacks import an export.
+    """Ask CloudFormation which stacks import an export.
 
     Raises
     ------
     botocore.exceptions.ClientError
-        AWS refused the question.
+        AWS refused the request.
     """
     try:
         return tuple(cloudformation.list_imports(ExportName=export)["Imports"])
@@ -137,7 +138,7 @@ def _exported(templates: Mapping[str, Template]) -> frozenset[str]:
 
 
 def _replaced(old: Template, new: Template) -> set[str]:
-    """Logical ids of what is replaced, with what stands on it: a subnet goes with its VPC."""
+    """Return the logical ids of replaced resources and of those that depend on them: a subnet is replaced with its VPC."""
     before, after = old.get("Resources", {}), new.get("Resources", {})
     found: set[str] = set()
     while True:

@@ -1,6 +1,6 @@
-"""Start a job's state machine and follow it.
+"""Executions of a job's state machine: start and watch.
 
-The machines decide (``docs/adr/0300-one-state-machine-per-job.md``); this module asks and watches.
+The machines decide (``docs/adr/0300-one-state-machine-per-job.md``); this module calls and watches them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PHRASES = {
     "WaitForEnd": "waiting until the run has ended",
     "Revoked": "the job was stopped meanwhile: stopping the new run",
 }
-"""What people read when the machine enters a state; other states are no news."""
+"""Texts for people when the machine enters a state; other states are not shown."""
 
 
 @dataclass(frozen=True)
 class Aws:
-    """Where an environment is deployed.
+    """A deployment of an environment on AWS.
 
     Attributes
     ----------
@@ -54,18 +54,18 @@ class Aws:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a machine answered.
+    """Answer of a state machine.
 
     Attributes
     ----------
     ok
         Whether it succeeded.
     outcome
-        Such as ``running``, ``already-running``, ``stopped``, ``status``; an error's name otherwise.
+        Its outcome, such as ``running``, ``already-running``, ``stopped``, ``status``; else an error's name.
     message
         For people.
     answer
-        All of it, for scripts.
+        The complete answer, for scripts.
     """
 
     job: str
@@ -76,17 +76,17 @@ class Outcome:
 
 
 def connect(names: Names) -> Aws:
-    """Return clients for an environment, after a look at whose credentials these are.
+    """Return clients for an environment, after a check of the credentials' account.
 
     Raises
     ------
     CredentialsError
-        None, expired ones, or another account's.
+        There are none, they have expired, or they belong to another account.
     """
     environment = names.environment
 
     def client(service: str) -> Any:
-        make: Any = boto3.client  # the service is not known to the type checker
+        make: Any = boto3.client  # the type checker does not know the service
         return make(service, region_name=environment.region)
 
     with translate_aws_errors("asking AWS whose credentials these are"):
@@ -107,7 +107,7 @@ def machine_arn(aws: Aws, job: str) -> str:
     NotDeployedError
         The job's stack is not deployed, or was by a version without state machines.
     AwsError
-        AWS refused the question.
+        AWS refused the request.
     """
     stack = aws.names.stack(f"job-{job}")
     with translate_aws_errors(f"reading stack {stack}"):
@@ -130,16 +130,16 @@ def execute(
     reason: str = "asked for on the command line",
     poll_seconds: float = _POLL_SECONDS,
 ) -> Outcome:
-    """Run a verb to its end.
+    """Run a verb and return its outcome.
 
     Parameters
     ----------
     progress
         Called with a phrase whenever something new happens.
     grace_seconds
-        For ``stop`` and ``drain`` on EMR Serverless, 15 to 1800; left out, the machine measures it.
+        For ``stop`` and ``drain`` on EMR Serverless, 15 to 1800; by default the machine measures it.
     poll_seconds
-        How often the execution is looked at.
+        Seconds between two looks at the execution.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Splits a topic over several jobs by lists of partitions, balanced on what each partition took in."""
+"""Split of a topic over several jobs by lists of partitions, balanced by each partition's records."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from millrace.lifecycle.audit_kafka import Topic
 
 
 def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[int, int]:
-    """Count what each partition of a live topic took in.
+    """Count the records that each partition of a live topic took in.
 
     Parameters
     ----------
     topic
-        With the brokers' settings.
+        The topic, with the brokers' settings.
     begin, end
-        The window, in the records' own time; a part of it that the topic no longer keeps counts nothing.
+        The window, in the records' own time; expired records in it count as none.
 
     Returns
     -------
     dict
         Partition to the number of offsets between the first records at or after both ends; every partition of
-        the topic is in it. Markers of transactions count as records, and compacted ones still do.
+        the topic is in it. Markers of transactions and compacted records count, too.
 
     Raises
     ------
@@ -37,19 +37,19 @@ def records_by_partition(topic: Topic, begin: datetime, end: datetime) -> dict[i
 
 
 def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int, ...], ...]:
-    """Share partitions out so that the busiest job has little more to do than the others.
+    """Distribute partitions so that the busiest job has little more to do than the others.
 
-    The longest processing time first: the busiest partition that is left goes to the job with the least so
-    far, of equal ones to that with the fewest partitions. The busiest job then has at most
-    ``4/3 - 1/(3·jobs)`` times what the best lists would give it (R. L. Graham, "Bounds on
+    The method is longest processing time first: the busiest remaining partition goes to the job with the
+    fewest records so far; among equal ones, to that with the fewest partitions. The busiest job then has
+    at most ``4/3 - 1/(3·jobs)`` times its records in the best lists (R. L. Graham, "Bounds on
     Multiprocessing Timing Anomalies", SIAM J. Appl. Math. 17, 1969).
 
     Parameters
     ----------
     records
-        By partition.
+        Records by partition.
     jobs
-        At least 1, and no more than partitions.
+        Number of jobs: at least 1, and at most the number of partitions.
 
     Returns
     -------
@@ -84,20 +84,20 @@ def balance_partitions(records: Mapping[int, int], jobs: int) -> tuple[tuple[int
 
 @dataclass(frozen=True)
 class Split:
-    """A topic, shared out.
+    """A topic, split over several jobs.
 
     Attributes
     ----------
     job, query
-        Whose land query is split.
+        The job and its land query that is split.
     stream, topic
-        What it reads.
+        The stream and the topic that it reads.
     begin, end
-        When was measured.
+        Window of the measurement.
     records
-        By partition.
+        Records by partition.
     lists
-        Of partitions, by job.
+        Lists of partitions, by job.
     """
 
     job: str
@@ -115,21 +115,21 @@ class Split:
         return tuple(f"{self.job}-{number}" for number in range(1, len(self.lists) + 1))
 
     def load(self, partitions: Sequence[int]) -> int:
-        """Records of a list."""
+        """Return the records of a list."""
         return sum(self.records[partition] for partition in partitions)
 
     def entries(self, job: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the jobs as an environment file has them.
+        """Write the jobs for an environment file.
 
         Parameters
         ----------
         job
-            The job as the file has it. Its other queries stay with the first of the new jobs.
+            The job in the file. Its other queries stay with the first of the new jobs.
 
         Returns
         -------
         dict
-            For the place of the job under ``jobs``.
+            Entries that replace the job under ``jobs``.
         """
         found: dict[str, Any] = {}
         for number, (name, partitions) in enumerate(zip(self.names, self.lists, strict=True)):

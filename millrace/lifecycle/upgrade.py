@@ -1,7 +1,7 @@
-"""One job to another version and back: checked, drained, deployed, started, watched, and rolled back where it stalls.
+"""Upgrade of one job to another version: checked, drained, deployed, started, watched, and rolled back on failure.
 
-The steps are those of a deployment (:mod:`millrace.lifecycle.deploy`), for one job's own stack. What is deployed is kept before
-it is replaced, so that going back needs neither the old code nor the machine that deployed it
+The steps are those of a deployment (:mod:`millrace.lifecycle.deploy`), for one job's own stack. The deployed version
+is kept before it is replaced, so that a rollback needs neither the old code nor the machine that deployed it
 (``docs/adr/0312-upgrade-and-rollback.md``).
 """
 
@@ -36,27 +36,27 @@ from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
-"""Stacks that other jobs stand on as well."""
+"""Stacks that other jobs depend on as well."""
 
 Progress = Callable[[str], None]
 CdkDeploy = Callable[[Path, str], None]
-"""Deploys one stack of an assembly; raises :class:`DeployError`."""
+"""Function that deploys one stack of an assembly; it raises :class:`DeployError`."""
 
 
 class UpgradeError(RuntimeError):
-    """An upgrade that was not begun, or that was gone back on; says what runs now."""
+    """An upgrade that was not started, or was rolled back; the message says what runs now."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """What was deployed of a job.
+    """A deployed version of a job.
 
     Attributes
     ----------
     at
-        When it was replaced.
+        Time of its replacement.
     document_url
-        Of its launch document, which is named by its content.
+        URL of its launch document, whose name depends on its content.
     """
 
     job: str
@@ -65,12 +65,12 @@ class Version:
     template: Template
 
     def document(self, s3: Any) -> dict[str, Any]:
-        """Read its launch document back.
+        """Read its launch document.
 
         Raises
         ------
         UpgradeError
-            It is gone, so that this version cannot be started any more.
+            It no longer exists, so this version cannot be started.
         AwsError
             AWS refused the call.
         """
@@ -89,12 +89,12 @@ class Version:
 
 
 def of_job(found: Changes, job: str) -> JobChange:
-    """What a deployment asks of one job."""
+    """Return the effect of a deployment on one job."""
     return next(change for change in found.jobs if change.job == job)
 
 
 def shared_stacks(found: Changes, prefix: str) -> tuple[str, ...]:
-    """Stacks that an upgrade would have to change beside the job's own, and other jobs stand on.
+    """Return the stacks beside the job's own that an upgrade would change, and that other jobs depend on.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def shared_stacks(found: Changes, prefix: str) -> tuple[str, ...]:
 
 
 def deployed_version(aws: Aws, job: str) -> Version:
-    """Keep what is deployed of a job, before it is replaced.
+    """Keep the deployed version of a job, before it is replaced.
 
     Raises
     ------
@@ -128,12 +128,12 @@ def deployed_version(aws: Aws, job: str) -> Version:
 
 
 def current(aws: Aws, job: str) -> Version:
-    """Read what is deployed of a job.
+    """Read the deployed version of a job.
 
     Raises
     ------
     UpgradeError
-        Nothing is.
+        Nothing is deployed.
     AwsError
         AWS refused a call.
     """
@@ -148,12 +148,12 @@ def current(aws: Aws, job: str) -> Version:
 
 
 def previous(aws: Aws, job: str) -> Version:
-    """Find the version that was deployed before the one that is.
+    """Find the version that was deployed before the current one.
 
     Raises
     ------
     UpgradeError
-        None was kept.
+        No earlier version was kept.
     AwsError
         AWS refused a call.
     """
@@ -181,12 +181,12 @@ def upgrade(
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
 ) -> bool:
-    """Bring one job to the version of an assembly, and back where it does not get well.
+    """Upgrade one job to the version of an assembly, and roll back if it does not become healthy.
 
     Parameters
     ----------
     found
-        What the assembly would change.
+        Changes by the assembly.
     assembly
         The folder that ``cdk synth`` wrote.
     cdk_deploy
@@ -194,7 +194,7 @@ def upgrade(
     progress
         Called with a line whenever something new happens.
     patience_seconds, poll_seconds
-        How long the new version may take to become healthy, and how often it is looked at.
+        Longest time until the new version is healthy, and time between two looks.
 
     Returns
     -------
@@ -204,11 +204,11 @@ def upgrade(
     Raises
     ------
     UpgradeError
-        The new version did not get well; says what runs now.
+        The new version did not become healthy; the message says what runs now.
     DeployError
-        CloudFormation refused, so that everything is as it was.
+        CloudFormation refused, so nothing has changed.
     UnknownHealthError
-        The new version runs, and AWS did not let it be looked at: that is no reason to take it back.
+        The new version runs, but AWS did not show its health: that is no reason for a rollback.
     AwsError, millrace.lifecycle.deployed.NotDeployedError
         AWS refused a call.
     """
@@ -263,7 +263,7 @@ def roll_back(
     Parameters
     ----------
     keeps
-        Whether what is replaced is kept, to be rolled back to in its turn; not so a version that never got well.
+        Whether the replaced version is kept for a later rollback; false for one that never became healthy.
 
     Returns
     -------
@@ -273,9 +273,9 @@ def roll_back(
     Raises
     ------
     DeployError
-        It was not deployed, or is not well either.
+        It was not deployed, or is not healthy either.
     UpgradeError
-        Its launch document is gone.
+        Its launch document no longer exists.
     AwsError, millrace.lifecycle.deployed.NotDeployedError
         AWS refused a call.
     """
@@ -310,16 +310,16 @@ def roll_back(
 
 
 def with_template(assembly: Path, stack: str, template: Template, target: Path) -> Path:
-    """Write an assembly that deploys another template of one stack, whose files were published when it was deployed.
+    """Write an assembly that deploys another template of one stack; its files were published at its first deployment.
 
-    CDK deploys it with the roles that it deploys everything with, so going back asks for no permission more.
+    CDK deploys it with its usual roles, so a rollback needs no further permissions.
 
     Parameters
     ----------
     assembly
         The folder that ``cdk synth`` wrote.
     target
-        The new folder; what is there is replaced.
+        The new folder; an existing one is replaced.
 
     Returns
     -------
@@ -337,13 +337,13 @@ def with_template(assembly: Path, stack: str, template: Template, target: Path) 
         for name, file in assets["files"].items()
         if file["source"].get("path") == f"{stack}.template.json"
     )
-    # Named by content, as CDK names it: under the same name the other template would be deployed.
+    # Named by content, as by CDK: under the same name the other template would be deployed.
     own = hashlib.sha256(text.encode()).hexdigest()
     (target / f"{stack}.assets.json").write_text(
         json.dumps({**assets, "files": {own: json.loads(json.dumps(file).replace(name, own))}})
     )
     kept = {key: manifest["artifacts"][key] for key in (stack, f"{stack}.assets")}
-    # The stacks that it stands on are there; nothing of them is looked at.
+    # The stacks that it depends on exist; they are not checked.
     kept[stack] = {**kept[stack], "dependencies": [f"{stack}.assets"]}
     kept[stack].pop("additionalMetadataFile", None)
     manifest["artifacts"] = json.loads(json.dumps(kept).replace(name, own))

@@ -1,1 +1,1 @@
-"""The same on one machine: LocalStack, Kafka, Spark, traffic and the ledger that checks them."""
+"""Sandbox on one machine: LocalStack, Kafka, Spark, traffic and the ledger that checks them."""

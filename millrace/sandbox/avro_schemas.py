@@ -1,4 +1,4 @@
-"""Avro without Spark: an ``.avsc`` schema as PySpark's types, and values as its bytes."""
+"""Avro without Spark: PySpark's types from an ``.avsc`` schema, and values as Avro bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PRIMITIVES: Mapping[str, DataType] = {
 
 
 class AvroSchemaError(NoTestValuesError):
-    """A schema that is wrong, or of a kind for which nothing is made here."""
+    """A schema that is invalid, or for which no test values can be made."""
 
 
 class AvroSchema:
@@ -51,18 +51,18 @@ class AvroSchema:
     Parameters
     ----------
     text
-        JSON.
+        The schema in JSON.
 
     Raises
     ------
     AvroSchemaError
-        No record, or a union of more than null and one type.
+        The schema is not a record, or has a union of more than null and one type.
     """
 
     def __init__(self, text: str) -> None:
         self._named: dict[str, Any] = {}
         try:
-            # The library also writes each name in full, so that one is looked up as it is written.
+            # The library also stores each name in full, so names are looked up as they are written.
             self._json = parse_schema(json.loads(text), self._named)
         except UnknownType as error:
             raise AvroSchemaError(f"unknown type {error}") from error
@@ -84,7 +84,7 @@ class AvroSchema:
         Parameters
         ----------
         values
-            By field; times are :class:`datetime.datetime` with a zone.
+            Values by field; times are :class:`datetime.datetime` with a zone.
         """
         out = io.BytesIO()
         schemaless_writer(out, self._json, self._fitting(self._json, values))
@@ -128,7 +128,7 @@ class AvroSchema:
         return BinaryType() if name == "fixed" else self._type(name)
 
     def _fitting(self, kind: Any, value: Any) -> Any:
-        """A value that the schema takes: PySpark's types know neither an enum's symbols nor a size."""
+        """Return a value that fits the schema: PySpark's types have neither an enum's symbols nor a size."""
         if isinstance(kind, list):
             kind = next((each for each in kind if (each == "null") == (value is None)), kind[0])
         kind = self._named.get(kind, kind) if isinstance(kind, str) else kind
@@ -150,5 +150,5 @@ class AvroSchema:
 
 
 def hash_of(value: Any) -> int:
-    """A number out of a text that is the same in every run."""
+    """Return a number from a text that is the same in every run."""
     return sum(str(value).encode())

@@ -1,4 +1,4 @@
-"""A job's queries measured on this machine: a real broker with a filled topic, local Spark, the job's own settings."""
+"""Benchmark of a job's queries on this machine: a real broker with a filled topic, local Spark, the job's own settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.schedule import Planned, document
+from millrace.benchmark.schedule import PlannedRun, document
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import Line, line_of
 from millrace.sandbox import jars, local_driver
@@ -35,16 +35,16 @@ _FLUSH_SECONDS = 120
 
 @dataclass(frozen=True)
 class MeasuredQuery:
-    """What is measured.
+    """Job and queries of a benchmark.
 
     Attributes
     ----------
     document
         The job's launch document.
     queries
-        The reading one, then those that derive from it.
+        The query that reads the topic, then those that derive from it.
     references
-        Tables that they are enriched with, by the name that the document has for them (``database.table``).
+        Tables for their enrichment, by their names in the document (``database.table``).
     """
 
     document: Mapping[str, Any]
@@ -53,14 +53,14 @@ class MeasuredQuery:
 
 
 def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) -> int:
-    """Fill the partitions of the topic with payloads, from the first and again, each in the same order.
+    """Fill the partitions of the topic with the payloads, again and again, each in the same order.
 
     Parameters
     ----------
     payloads
         At least one.
     records
-        Per partition.
+        Number of records by partition.
 
     Returns
     -------
@@ -100,8 +100,8 @@ def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) 
     return sent
 
 
-def per_partition(runs: Sequence[Planned]) -> dict[int, int]:
-    """Records that each partition must hold, so that all batches of all runs are full."""
+def per_partition(runs: Sequence[PlannedRun]) -> dict[int, int]:
+    """Return the records that each partition must hold so that all batches of all runs are full."""
     needed: dict[int, int] = {}
     for run in runs:
         for partition in range(run.partitions):
@@ -112,34 +112,32 @@ def per_partition(runs: Sequence[Planned]) -> dict[int, int]:
 
 def run_schedule(
     subject: MeasuredQuery,
-    runs: Sequence[Planned],
+    runs: Sequence[PlannedRun],
     bootstrap: str,
     *,
     cores: int,
     done: Callable[[int, int], None],
     driver_memory: str = "2g",
 ) -> Measurements:
-    """Run a schedule on local Spark, of the line that the job's engine version has.
+    """Run a schedule on local Spark, of the Spark line of the job's engine version.
 
     Parameters
     ----------
-    subject
-        What is measured.
     bootstrap
-        Of a broker that holds the filled topic.
+        Address of a broker with the filled topic.
     cores
         Tasks that run at once.
     done
-        Told of each run that ended: its place, from 1 on, and how many there are.
+        Called after each run with its number, from 1 on, and the number of runs.
     driver_memory
-        Of the JVM that does it all.
+        Memory of the one JVM.
 
     Raises
     ------
     SandboxError
-        It ended before its end; holds what it said.
+        It stopped early; the message has its output.
     JarError, ToolchainError
-        The line is not installed; says the command that installs it.
+        The line is not installed; the message has the command that installs it.
     """
     home = HOME / f"cores-{cores}"
     shutil.rmtree(home, ignore_errors=True)
@@ -174,7 +172,7 @@ def run_schedule(
 
 
 def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
-    """The launch document with its source, checkpoints and connections on this machine."""
+    """Return the launch document with source, checkpoints and connections on this machine."""
     settings = dict(subject.document["settings"])
     queries = []
     for query in settings["queries"]:

@@ -1,10 +1,10 @@
-"""Programs that the sandbox starts, and the promise that each of them ends.
+"""Programs that the sandbox starts, with the guarantee that each of them ends.
 
 Every program runs in a process group of its own and leaves a record in
-``.millrace/sandbox/processes``. Whoever starts one stops it. Where whoever started it is
-killed, a shell in the program's group sees that and ends the group, unless it was
-told to leave it running; what was left running is found by its record and stopped
-by the next sandbox.
+``.millrace/sandbox/processes``. The process that starts one stops it. If that process is
+killed, a shell in the program's group notices and ends the group, unless the program
+was released to run on; the next sandbox finds released programs by their records and
+stops them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ import psutil
 from millrace.sandbox.toolchain import state_folder
 
 RUN = Path(os.environ.get("MILLRACE_SANDBOX") or state_folder() / "sandbox").absolute()
-"""Data, logs and records of running programs; one sandbox at a time works in it."""
+"""Data, logs and records of running programs; only one sandbox at a time uses it."""
 
 _RECORDS = RUN / "processes"
 
 _TICK_SECONDS = 0.01
-"""In which the kernel counts when programs start."""
+"""Resolution of the kernel's start times of programs."""
 
 _WATCHED = """\
 exec 3<&0
@@ -45,21 +45,22 @@ exec 3<&0
 ) &
 exec "$@" </dev/null 3<&-
 """
-"""Becomes the program, beside a shell of its group that waits for the end of the pipe: the kernel closes it with
-whatever held it, also after kill -9. On Linux and macOS alike; Linux' own signal at a parent's death would come at the
-end of the *thread* that started the program, and macOS has none."""
+"""Script that becomes the program, beside a shell of its group that waits for the end of the pipe: the kernel closes it when
+its holder ends, also after kill -9. It works on Linux and macOS; Linux' own signal at a parent's death would come at the
+end of the *thread* that started the program, and macOS has none.
+"""
 
 
 class SandboxError(RuntimeError):
-    """Something on this machine did not start, stopped by itself or took too long."""
+    """A program or a wait on this machine that failed: it did not start, stopped by itself or took too long."""
 
 
 class StalledError(SandboxError):
-    """What was waited for did not come."""
+    """A wait that ended without its result."""
 
 
 def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subprocess.Popen[bytes], FileIO]:
-    """Start a program in a session of its own that ends when this one does, however it ends.
+    """Start a program in a session of its own that ends with this program, however that ends.
 
     Parameters
     ----------
@@ -71,7 +72,7 @@ def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subpro
     Returns
     -------
     tuple
-        The program, and what is to be held open as long as it is to run. A line written to it lets the program live on.
+        The program, and a pipe that must stay open while it runs. A line written to the pipe lets the program run on.
     """
     watched, held = os.pipe()
     try:
@@ -87,7 +88,7 @@ def start_watched(command: Sequence[str | Path], **options: Any) -> tuple[subpro
 
 
 def free_port() -> int:
-    """Ask the kernel for a TCP port on 127.0.0.1 that nobody listens on."""
+    """Return a TCP port on 127.0.0.1 that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -101,13 +102,13 @@ class Process:
     Attributes
     ----------
     name
-        As people know it: ``localstack``, ``kafka``, ``job-departures``.
+        Its name for people: ``localstack``, ``kafka``, ``job-departures``.
     log
         Its standard output and error.
     held
-        Of :func:`start_watched`.
+        Pipe from :func:`start_watched`.
     scratch
-        A folder of its own that goes when it has ended.
+        A folder of its own that is deleted after its end.
     """
 
     name: str
@@ -151,7 +152,7 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether the program itself still runs."""
+        """True while the program itself runs."""
         return self.popen.poll() is None
 
     def tail(self, lines: int = 15) -> str:
@@ -164,22 +165,22 @@ class Process:
         Raises
         ------
         SandboxError
-            It ended, or was not ready in time; holds the end of its log.
+            It ended, or was not ready in time; the message has the end of its log.
         """
         wait_until(ready, seconds=seconds, what=what, runs=(self,))
 
     def signal_group(self, number: signal.Signals) -> None:
-        """Send a signal to the program and all that it started."""
+        """Send a signal to the program and all its child processes."""
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, number)
 
     def release(self) -> None:
-        """Let the program run on when this one ends; ``millrace sandbox stop`` finds it by its record."""
+        """Let the program run on after the end of this one; ``millrace sandbox stop`` finds it by its record."""
         with self.held, suppress(BrokenPipeError):
             self.held.write(b"\n")
 
     def kill(self) -> None:
-        """End the program as a power cut would (kill -9 of the group)."""
+        """Kill the program as a power failure would (kill -9 of the group)."""
         self.signal_group(signal.SIGKILL)
         self.popen.wait()
         self.held.close()
@@ -188,7 +189,7 @@ class Process:
         self._record.unlink(missing_ok=True)
 
     def stop(self, grace_seconds: float = 10) -> int:
-        """Ask the program to end, insist after the grace period; return its exit status."""
+        """Ask the program to end, kill it after the grace period; return its exit status."""
         if self.alive:
             self.signal_group(signal.SIGTERM)
             with suppress(subprocess.TimeoutExpired):
@@ -214,27 +215,27 @@ def wait_until(
     runs: Sequence[Process] = (),
     poll_seconds: float = 0.1,
 ) -> None:
-    """Wait for something, as long as the programs run that it takes.
+    """Wait for a condition while the programs that it needs run.
 
     Parameters
     ----------
     reached
-        Asked again and again.
+        The condition, which is polled.
     seconds
-        At most; with ``progress``, at most so long without any.
+        Longest wait; with ``progress``, longest wait without progress.
     what
-        Is waited for, such as ``answering``; for people.
+        Name of the condition for people, such as ``answering``.
     progress
-        How far it is, such as ``5 of 7 rows``; asked after ``reached``.
+        Returns the progress, such as ``5 of 7 rows``; called after ``reached``.
     runs
-        Programs without which it never comes.
+        Programs that must run for it.
 
     Raises
     ------
     SandboxError
-        A program ended; holds the end of its log.
+        A program ended; the message has the end of its log.
     StalledError
-        It did not come in time; likewise.
+        The time ran out; the message has the ends of the logs.
     """
     seen, moved = "", time.monotonic()
     while not reached():
@@ -254,13 +255,13 @@ def wait_until(
 
 
 @contextmanager
-def ended(process: Process | None, *, keep: bool) -> Iterator[None]:
-    """Stop a program at the end; one that is to be kept where it ends by a failure or Ctrl-C only.
+def stopping(process: Process | None, *, keep: bool) -> Iterator[None]:
+    """Stop a program at the end; one to keep is stopped only after a failure or Ctrl-C.
 
     Parameters
     ----------
     process
-        None where it is somebody else's.
+        None for a program of somebody else.
     keep
         Leave it running.
     """
@@ -278,12 +279,12 @@ def ended(process: Process | None, *, keep: bool) -> Iterator[None]:
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold this machine's sandbox, and begin by stopping what an earlier one left.
+    """Lock this machine's sandbox, and first stop the programs that an earlier one left.
 
     Raises
     ------
     SandboxError
-        Another one is at work in the same folder.
+        Another sandbox uses the same folder.
     """
     RUN.mkdir(parents=True, exist_ok=True)
     with (RUN / "lock").open("w") as lock:
@@ -298,10 +299,10 @@ def only_one() -> Iterator[None]:
 
 
 def stop_left_behind() -> list[str]:
-    """Stop what a sandbox that has ended left running; return the names.
+    """Stop the programs that an ended sandbox left running; return their names.
 
-    A record counts only while a process of that id and start time exists, so that
-    no foreign process that inherited the number is ever touched.
+    A record counts only while a process with that id and start time exists, so that no
+    other process with a reused id is ever stopped.
     """
     stopped = []
     for path in sorted(_RECORDS.glob("*.json")):
@@ -320,7 +321,7 @@ def stop_left_behind() -> list[str]:
 
 
 def _created(process: psutil.Process) -> float:
-    """Seconds from the machine's start to the program's, which stay what they are when its clock is set."""
+    """Return the seconds from the machine's start to the program's, which do not change with the clock."""
     return float(process.create_time() - psutil.boot_time())
 
 

@@ -48,11 +48,11 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 class DdlError(NoTestValuesError):
-    """Text that is no DDL schema."""
+    """A text that is not a DDL schema."""
 
 
 def parse(text: str) -> StructType:
-    """Read a schema.
+    """Parse a schema.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def parse(text: str) -> StructType:
     Raises
     ------
     DdlError
-        Anything else; says where.
+        The text is not valid; the message has the position.
 
     Examples
     --------
@@ -96,13 +96,7 @@ def read(path: Path) -> StructType:
 
 
 def write(schema: StructType) -> str:
-    """Write a schema, a field a line.
-
-    Parameters
-    ----------
-    schema
-        Whose fields may be nested.
-    """
+    """Write a schema, one field a line; fields may be nested."""
     lines = (
         f"{_name(f.name)} {kind_text(f.dataType)}{'' if f.nullable else ' NOT NULL'}" for f in schema.fields
     )

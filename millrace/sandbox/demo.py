@@ -1,4 +1,4 @@
-"""``make demo``: the flights example, deployed, fed, killed and accounted for."""
+"""``make demo``: the flights example is deployed, fed, killed and checked by its ledger."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from millrace.sandbox.spark import EVENT_LOGS
 Records = Literal["few", "month", "all"]
 
 JOBS = ("departures", "flights")
-"""The example's jobs, which an environment for the demo must hold."""
+"""Jobs of the example, which an environment for the demo must have."""
 
 _DIRTY_SHARE = 0.01
 _SEED = 2013
 _LIVE_MOST = 2_000
-"""Records of the live tail: enough for a p95, sent in ten seconds."""
+"""Records at the end that are sent live: enough for a p95, sent in ten seconds."""
 _LIVE_SECONDS = 10.0
 
 
 @dataclass
 class Phases:
-    """Times the phases of a run and shows them as they pass."""
+    """Timer of the phases of a run, which it shows as they pass."""
 
     console: Console
     seconds: dict[str, float] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Phases:
 
     @contextmanager
     def drill(self, name: str, job: str, total: int) -> Iterator[Any]:
-        """Time a drill, with a bar of landed records and each query's state; gives the function that moves both."""
+        """Time a drill and show landed records and each query's state; yield the function that updates both."""
         started = time.monotonic()
         columns = (
             TextColumn("{task.description}"),
@@ -94,7 +94,7 @@ def _line(console: Console, name: str) -> Iterator[None]:
 
 
 def _plain_reporter(console: Console, job: str) -> Any:
-    """Report in a pipe: when the phase changes and every ten seconds."""
+    """Return a reporter for a pipe: it prints when the phase changes and every ten seconds."""
     last = {"phase": "", "time": 0.0}
 
     def report(progress: DrillProgress) -> None:
@@ -112,12 +112,12 @@ def _plain_reporter(console: Console, job: str) -> Any:
 
 
 def environment_for_line(environment: str, line: Line) -> Path:
-    """Write an environment whose jobs run on a Spark line, laid over another one.
+    """Write an environment that extends another one and whose jobs run on a Spark line.
 
     Returns
     -------
     Path
-        Its file. A job stays on its engine where that has a version of the line.
+        Its file. A job keeps its engine if that has a version of the line.
     """
     file = RUN / f"spark{line.name.replace('.', '')}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -127,13 +127,13 @@ def environment_for_line(environment: str, line: Line) -> Path:
         version = next((each for each in found if each.engine == job.engine), found[0])
         over[name] = {"engine": version.engine, "version": version.name}
         if version.engine != job.engine and "worker" in job.model_fields_set:
-            over[name]["worker"] = None  # another engine has others: the plan chooses
+            over[name]["worker"] = None  # another engine has other workers: the plan chooses
     file.write_text(json.dumps({"extends": environment, "jobs": over}))
     return file
 
 
 def feeds(records: Records) -> dict[str, Feed]:
-    """Choose the records of each job: Kinesis gets ten days (LocalStack's slows with volume), Kafka a month or all."""
+    """Return the records of each job: Kinesis gets ten days (LocalStack slows down with volume), Kafka a month or all."""
     kinesis = flights.read_departures(days=2 if records == "few" else 10)
     kafka = (
         flights.read_departures(days=5)
@@ -155,11 +155,11 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
     Returns
     -------
     int
-        0 only if nothing was lost or doubled and every dead letter is byte-identical.
+        0 only if nothing was lost or duplicated and every dead letter is byte-identical.
     """
     phases = Phases(console)
     with servers_shown(phases, keep=keep) as (stack, broker):
-        # Not before: by now no other demo is at work on them.
+        # Only now: no other demo uses them any more.
         for leftover in (RUN / "jobs", EVENT_LOGS):
             shutil.rmtree(leftover, ignore_errors=True)
         with phases.phase(f"deploy environment {environment} to LocalStack"):
@@ -186,7 +186,7 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
 
 @contextmanager
 def servers_shown(phases: Phases, *, keep: bool) -> Iterator[Any]:
-    """Start the servers as a timed phase; where what they are for fails, they are stopped also if they were to be kept."""
+    """Start the servers as a timed phase; after a failure they are stopped, even with ``keep``."""
     with ExitStack() as stack:
         with phases.phase("start LocalStack and Kafka"):
             pair = stack.enter_context(servers(keep=keep))
@@ -194,7 +194,7 @@ def servers_shown(phases: Phases, *, keep: bool) -> Iterator[Any]:
 
 
 def summarise(outcomes: list[Outcome]) -> dict[str, Any]:
-    """Add the jobs up: the demo's closing JSON object, with one entry per job below ``jobs``."""
+    """Sum up the jobs: the demo's closing JSON object, with one entry per job below ``jobs``."""
     accounts = [outcome.account for outcome in outcomes]
     return {
         "produced": sum(a.produced for a in accounts),
@@ -256,7 +256,7 @@ def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
 
 
 def _telling(columns: list[str]) -> list[str]:
-    """Pick columns that show the enrichment beside what was sent."""
+    """Return columns that show the enrichment beside the records' own."""
     wanted = [
         "carrier",
         "flight",

@@ -1,4 +1,4 @@
-"""An environment deployed to LocalStack with the CDK app that deploys it to AWS."""
+"""Deployment of an environment to LocalStack, with the CDK app that deploys it to AWS."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.lifecycle.deployed import LaunchDocument, launch_document
 from millrace.sandbox import flights, kafka, localstack
 from millrace.sandbox.child_processes import RUN, Process, SandboxError, only_one
 from millrace.sandbox.spark import SandboxSpark, forget_tables
-from millrace.sandbox.toolchain import installed, program_environment
+from millrace.sandbox.toolchain import find_program, program_environment
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
 
@@ -34,20 +34,20 @@ class Sandbox:
 
     @property
     def spark(self) -> SandboxSpark:
-        """Local Spark, bound to this sandbox's servers."""
+        """Local Spark with this sandbox's servers."""
         return SandboxSpark(stack=self.stack, kafka=self.kafka.bootstrap)
 
     @property
     def warehouse(self) -> str:
-        """Where the tables lie."""
+        """S3 URL of the tables."""
         return f"s3://{self.names.bucket('lake')}/warehouse"
 
     def launch_document(self, job: str) -> LaunchDocument:
-        """Read a job's launch document back from the deployed stack."""
+        """Read a job's launch document from the deployed stack."""
         return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
 
     def pretended_types(self) -> set[str]:
-        """List the resource types that LocalStack accepted without creating anything: its events say so."""
+        """Return the resource types that LocalStack accepted without creating anything, by its events."""
         cloudformation = self.stack.client("cloudformation")
         types: set[str] = set()
         for stack in cloudformation.describe_stacks()["Stacks"]:
@@ -62,12 +62,12 @@ def synthesise(environment: str, output: Path) -> None:
     Raises
     ------
     SandboxError
-        The app refused; holds what it printed.
+        The app refused; the message has its output.
     """
     shutil.rmtree(output, ignore_errors=True)
     _cdk(
         ["cdk", "synth", "--quiet", "-c", f"env={environment}", "-o", output],
-        # An environment that names no account is deployed to LocalStack's.
+        # An environment without an account is deployed to LocalStack's.
         {**program_environment(), "CDK_DEFAULT_ACCOUNT": localstack.ACCOUNT},
         "cdk-synth",
         "synthesised",
@@ -95,7 +95,7 @@ def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:
     Raises
     ------
     SandboxError
-        A stack did not deploy; holds the end of what CDK printed.
+        A stack did not deploy; the message has the end of CDK's output.
     """
     environment = stack.environment()
     target = f"aws://{account}/{stack.region}"
@@ -117,7 +117,7 @@ def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:
 
 
 def _cdk(command: list[str | Path], environment: dict[str, str], name: str, what: str) -> None:
-    command = [installed(str(command[0]), environment), *command[1:]]
+    command = [find_program(str(command[0]), environment), *command[1:]]
     log = RUN / f"{name}.log"
     log.unlink(missing_ok=True)
     with Process.start(
@@ -132,7 +132,7 @@ def _cdk(command: list[str | Path], environment: dict[str, str], name: str, what
 
 @contextmanager
 def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafka.Kafka]]:
-    """Start LocalStack and a Kafka broker, both empty; stop them at the end unless told to keep."""
+    """Start LocalStack and a Kafka broker, both empty; stop them at the end unless ``keep`` is set."""
     with ExitStack() as stack:
         stack.enter_context(only_one())
         forget_tables()
@@ -143,9 +143,9 @@ def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafk
 
 
 def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -> Sandbox:
-    """Deploy an environment and fill in what LocalStack only pretends to create: topics and reference tables."""
+    """Deploy an environment and create what LocalStack only pretends to create: topics and reference tables."""
     environment = load(name)
-    # LocalStack has every region; what is bootstrapped and asked is the environment's.
+    # LocalStack has every region; the environment's is bootstrapped and used.
     stack = replace(stack, region=environment.region)
     names = Names(environment, environment.account or localstack.ACCOUNT)
     plan = compute_plan(environment)

@@ -1,6 +1,6 @@
 """Spark settings that each engine starts a job with, before the launch document's own.
 
-The table is ``engine_settings.yaml``: dated, with sources.
+The table is ``engine_settings.yaml``, with its date and sources.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from millrace.config.engines.glue import glue_tasks_per_worker
 
 
 class EngineValue(BaseModel):
-    """What an engine sets in place of Spark's default."""
+    """A value that an engine sets instead of Spark's default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,17 +28,17 @@ class EngineValue(BaseModel):
     confirmed: bool = True
 
 
-class Setting(BaseModel):
+class SparkSetting(BaseModel):
     """One Spark setting.
 
     Attributes
     ----------
     effect
-        On a streaming job.
+        Effect on a streaming job.
     default
-        Spark's own, by line: ``4`` stands for all of 4, ``4.1`` for that one alone; none where the line lacks the setting.
+        Spark's own, by line: ``4`` means all of 4, ``4.1`` only that one; none where the line does not have the setting.
     engines
-        By engine, for all its versions.
+        Values by engine, for all its versions.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,20 +48,20 @@ class Setting(BaseModel):
     engines: dict[Literal["glue", "emr"], EngineValue] = {}
 
     def of(self, engine: str, spark: str) -> str | None:
-        """Its value on an engine with a version of Spark; None where it is not set."""
+        """Return its value on an engine with a version of Spark; None where it is not set."""
         found = next((value for name, value in self.engines.items() if name == engine), None)
         lines = [line for line in self.default if f"{spark}.".startswith(f"{line}.")]
         return found.value if found else self.default[max(lines, key=len)] if lines else None
 
 
 class SettingsTable(BaseModel):
-    """All of them, as they were on one day."""
+    """All settings, with the date on which they were read."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     read: date
     source: str
-    settings: dict[str, Setting]
+    settings: dict[str, SparkSetting]
 
 
 @cache
@@ -72,7 +72,7 @@ def table() -> SettingsTable:
 
 
 def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
-    """Work out the Spark settings that a job finds on its engine.
+    """Return the Spark settings with which a job starts on its engine.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
-"""Runs an environment on this machine: deployed to LocalStack, its jobs on local Spark, made-up records in its streams.
+"""Trial of an environment on this machine: deployed to LocalStack, its jobs on local Spark, generated records in its streams.
 
-Each job is killed once with SIGKILL and started again; then every landing table is held against the ledger of what was sent.
+Each job is killed once with SIGKILL and started again; then every landing table is compared with the ledger of the sent
+records.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from millrace.sandbox.spark import Job
 
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
-"""Longer than Spark takes on a busy laptop from its start to a first commit."""
+"""Longest wait for a first row: longer than Spark takes on a busy laptop from its start to a first commit."""
 
 _OTHERS_SECONDS = 90.0
-"""For tables that have no row yet, after each that gets its first."""
+"""Longest wait for tables without rows, after each table that gets its first row."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Landed:
-    """What a table holds.
+class LandedTable:
+    """Content of a table after a trial.
 
     Attributes
     ----------
     first_seconds
-        From the command's begin to the first row that was seen; None where none was, while others had theirs.
+        Seconds from the command's start to the first row; None for a table without rows, while others have some.
     example
-        One row, by column, where there is one; the core's own columns are left out.
+        One row, by column, if any; without the core's own columns.
     account
-        Of a landing table that is read from the beginning of its streams, against the ledger of what was sent to them.
+        Account of a landing table whose query reads its streams from the beginning, by the ledger of the sent records.
     """
 
     rows: int
@@ -54,26 +55,26 @@ class Landed:
 
 def run(
     name: str, environment: Environment, feeds: Mapping[str, traffic.Feed], *, seconds: float, say: Say
-) -> dict[str, Landed]:
+) -> dict[str, LandedTable]:
     """Deploy an environment, run its jobs, feed its streams, kill and restart the jobs, and account for every record.
 
     Parameters
     ----------
     name
-        The environment as it was given: its name or its file.
+        The environment on the command line: its name or its file.
     environment
-        It; of this machine's account, or of none.
+        The loaded environment; of LocalStack's account, or without one.
     feeds
-        By stream, what is sent.
+        Feeds by stream.
     seconds
-        So long records are sent after the jobs were started again.
+        Seconds of sending after the restart of the jobs.
     say
-        Told what is being done.
+        Called with each step.
 
     Returns
     -------
     dict
-        By table, in the order in which they got their first row.
+        By table, in the order of their first rows.
 
     Raises
     ------
@@ -103,7 +104,7 @@ def run(
             each.stop()
         say("waiting until everything that was sent has landed")
         trial.settle()
-        # One that got no row at all is no success either.
+        # A table without any row is not a success either.
         return {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
 
 
@@ -148,7 +149,7 @@ class _Trial:
                 raise SandboxError(f"job {name} ended by itself:\n{job.process.tail(25)}")
 
     def first_rows(self, sending: list[Background], began: float) -> dict[str, float]:
-        """Wait for the first row of each table; by table, when it came, in seconds."""
+        """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table
             for job in self._sandbox.environment.jobs.values()
@@ -167,7 +168,7 @@ class _Trial:
                 missing.remove(table)
                 first[table] = time.monotonic() - began
                 self._say(f"{self._sandbox.names.table(table)}: first rows after {first[table]:.0f} s")
-                # Others may wait for a watermark, for longer than anybody looks.
+                # Other tables may wait for a watermark, for longer than anybody waits.
                 until = time.monotonic() + _OTHERS_SECONDS
             time.sleep(_LOOK_SECONDS)
         if not first:
@@ -186,7 +187,7 @@ class _Trial:
             time.sleep(_LOOK_SECONDS)
 
     def settle(self) -> None:
-        """Wait until each landing table has as many rows as were sent; what is missing after a long wait is lost."""
+        """Wait until each landing table has as many rows as were sent; rows that are still missing after a long wait are lost."""
         sent = self.ledgers()
         until = time.monotonic() + _START_SECONDS
         while any(self._rows(table) < len(ledger) for table, ledger in sent.items()):
@@ -195,19 +196,19 @@ class _Trial:
                 return
             time.sleep(_LOOK_SECONDS)
 
-    def landed(self, table: str, first_seconds: float | None) -> Landed:
+    def landed(self, table: str, first_seconds: float | None) -> LandedTable:
         full = self._sandbox.names.table(table)
         ledger = self.ledgers().get(table)
         account = None if ledger is None else lake_tables.account(self._catalog, ledger, full)
         rows = self._rows(table)
         example = _example(self._catalog.load_table(full)) if rows else {}
-        return Landed(rows, first_seconds, example, account)
+        return LandedTable(rows, first_seconds, example, account)
 
     def _rows(self, table: str) -> int:
         return lake_tables.row_count(self._catalog, self._sandbox.names.table(table))
 
     def ledgers(self) -> dict[str, Ledger]:
-        """By landing table, what was sent to all streams that land in it; left out are those that skip what came before them."""
+        """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         found: dict[str, set[str]] = {}
         skipping = set()
         for query in self._queries():
@@ -215,7 +216,7 @@ class _Trial:
             if query.start != "earliest":
                 skipping.add(query.table)
         return {
-            table: Ledger.merged(self.producers[stream].ledger for stream in sorted(streams))
+            table: Ledger.merge(self.producers[stream].ledger for stream in sorted(streams))
             for table, streams in found.items()
             if table not in skipping
         }

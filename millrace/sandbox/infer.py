@@ -1,4 +1,4 @@
-"""A schema out of a sample of records: the narrowest type that takes all values that were seen."""
+"""Schema from a sample of records: the narrowest type that takes all seen values."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
-"""Each takes what those before it take, the last with rounding."""
+"""Each takes the values of those before it, the last one with rounding."""
 
 
 class InferenceError(ValueError):
-    """Nothing can be said of a sample."""
+    """A sample without any information on a schema."""
 
 
 @dataclass
 class FieldReport:
-    """What a sample says of a field.
+    """Observations on one field of a sample.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class FieldReport:
     absent
         Records without a value.
     conflicts
-        Why a narrower type would not do, or the field is left out; empty where nothing is odd.
+        Why no narrower type fits, or why the field is left out; else empty.
     """
 
     name: str
@@ -70,14 +70,14 @@ class FieldReport:
 
 @dataclass(frozen=True)
 class Inferred:
-    """A schema, and what it rests on.
+    """A schema, and the observations behind it.
 
     Attributes
     ----------
     records
-        Of the sample that could be read.
+        Number of readable records of the sample.
     unreadable
-        Records that could not, with the reason of the first.
+        Number of unreadable records; ``reason`` is that of the first.
     """
 
     schema: StructType
@@ -88,7 +88,7 @@ class Inferred:
 
 
 def kind_of(value: Any) -> DataType:
-    """The narrowest type of a JSON value; a text that is written as a time is one.
+    """Return the narrowest type of a JSON value; a text in the form of a time has that type.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def kind_of(value: Any) -> DataType:
     if isinstance(value, list):
         kind: DataType = NullType()
         for each in value:
-            kind, _ = merged(kind, kind_of(each))
+            kind, _ = common_type(kind, kind_of(each))
         return ArrayType(kind)
     return StructType([StructField(name, kind_of(each)) for name, each in value.items()])
 
@@ -135,7 +135,7 @@ def _kind_of_text(text: str) -> DataType:
 
 
 def kind_of_cell(text: str) -> DataType:
-    """The narrowest type of a column of CSV; digits behind a zero are a code, not a number."""
+    """Return the narrowest type of a CSV column; digits after a leading zero are a code, not a number."""
     if text == "":
         return NullType()
     if text.lower() in ("true", "false"):
@@ -145,8 +145,8 @@ def kind_of_cell(text: str) -> DataType:
     return DoubleType() if _NUMBER.fullmatch(text) else _kind_of_text(text)
 
 
-def merged(one: DataType, other: DataType) -> tuple[DataType, str | None]:
-    """The type that takes the values of two, and what is odd about it."""
+def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
+    """Return the type that takes the values of two types, and what is odd about it."""
     if one == other or isinstance(other, NullType):
         return one, None
     if isinstance(one, NullType):
@@ -154,7 +154,7 @@ def merged(one: DataType, other: DataType) -> tuple[DataType, str | None]:
     if one in _NUMBERS and other in _NUMBERS:
         return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        kind, odd = merged(one.elementType, other.elementType)
+        kind, odd = common_type(one.elementType, other.elementType)
         return ArrayType(kind), odd
     if isinstance(one, StructType) and isinstance(other, StructType):
         return _merged_structs(one, other)
@@ -170,7 +170,7 @@ def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str |
     kinds = {f.name: f.dataType for f in one.fields}
     odd = None
     for f in other.fields:
-        kinds[f.name], found = merged(kinds.get(f.name, NullType()), f.dataType)
+        kinds[f.name], found = common_type(kinds.get(f.name, NullType()), f.dataType)
         odd = odd or (f"{f.name}: {found}" if found else None)
     return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
 
@@ -181,7 +181,7 @@ def from_json(payloads: Iterable[bytes], *, required: bool = False) -> Inferred:
     Parameters
     ----------
     payloads
-        One object each.
+        Payloads, one object each.
     required
         Whether a field that no record lacks is ``NOT NULL``.
 
@@ -217,16 +217,16 @@ def from_csv(
     null: str = "",
     required: bool = False,
 ) -> Inferred:
-    """Infer from records without a header.
+    """Infer from CSV records without a header.
 
     Parameters
     ----------
     payloads
-        One record each.
+        Payloads, one record each.
     names
-        Of the columns; None calls them ``c1``, ``c2`` and so on.
+        Names of the columns; None means ``c1``, ``c2`` and so on.
     delimiter, quote, null
-        How they are written; a column that is empty or ``null`` has no value.
+        Format of the records; a column that is empty or ``null`` has no value.
     required
         As for :func:`from_json`.
 
@@ -276,7 +276,7 @@ def _inferred(
         kind: DataType = NullType()
         report = FieldReport(name, kind, sum(value is None for value in values))
         for each in kinds[name]:
-            kind, odd = merged(kind, each)
+            kind, odd = common_type(kind, each)
             if odd and odd not in report.conflicts:
                 report.conflicts.append(odd)
         if isinstance(kind, NullType):
@@ -298,13 +298,13 @@ def _inferred(
 
 
 def _settled(kind: DataType) -> DataType:
-    """A type without the unknown: what was only ever null is a text."""
+    """Return a type without unknown parts: a value that was always null is a text."""
     if isinstance(kind, NullType):
         return StringType()
     if isinstance(kind, ArrayType):
         return ArrayType(_settled(kind.elementType))
     if isinstance(kind, StructType):
-        # A struct of nothing is no column's type; its JSON is.
+        # A struct without fields is not a valid column type; its JSON text is.
         return (
             StructType([StructField(f.name, _settled(f.dataType)) for f in kind.fields])
             if kind.fields
@@ -327,22 +327,22 @@ def _examples(values: Sequence[Any]) -> list[str]:
 
 
 def from_avro(data: bytes) -> tuple[str, Inferred]:
-    """Take the schema that an Avro file carries.
+    """Return the schema in an Avro file.
 
     Parameters
     ----------
     data
-        An object container file, or its beginning.
+        An object container file, or its first part.
 
     Returns
     -------
     tuple
-        The schema, JSON, and its fields; nothing of the records is read.
+        The schema in JSON, and its fields; no record is read.
 
     Raises
     ------
     InferenceError
-        No such file.
+        The data is not such a file.
     """
     try:
         text = fastavro.reader(io.BytesIO(data)).metadata["avro.schema"]
@@ -354,5 +354,5 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
 
 
 def text_of(inferred: Inferred) -> str:
-    """The schema file: DDL."""
+    """Return the text of the schema file in DDL."""
     return ddl.write(inferred.schema)

@@ -1,7 +1,7 @@
-"""JVM jars: resolved once by the Ivy that PySpark ships, pinned by ``toolchain/jars.lock.json``, a set for each Spark line.
+"""JVM jars of each Spark line: resolved once by PySpark's Ivy, pinned by ``toolchain/jars.lock.json``.
 
-``toolchain/jars/*.xml`` name what we ask for; the lock names every jar that came
-of it, with its digest. Set-up fetches exactly the lock and resolves nothing.
+``toolchain/jars/*.xml`` have the requests; the lock names every resolved jar, with its
+digest. Set-up fetches exactly the lock and resolves nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from millrace.sandbox.toolchain import LOCKS, in_clone, java_home, spark_home, s
 
 LOCK = LOCKS / "jars.lock.json"
 ON_REQUEST = frozenset({"delta", *(jar_set("sandbox", line) for line in LINES.values() if not line.default)})
-"""Sets that set-up leaves out, as most people need none of them."""
+"""Sets that set-up does not fetch, as most people need none of them."""
 
 _IGNORING = threading.Lock()
 _STORE_PASSWORD = b"public-certificates-only"
@@ -41,7 +41,7 @@ _NAMESPACE = 'xmlns:m="http://ant.apache.org/ivy/maven"'
 
 
 class JarError(RuntimeError):
-    """A jar that could not be had, or is not the one in the lock."""
+    """A jar that could not be fetched, or is not the one in the lock."""
 
 
 @dataclass(frozen=True, order=True)
@@ -56,19 +56,19 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """Its name in the folder of its set."""
+        """File name in the folder of its set."""
         return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
 
 def folder(name: str, line: Line | None = None) -> Path:
-    """Where the jars of a set stand once they are fetched.
+    """Return the folder of a set's fetched jars.
 
     Parameters
     ----------
     name
-        Of the set, such as ``kafka-client``.
+        Name of the set, such as ``kafka-client``.
     line
-        Of Spark; left out, the one that this interpreter has.
+        Spark line; by default this interpreter's.
     """
     return state_folder() / "jars" / jar_set(name, line or spark_line())
 
@@ -79,11 +79,11 @@ def files(name: str, line: Line | None = None) -> list[Path]:
     Raises
     ------
     JarError
-        One is missing, or the line has none; says which command fetches it.
+        One is missing, or the line has none; the message has the command that fetches it.
     """
     line = line or spark_line()
     where = folder(name, line)
-    jars = locked().get(where.name)
+    jars = read_lock().get(where.name)
     if jars is None:
         raise JarError(f"no jars of the set {name} are locked for Spark {line.name}")
     paths = [where / jar.file for jar in jars]
@@ -97,18 +97,18 @@ def files(name: str, line: Line | None = None) -> list[Path]:
     return paths
 
 
-def locked() -> dict[str, list[Jar]]:
+def read_lock() -> dict[str, list[Jar]]:
     """Read the lock: set name to its jars."""
     return {name: [Jar(**jar) for jar in jars] for name, jars in json.loads(LOCK.read_text()).items()}
 
 
 def fetch(also: Collection[str] = ()) -> int:
-    """Bring every jar of the lock that is missing; return how many were fetched.
+    """Fetch the missing jars of the lock; return their number.
 
     Parameters
     ----------
     also
-        Of :data:`ON_REQUEST`, the sets that are wanted, too.
+        Sets of :data:`ON_REQUEST` to fetch, too.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def fetch(also: Collection[str] = ()) -> int:
         A jar could not be fetched, or its digest is not the lock's.
     """
     with ThreadPoolExecutor() as pool:  # a set is minutes of waiting for a registry, not of work
-        wanted = {name: jars for name, jars in locked().items() if name not in ON_REQUEST or name in also}
+        wanted = {name: jars for name, jars in read_lock().items() if name not in ON_REQUEST or name in also}
         return sum(pool.map(_fetch_set, *zip(*wanted.items(), strict=True)))
 
 
@@ -138,7 +138,7 @@ def _fetch_set(name: str, jars: list[Jar]) -> int:
 
 
 def relock() -> None:
-    """Resolve ``toolchain/jars/*.xml`` with all that they depend on and write the lock."""
+    """Resolve ``toolchain/jars/*.xml`` with all dependencies and write the lock."""
     lock: dict[str, list[dict[str, str]]] = {}
     for locked_as, module in sorted(_requests()):
         with tempfile.TemporaryDirectory(dir=state_folder()) as name:
@@ -161,9 +161,9 @@ def relock() -> None:
 
 
 def _requests() -> Iterator[tuple[str, str]]:
-    """Name of each set in the lock, and its request with the versions of its line.
+    """Yield the name of each set in the lock, and its request with the versions of its line.
 
-    A request is for every line, unless a line's Scala has one of its own: ``sandbox_2.13.xml``.
+    A request is for every line, unless there is one for the line's Scala: ``sandbox_2.13.xml``.
     """
     for request in _REQUESTS.glob("*.xml"):
         if request.stem == "ivysettings" or "_" in request.stem:
@@ -177,7 +177,7 @@ def _requests() -> Iterator[tuple[str, str]]:
 
 
 def _classifier(artifact: ElementTree.Element, plain: str) -> str:
-    """Read a jar's classifier off its file name; Ivy's report has no field for it."""
+    """Read a jar's classifier from its file name; Ivy's report has no field for it."""
     origin = artifact.find("origin-location")
     location = "" if origin is None else origin.attrib["location"]
     return location.rpartition("/")[2].removesuffix(".jar").removeprefix(plain).removeprefix("-")
@@ -217,16 +217,16 @@ def _ivy(module: str, name: str, target: Path) -> ElementTree.Element:
 
 
 def _trust(folder: Path) -> list[str]:
-    """Java options that trust what Python and curl are told to trust by ``SSL_CERT_FILE``.
+    """Return Java options that trust the certificates of ``SSL_CERT_FILE``, as Python and curl do.
 
-    Java reads no such variable: behind a company's own certificate authority every
-    download of a Java that came as a package would fail.
+    Java does not read this variable: behind a company's own certificate authority every
+    download of a Java from a package would fail.
     """
     bundle = os.environ.get("SSL_CERT_FILE")
     if not bundle:
         return []
-    # Old authorities with odd serial numbers are in every bundle. What is ignored is the process's, not the
-    # thread's: another set's thread would end the silence too early.
+    # Every bundle has old authorities with odd serial numbers. Ignored warnings are the process's, not the
+    # thread's: another set's thread would switch them on again too early.
     with _IGNORING, warnings.catch_warnings():
         warnings.simplefilter("ignore", CryptographyDeprecationWarning)
         certificates = load_pem_x509_certificates(Path(bundle).read_bytes())
@@ -247,7 +247,7 @@ def _digest(path: Path) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Arguments of this program."""
+    """Return the parser of this program's arguments."""
     reading = argparse.ArgumentParser(description=main.__doc__)
     reading.add_argument("--lock", action="store_true", help="resolve toolchain/jars/*.xml again")
     reading.add_argument(
@@ -257,14 +257,16 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> int:
-    """Fetch what the lock names; with ``--lock`` resolve again and write the lock."""
+    """Fetch the jars of the lock; with ``--lock`` resolve them again and write the lock."""
     given = parser().parse_args()
     try:
         if given.lock:
             relock()
         fetched = fetch(given.also)
         home = state_folder() / "jars"
-        in_place = sum((home / name / jar.file).exists() for name, jars in locked().items() for jar in jars)
+        in_place = sum(
+            (home / name / jar.file).exists() for name, jars in read_lock().items() for jar in jars
+        )
         sys.stdout.write(f"{fetched} jars fetched, {in_place} in place\n")
     except JarError as error:
         sys.stderr.write(f"{error}\n")

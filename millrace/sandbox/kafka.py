@@ -1,4 +1,4 @@
-"""Real Kafka brokers (KRaft) on 127.0.0.1: one, or several that can be ended one by one."""
+"""Real Kafka brokers (KRaft) on 127.0.0.1: one, or several that can be stopped one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import jars
-from millrace.sandbox.child_processes import RUN, Process, ended, free_port, wait_until
+from millrace.sandbox.child_processes import RUN, Process, free_port, stopping, wait_until
 from millrace.sandbox.toolchain import java_home, program_environment
 from millrace.sizing.kafka import TIME_LIMITS
 
@@ -28,31 +28,31 @@ class Kafka:
     process: Process
 
     def admin(self) -> AdminClient:
-        """Make an admin client."""
+        """Return an admin client."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
 
     def create_topic(self, name: str, partitions: int, *, any_time: bool = False) -> None:
-        """Create a topic without replicas and wait until it is there.
+        """Create a topic without replicas and wait until it exists.
 
         Parameters
         ----------
         any_time
-            Take records whatever their times say, as topics of others do.
+            Accept records with any time, as other people's topics do.
 
         Raises
         ------
         KafkaException
-            The broker refused, for one because the topic exists.
+            The broker refused, for example because the topic exists.
         """
         limits = {} if any_time else dict(TIME_LIMITS)
         topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=limits)
-        admin = self.admin()  # its futures die with it
+        admin = self.admin()  # its futures end with it
         for future in admin.create_topics([topic], operation_timeout=30).values():
             future.result()
 
 
 def _answers(bootstrap: str) -> int:
-    """Count the brokers that are known to whichever answers."""
+    """Return the number of brokers that the answering one knows."""
     try:
         return len(
             AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=2).brokers
@@ -69,19 +69,19 @@ def running(
     listeners: Mapping[str, tuple[str, int]] | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Iterator[Kafka]:
-    """Start an empty broker and stop it at the end; one that is to be kept where what it is for fails only.
+    """Start an empty broker and stop it at the end; with ``keep`` only after a failure.
 
     Parameters
     ----------
     keep
-        Whether it continues where what it is for succeeds.
+        Whether it runs on after success.
     name
-        Of its folder, its log and its process: what a second one beside it has of its own.
+        Name of its folder, its log and its process; a second broker needs another one.
     listeners
-        Beside the plain one: name to protocol and port, such as ``{"SCRAM": ("SASL_SSL", 9096)}``; clients find them at
-        ``localhost``, for which certificates are.
+        Listeners beside the plain one: name to protocol and port, such as ``{"SCRAM": ("SASL_SSL", 9096)}``; their host is
+        ``localhost``, as in the certificates.
     settings
-        More of the broker's own.
+        Further settings of the broker.
 
     Raises
     ------
@@ -100,13 +100,13 @@ def running(
     except BaseException:
         process.stop()
         raise
-    with ended(process, keep=keep):
+    with stopping(process, keep=keep):
         yield Kafka(bootstrap, process)
 
 
 @dataclass
 class Cluster:
-    """Brokers that can be ended one by one; ports and data stay theirs. Numbers count from 1 on."""
+    """Brokers that can be stopped one by one, and keep their ports and data. Numbers start at 1."""
 
     home: Path
     ports: Sequence[int]
@@ -114,20 +114,20 @@ class Cluster:
 
     @property
     def bootstrap(self) -> str:
-        """Addresses of all of them, running or not."""
+        """Addresses of all brokers, running or not."""
         return ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
     def admin(self) -> AdminClient:
-        """Make an admin client."""
+        """Return an admin client."""
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def start(self, number: int) -> None:
-        """Start a broker, again or for the first time."""
+        """Start a broker, for the first time or again."""
         name = f"broker-{number}"
         self.processes[number] = _run(self.home, number, name, self.home / f"{name}.log")
 
     def end(self, number: int, *, kill: bool) -> None:
-        """End a broker, as a crash or as an upgrade does."""
+        """Stop a broker, as a crash or as an upgrade does."""
         process = self.processes.pop(number)
         if kill:
             process.kill()
@@ -137,14 +137,14 @@ class Cluster:
 
 @contextmanager
 def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Cluster]:
-    """Start several empty brokers, and end them.
+    """Start several empty brokers, and stop them at the end.
 
     Parameters
     ----------
     home
-        Their folder; what was there goes.
+        Their folder; an existing one is deleted.
     settings
-        More of theirs.
+        Further settings of the brokers.
 
     Raises
     ------
@@ -175,7 +175,7 @@ def _format(
     listeners: Mapping[str, tuple[str, int]],
     more: Mapping[str, str],
 ) -> None:
-    """Write the settings of one of as many brokers as there are ports, and make its log folder."""
+    """Write the settings of one broker of as many as there are ports, and format its log folder."""
     home.mkdir(parents=True, exist_ok=True)
     others = {name: f"{name}://localhost:{port}" for name, (_, port) in listeners.items()}
     plain = f"PLAINTEXT://127.0.0.1:{ports[number - 1]}"

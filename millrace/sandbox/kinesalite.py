@@ -1,9 +1,9 @@
 """kinesalite: a Kinesis for load, crashes, reshards and faults, where LocalStack's is too slow.
 
-It keeps everything in memory. What it does otherwise than AWS and matters here is mended
-in ``kinesalite.cjs``: it listens on 127.0.0.1 only, survives clients that are killed, has no
-shard limit of ten, ends an answer at 10 MiB, takes records above 1 MiB and tells how far
-behind a reader is. Requests are limited to 7 MiB, so one record to about 5 MiB.
+It keeps everything in memory. ``kinesalite.cjs`` removes the differences to AWS that matter
+here: it listens on 127.0.0.1 only, survives clients that are killed, has no shard limit of
+ten, ends an answer at 10 MiB, takes records above 1 MiB and reports how far behind a
+reader is. Requests are limited to 7 MiB, so one record to about 5 MiB.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from millrace.sandbox.toolchain import node_bin, node_module, program_environmen
 
 REGION = "us-east-1"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
-"""It takes any; the SDKs insist on some."""
+"""It accepts any credentials; the SDKs require some."""
 
 MANY_SHARDS = 10_000
-"""Above what a test opens: each reshard leaves closed shards behind, which count too."""
+"""Above the shards of any test: each reshard leaves closed shards, which count too."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Kinesalite:
     endpoint
         Such as ``http://127.0.0.1:4567``.
     control
-        Where faults are switched on and off.
+        URL that switches faults on and off.
     """
 
     endpoint: str
@@ -47,7 +47,7 @@ class Kinesalite:
     process: Process
 
     def client(self) -> Any:
-        """Make a boto3 client for it."""
+        """Return a boto3 client for it."""
         return boto3.client(
             "kinesis",
             endpoint_url=self.endpoint,
@@ -66,7 +66,7 @@ class Kinesalite:
         self._tell({"clock_offset_ms": round(ahead_seconds * 1000)})
 
     def count_refused_reads(self) -> int:
-        """Count the reads refused so far."""
+        """Return the number of reads refused so far."""
         return sum(self._tell(None)["refused"].values())
 
     def _tell(self, settings: dict[str, float] | None) -> Any:
@@ -78,16 +78,16 @@ class Kinesalite:
 
 @contextmanager
 def running(*, seed: int = 1, update_stream_ms: int = 50, name: str = "kinesalite") -> Iterator[Kinesalite]:
-    """Give an empty kinesalite and stop it at the end.
+    """Start an empty kinesalite and stop it at the end.
 
     Parameters
     ----------
     seed
-        Of the sequence that decides which read is refused.
+        Seed of the random sequence that decides which read is refused.
     update_stream_ms
-        How long a stream is in state UPDATING during a reshard.
+        Milliseconds of state UPDATING during a reshard.
     name
-        Of its process and log.
+        Name of its process and log.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What tables of the lake hold, by a reader that is not Spark: counted, or held against a producer's ledger."""
+"""Content of tables of the lake, by a reader that is not Spark: counted, or compared with a producer's ledger."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pyiceberg.table import Table
 from millrace.sandbox.ledger import Account, Ledger, compare
 
 _TYPES = {"_id": pa.string(), "_hash": pa.int64(), "_error": pa.string(), "_bytes": pa.binary()}
-"""Columns of a landing table that say what became of a record."""
+"""Columns of a landing table that show what became of a record."""
 
 
 def find(catalog: Catalog, name: str) -> Table | None:
-    """Load a table; None where there is none yet."""
+    """Load a table; return None where it does not exist yet."""
     try:
         return catalog.load_table(name)
     except NoSuchTableError:
@@ -25,12 +25,10 @@ def find(catalog: Catalog, name: str) -> Table | None:
 
 
 def row_count(catalog: Catalog, name: str) -> int:
-    """Return how many rows a table has; 0 where it is not there yet, or nothing was committed to it.
+    """Return the number of rows of a table; 0 where it does not exist yet, or has no commit.
 
     Parameters
     ----------
-    catalog
-        Where it is.
     name
         ``DATABASE.TABLE``.
     """
@@ -42,7 +40,7 @@ def row_count(catalog: Catalog, name: str) -> int:
 
 
 def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Read columns of a table; no row where it is not there yet."""
+    """Read columns of a table; return no rows where it does not exist yet."""
     table = find(catalog, name)
     if table is None:
         return []
@@ -51,16 +49,16 @@ def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def account(catalog: Catalog, ledger: Ledger, landed: str, derived: str | None = None) -> Account:
-    """Hold a landing table, and one that keeps a row for each of its good records, against a ledger.
+    """Compare a landing table, and a table with a row for each of its good records, with a ledger.
 
     Parameters
     ----------
     catalog
-        Where they are. A table that was never made has no rows, which is a loss like any other.
+        Their catalog. A table that was never created has no rows, which counts as loss.
     ledger
-        Of what was sent.
+        Ledger of the sent records.
     landed, derived
-        ``DATABASE.TABLE``; without a derived table the good rows of the first stand in for it.
+        ``DATABASE.TABLE``; without a derived table the good rows of the landing table replace it.
     """
     rows = _columns(catalog, landed, tuple(_TYPES))
     good = (

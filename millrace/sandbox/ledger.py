@@ -1,7 +1,7 @@
-"""The producer's ledger, and the comparison of what was sent with what landed.
+"""Ledger of a producer, and its comparison with the landed records.
 
-Multisets keyed by the position that came back are compared with payload hashes:
-equal counts hide one loss plus one duplicate, and sets hide duplicates.
+Multisets of acknowledged positions and payload hashes are compared: equal counts hide one
+loss plus one duplicate, and sets hide duplicates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SCHEMA = pa.schema(
 )
 
 _SEED = 42
-"""Spark's ``xxhash64`` starts from it."""
+"""Seed of Spark's ``xxhash64``."""
 
 
 def payload_hash(payload: bytes) -> int:
@@ -39,7 +39,7 @@ def payload_hash(payload: bytes) -> int:
 
 @dataclass
 class Ledger:
-    """What a producer sent, by identity: ``topic/partition/offset`` or ``stream/sequence``."""
+    """Records that a producer sent, by identity: ``topic/partition/offset`` or ``stream/sequence``."""
 
     ids: list[str] = field(default_factory=list)
     hashes: list[int] = field(default_factory=list)
@@ -47,56 +47,56 @@ class Ledger:
     payloads: list[bytes | None] = field(default_factory=list)
 
     def add(self, identity: str, payload: bytes, dirt: str | None) -> None:
-        """Enter a record that the broker acknowledged."""
+        """Add a record that the broker acknowledged."""
         self.ids.append(identity)
         self.hashes.append(payload_hash(payload))
         self.dirt.append(dirt)
         self.payloads.append(payload if dirt else None)
 
     def __len__(self) -> int:
-        """Count the records sent."""
+        """Return the number of sent records."""
         return len(self.ids)
 
     @property
     def dirty(self) -> int:
-        """Count the records that were spoiled."""
+        """Number of spoiled records."""
         return sum(1 for kind in self.dirt if kind)
 
     def table(self) -> pa.Table:
-        """Give the ledger as a table: id, hash, dirt, and the payload of a spoiled record."""
+        """Return the ledger as a table: id, hash, dirt, and the payload of a spoiled record."""
         return pa.table([self.ids, self.hashes, self.dirt, self.payloads], schema=_SCHEMA)
 
     def write(self, path: Path) -> None:
-        """Keep the ledger as a Parquet file."""
+        """Write the ledger to a Parquet file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(self.table(), path)
 
     @classmethod
-    def merged(cls, ledgers: Iterable[Ledger]) -> Ledger:
-        """Join ledgers of different streams."""
+    def merge(cls, ledgers: Iterable[Ledger]) -> Ledger:
+        """Return the joined ledgers of different streams."""
         columns = ((each.ids, each.hashes, each.dirt, each.payloads) for each in ledgers)
         return cls(*map(list, map(chain.from_iterable, zip(*columns, strict=True))))
 
     @classmethod
     def read(cls, path: Path) -> Ledger:
-        """Read a ledger that :meth:`write` kept."""
+        """Read a ledger that :meth:`write` wrote."""
         table = pq.read_table(path, schema=_SCHEMA)
         return cls(*(table[name].to_pylist() for name in _SCHEMA.names))
 
 
 @dataclass(frozen=True)
 class Account:
-    """What became of a ledger's records in one landing table and the table derived from it.
+    """Comparison of a ledger's records with one landing table and the table derived from it.
 
     Attributes
     ----------
     lost, duplicated, unknown
         Records of the ledger that did not land (or landed with another payload),
-        landed more than once, and rows that no ledger knows.
+        landed more than once, and rows that are not in the ledger.
     misjudged
-        Spoiled records that passed for good ones, or the reverse.
+        Spoiled records that landed as good ones, or the reverse.
     altered
-        Dead letters whose bytes are not those that were sent.
+        Dead letters whose bytes differ from the sent ones.
     derived_lost, derived_duplicated
         The same for the good records in the derived table.
     """
@@ -115,31 +115,31 @@ class Account:
 
     @property
     def exact(self) -> bool:
-        """Whether every record is accounted for once, in both tables, bad ones byte for byte."""
+        """True if every record is in both tables exactly once, bad ones byte for byte."""
         faults = (self.lost, self.duplicated, self.unknown, self.misjudged, self.altered)
         return not any((*faults, self.derived_lost, self.derived_duplicated))
 
     @property
     def lost_or_doubled(self) -> bool:
-        """Whether a record is lost or doubled, or a row is nobody's; whatever was made of the payloads."""
+        """True if a record is lost or duplicated, or a row is not in the ledger; payloads do not matter."""
         return bool(self.lost or self.duplicated or self.unknown)
 
-    def landing(self, table: str) -> Difference:
-        """Of the landing table alone."""
+    def landing_difference(self, table: str) -> Difference:
+        """Return the difference of the landing table alone."""
         others = self.unknown + self.misjudged + self.altered
         return Difference(table, self.produced, self.lost, self.duplicated, others)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a table came out whose rows are known whole: how many are not there, are there again, are others.
+    """Difference between a table and its known rows: missing rows, duplicated rows, and other rows.
 
     Attributes
     ----------
     what
         The table, for people.
     wanted
-        How many rows there must be.
+        Number of rows that must exist.
     """
 
     what: str
@@ -157,29 +157,29 @@ class Difference:
 
     @property
     def exact(self) -> bool:
-        """Whether something had to be there, and is there once."""
+        """True if rows were expected, and each exists once."""
         return self.wanted > 0 and not (self.lost or self.doubled or self.others)
 
     def __str__(self) -> str:
-        """Tell the figures."""
+        """Return the figures as text."""
         return f"{self.lost} lost, {self.doubled} doubled, {self.others} others"
 
     @classmethod
     def total(cls, parts: Iterable[Difference]) -> Difference:
-        """Sum several up."""
+        """Return the sum of several differences."""
         columns = zip(*((part.wanted, part.lost, part.doubled, part.others) for part in parts), strict=True)
         return cls("all", *map(sum, columns))
 
 
 def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> Account:
-    """Hold a landing table and its derived table against the ledger.
+    """Compare a landing table and its derived table with the ledger.
 
     Parameters
     ----------
     landed
         Columns ``_id``, ``_hash``, ``_error``, ``_bytes``.
     derived_ids
-        Column ``_id`` of a table that keeps one row for each good record.
+        Column ``_id`` of a table with one row for each good record.
     """
     sent = Counter(zip(ledger.ids, ledger.hashes, strict=True))
     found = Counter(zip(landed["_id"].to_pylist(), landed["_hash"].to_pylist(), strict=True))

@@ -1,4 +1,4 @@
-"""A driver on this machine: local Spark, started by ``spark-submit`` with an entry script and its launch document."""
+"""Driver on this machine: local Spark, started by ``spark-submit`` with an entry script and its launch document."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LOCAL: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-"""Spark settings of every driver here: it is reached from this machine alone, and its log holds the core's lines."""
+"""Spark settings of every local driver: it is reachable from this machine only, and its log has the core's lines."""
 
 
 KINESIS_READER = Path(__file__).with_name("kinesis_reader")
-"""A place for ``PYTHONPATH``: Spark 4 finds the package there by itself."""
+"""Path for ``PYTHONPATH``: Spark 4 finds the package there by itself."""
 
 
 def start(
@@ -45,22 +45,22 @@ def start(
     Parameters
     ----------
     name
-        Of its process, for people.
+        Name of its process, for people.
     home
-        Its folder: Spark's settings, its log and what Spark writes on the way, which goes with it.
+        Its folder: Spark's settings, its log, and Spark's temporary files, which are deleted at its end.
     settings
-        Of Spark.
+        Spark settings.
     arguments
-        Of the entry script.
+        Arguments of the entry script.
     log
         Name of its log in that folder.
     archive
-        Python files that it brings along.
+        Zip of its Python files.
     line
-        Of Spark; left out, this interpreter's.
+        Spark line; by default this interpreter's.
     """
     line = line or spark_line()
-    # A driver that is killed leaves its copies of the jars, some 400 MB: where they can be found.
+    # A killed driver leaves its copies of the jars, some 400 MB, in this folder.
     scratch = home / "tmp"
     properties = home / "spark.properties"
     given = {**settings, "spark.local.dir": str(scratch)}
@@ -81,7 +81,7 @@ def start(
 def events(run: Process) -> Iterator[dict[str, Any]]:
     """Read the JSON lines that the core has printed so far (``docs/launch-document.md``).
 
-    A killed run's last line may be half a line, which is left out.
+    The last line of a killed run may be incomplete; it is left out.
     """
     with run.log.open(encoding="utf-8", errors="replace") as log:
         for line in log:

@@ -1,4 +1,4 @@
-"""LocalStack without Docker, or the one that ``LOCALSTACK_ENDPOINT`` points at."""
+"""LocalStack without Docker, or the one at ``LOCALSTACK_ENDPOINT``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib.parse import urlparse
 import boto3
 
 from millrace.sandbox import jars
-from millrace.sandbox.child_processes import RUN, Process, SandboxError, ended, free_port
+from millrace.sandbox.child_processes import RUN, Process, SandboxError, free_port, stopping
 from millrace.sandbox.toolchain import (
     bypass_proxies,
     java_home,
@@ -28,13 +28,13 @@ from millrace.sandbox.toolchain import (
 )
 
 ACCOUNT = "000000000000"
-"""LocalStack's account when the access key is none of twelve digits."""
+"""LocalStack's account, unless the access key has twelve digits."""
 
 _JSONATA_JAVA = "21"
-"""The folder in which LocalStack looks for the Java of its JSONata; ours is a 17, which runs it too."""
+"""Folder in which LocalStack looks for the Java of its JSONata; a Java 17 is put there, which runs it too."""
 
 _LOOPBACK = Path(__file__).with_name("loopback.py")
-"""LocalStack listens on all interfaces whatever ``GATEWAY_LISTEN`` says, and so does its Kinesis, which is Node."""
+"""Wrapper, as LocalStack and its Kinesis, which is Node, listen on all interfaces whatever ``GATEWAY_LISTEN`` is."""
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
@@ -48,7 +48,7 @@ class LocalStack:
     endpoint
         Such as ``http://localhost:4566``.
     process
-        ``None`` when it is somebody else's: then it is never stopped.
+        ``None`` for somebody else's LocalStack, which is never stopped.
     """
 
     endpoint: str
@@ -56,8 +56,8 @@ class LocalStack:
     process: Process | None
 
     def client(self, service: str) -> Any:
-        """Make a boto3 client for one of its services."""
-        make: Any = boto3.client  # the service is not known to the type checker
+        """Return a boto3 client for one of its services."""
+        make: Any = boto3.client  # the type checker does not know the service
         return make(
             service,
             endpoint_url=self.endpoint,
@@ -67,7 +67,7 @@ class LocalStack:
         )
 
     def environment(self) -> dict[str, str]:
-        """Environment variables that point ``cdklocal``, boto3 and Spark at it, and at nothing real."""
+        """Return environment variables that point ``cdklocal``, boto3 and Spark at it, and at nothing real."""
         address = urlparse(self.endpoint)
         inherited = {k: v for k, v in program_environment().items() if not k.startswith("AWS_")}
         return {
@@ -83,7 +83,7 @@ class LocalStack:
 
     @property
     def log(self) -> Path | None:
-        """Its log, when it is ours."""
+        """Its log; None for somebody else's LocalStack."""
         return self.process.log if self.process else None
 
 
@@ -106,18 +106,18 @@ def running(
     script: Path | None = None,
     name: str = "localstack",
 ) -> Iterator[LocalStack]:
-    """Give a LocalStack, empty when it is ours, and stop it at the end.
+    """Start an empty LocalStack, or use the existing one, and stop it at the end if it was started here.
 
     Parameters
     ----------
     keep
-        Leave ours running, unless what it is for fails.
+        Leave it running, except after a failure.
     settings
         LocalStack's own settings, such as ``KINESIS_ERROR_PROBABILITY``.
     script
         Python that LocalStack runs in its own process when it is ready (its init hooks).
     name
-        Its folder and log; a second one beside another takes a name of its own.
+        Its folder and log; a second LocalStack needs another name.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def running(
         yield LocalStack(endpoint=given.rstrip("/"), region=region, process=None)
         return
     stack = _start(region, settings or {}, script, name)
-    with ended(stack.process, keep=keep):
+    with stopping(stack.process, keep=keep):
         yield stack
 
 
@@ -161,8 +161,8 @@ def _start(region: str, settings: dict[str, str], script: Path | None, name: str
         "SKIP_SSL_CERT_DOWNLOAD": "1",
         "OVERRIDE_IN_DOCKER": "0",  # inside a container it would write to /var/lib
         "NODE_OPTIONS": f'--require "{_LOOPBACK.with_suffix(".cjs")}"',
-        # JPype evaluates JSONata: it has the JVM collect when Python's memory grows, and Python collect after the JVM did,
-        # over and over. Without the first, state machines take a quarter less of the processor.
+        # JPype evaluates JSONata: it makes the JVM collect when Python's memory grows, and Python collect after the JVM did,
+        # again and again. Without the first, state machines take a quarter less of the processor.
         "JAVA_TOOL_OPTIONS": "-XX:+DisableExplicitGC",
         **settings,
     }
@@ -182,7 +182,7 @@ def _start(region: str, settings: dict[str, str], script: Path | None, name: str
 
 
 def _provide_kinesis(root: Path) -> None:
-    """Put the pinned Kinesis emulator where LocalStack would install one at its first call."""
+    """Put the pinned Kinesis emulator at the place where LocalStack would install one at its first call."""
     module = node_module("kinesis-local")
     version = _version(module)
     target = (
@@ -201,10 +201,10 @@ def _provide_kinesis(root: Path) -> None:
 
 
 def _provide_jsonata(root: Path) -> None:
-    """Put the pinned JSONata and a Java where LocalStack would install them for its first state machine."""
+    """Put the pinned JSONata and a Java at the places where LocalStack would install them for its first state machine."""
     library = root / "var" / "lib" / "localstack" / "lib"
     pinned = jars.files("step-functions")
-    version = next(jar.version for jar in jars.locked()["step-functions"] if jar.name == "jsonata")
+    version = next(jar.version for jar in jars.read_lock()["step-functions"] if jar.name == "jsonata")
     target = library / "jsonata" / version
     target.mkdir(parents=True)
     for jar in pinned:

@@ -1,7 +1,7 @@
-"""Runs a Python module all of whose servers listen on 127.0.0.1: ``python loopback.py MODULE``.
+"""Starter of a Python module whose servers all listen on 127.0.0.1: ``python loopback.py MODULE``.
 
-For programs that listen on every interface and cannot be told otherwise. It runs in such a program's own
-Python, which has none of our packages.
+It is for programs that listen on every interface and have no setting for it. It runs in such a program's
+own Python, which has none of Millrace's packages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _bind_here(self: socket.socket, address: Any) -> None:
 
 if __name__ == "__main__":
     socket.socket.bind = _bind_here  # type: ignore[assignment,method-assign]
-    # This file's folder, whose modules have names of other packages.
+    # The folder of this file: its modules have names of other packages.
     del sys.path[0]
     _, module, *arguments = sys.argv
     sys.argv = [module, *arguments]

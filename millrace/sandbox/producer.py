@@ -1,4 +1,4 @@
-"""Producers that enter every acknowledged record into a ledger."""
+"""Producers that add every acknowledged record to a ledger."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 
 MOST_AT_ONCE = 500
-"""Most records of one PutRecords call (Kinesis service limit)."""
+"""Maximum number of records of one PutRecords call (Kinesis service limit)."""
 
 _BATCH_BYTES = 5 * 1024**2
-"""Most bytes of one, keys included (API reference, "PutRecords"; newer regions take more)."""
+"""Maximum number of bytes of one call, keys included (API reference, "PutRecords"; newer regions take more)."""
 
 _ATTEMPTS = 20
 _JOIN_SECONDS = 120.0
 
 
 class Producer(Protocol):
-    """Sends events and enters them into its ledger."""
+    """Producer that sends events and adds them to its ledger."""
 
     ledger: Ledger
 
@@ -36,8 +36,8 @@ class Producer(Protocol):
         """Send all events; call ``sent`` with the number of records acknowledged at a time."""
 
 
-def paced(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterator[Event]:
-    """Hand events on at a steady rate, until ``stop`` is set."""
+def at_rate(events: Iterable[Event], *, per_second: float, stop: Flag) -> Iterator[Event]:
+    """Yield events at a steady rate, until ``stop`` is set."""
     started = time.monotonic()
     for count, event in enumerate(events):
         if stop.wait(max(0.0, started + count / per_second - time.monotonic())):
@@ -51,9 +51,9 @@ class Background(AbstractContextManager["Background"]):
     Parameters
     ----------
     work
-        Ends soon after its flag is set.
+        Function that ends soon after its flag is set.
     name
-        The thread's.
+        Name of the thread.
     """
 
     def __init__(self, work: Callable[[Flag], None], name: str) -> None:
@@ -65,30 +65,30 @@ class Background(AbstractContextManager["Background"]):
     def _run(self) -> None:
         try:
             self._work(self._stop)
-        except BaseException as error:  # raised again by check, in the thread that asks
+        except BaseException as error:  # raised again by check, in the caller's thread
             self._failures.append(error)
 
     @property
     def done(self) -> bool:
-        """Whether the work has ended."""
+        """True after the end of the work."""
         return not self._thread.is_alive()
 
     def check(self) -> None:
-        """Raise what the work has raised."""
+        """Raise the error of the work, if any."""
         if self._failures:
             raise self._failures[0]
 
     def ask_to_stop(self) -> None:
-        """Let it end soon, and wait for nothing."""
+        """Ask it to end soon, without a wait."""
         self._stop.set()
 
     def stop(self) -> None:
-        """Let it end, wait for that, and raise what it has raised.
+        """Ask it to end, wait for that, and raise its error, if any.
 
         Raises
         ------
         SandboxError
-            It continues.
+            It does not end.
         """
         self.ask_to_stop()
         self._thread.join(timeout=_JOIN_SECONDS)
@@ -100,12 +100,12 @@ class Background(AbstractContextManager["Background"]):
         if kind is None:
             self.stop()
             return
-        self.ask_to_stop()  # what the block raised counts
+        self.ask_to_stop()  # the block's own error counts
         self._thread.join(timeout=_JOIN_SECONDS)
 
 
 class KinesisProducer:
-    """Sends to a Kinesis stream with ``PutRecords``; what was throttled is sent again.
+    """Producer for a Kinesis stream with ``PutRecords``; throttled records are sent again.
 
     Parameters
     ----------
@@ -170,14 +170,12 @@ class KinesisProducer:
 
 
 class KafkaProducer:
-    """Sends to a Kafka topic, idempotently; an identity is ``topic/partition/offset``.
+    """Idempotent producer for a Kafka topic; an identity is ``topic/partition/offset``.
 
     Parameters
     ----------
-    bootstrap, topic
-        Where records go.
     settings
-        More of librdkafka's, such as authentication.
+        Further settings of librdkafka, such as authentication.
     """
 
     def __init__(self, bootstrap: str, topic: str, *, settings: Mapping[str, Any] | None = None) -> None:

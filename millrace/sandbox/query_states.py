@@ -1,4 +1,4 @@
-"""What the queries of a running job do at this moment, read from the file of metrics that the job writes."""
+"""State of a running job's queries, from the file of metrics that the job writes."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 from rich.table import Table
 
 METRICS_FILE = "metrics.jsonl"
-"""Beside the log of a run (``docs/metrics.md``, JSON lines)."""
+"""File beside the log of a run (``docs/metrics.md``, JSON lines)."""
 
 _TAIL_BYTES = 64 * 1024
-"""As much of the file's end as is read: a few dozen batches of each query."""
+"""Bytes that are read at the file's end: a few dozen batches of each query."""
 
 
 @dataclass(frozen=True)
 class QueryState:
-    """The latest that a query told.
+    """Latest state of a query.
 
     Attributes
     ----------
     at
-        When it told anything, be it that a trigger found nothing to read.
+        Time of its last report, also of a trigger that found nothing to read.
     batch
-        Its last batch that held records; the next three are that batch's.
+        Its last batch with records; the next fields are that batch's.
     rows_per_second
         Records divided by the batch's duration.
     age_p95, age_max
-        Seconds from arrival to commit; None where the batch brought nothing new.
+        Seconds from arrival to commit; None where the batch had no new records.
     backlog_records
-        None where the source does not tell.
+        None where the source does not report it.
     backlog_seconds
         Likewise.
     """
@@ -50,7 +50,7 @@ class QueryState:
 
 
 def states(path: Path) -> dict[str, QueryState]:
-    """Read the latest state of each query; none where there is no file yet.
+    """Read the latest state of each query; return none where there is no file yet.
 
     Parameters
     ----------
@@ -66,20 +66,20 @@ def states(path: Path) -> dict[str, QueryState]:
 
 
 def newest(jobs: Path, job: str) -> Path | None:
-    """Find the file of a job's newest run below the sandbox's folder of runs."""
+    """Return the file of a job's newest run below the sandbox's folder of runs."""
     files = [path for path in jobs.glob(f"{job}-*/{METRICS_FILE}") if path.is_file()]
     return max(files, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def table(found: Mapping[str, QueryState], now: datetime) -> Table:
-    """Lay the states out for a terminal, a line for each query.
+    """Return the states as a table for a terminal, a line for each query.
 
     Parameters
     ----------
     found
         From :func:`states`.
     now
-        What "ago" counts from.
+        Time for the column with "ago".
     """
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     shown.add_column("query")
@@ -100,7 +100,7 @@ def table(found: Mapping[str, QueryState], now: datetime) -> Table:
 
 
 def of_job(jobs: Path, job: str) -> Table:
-    """Lay out what the newest run of a job does now; a table without rows where it has told nothing yet."""
+    """Return the state of a job's newest run as a table; without rows where it has reported nothing yet."""
     file = newest(jobs, job)
     return table({} if file is None else states(file), datetime.now(UTC))
 
@@ -135,7 +135,7 @@ def _last_lines(path: Path) -> Iterator[dict[str, Any]]:
     except FileNotFoundError:
         return
     for line in lines[1 if start else 0 :]:
-        if line.endswith(b"\n"):  # the last one may be under way
+        if line.endswith(b"\n"):  # the last one may be incomplete
             yield json.loads(line)
 
 

@@ -1,4 +1,4 @@
-"""A sandbox that was left running: where it is, and its jobs run by hand."""
+"""Sandbox that was left running: its place, and runs of its jobs by hand."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from millrace.sandbox.spark import SandboxSpark
 
 _RECORD = RUN / "kept.json"
 _MOST_BYTES = 16 * 1024**2
-"""Of a run's log: its end."""
+"""Bytes of a run's log that are read, at its end."""
 
 
 def save_endpoints(sandbox: Sandbox) -> None:
-    """Write down where a sandbox's servers are, for commands that come after it."""
+    """Write the endpoints of a sandbox's servers to a file, for later commands."""
     record = {
         "environment": sandbox.environment.name,
         "localstack": sandbox.stack.endpoint,
@@ -41,7 +41,7 @@ def save_endpoints(sandbox: Sandbox) -> None:
 
 
 def running_spark(environment: Environment) -> SandboxSpark:
-    """Find the sandbox that an environment was left running in.
+    """Return local Spark in the running sandbox of an environment.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def running_spark(environment: Environment) -> SandboxSpark:
 
 
 def running_place(environment: Environment) -> Place | None:
-    """Where an environment that was left running is; None where it was not."""
+    """Return the place of an environment that was left running; None where there is none."""
     try:
         return sandbox_place(running_spark(environment), environment)
     except SandboxError:
@@ -66,7 +66,7 @@ def running_place(environment: Environment) -> Place | None:
 
 
 def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
-    """Where an environment is that a sandbox runs; no CloudWatch counts its streams."""
+    """Return the place of an environment in a sandbox; there CloudWatch does not count its streams."""
     names = Names(environment, environment.account or ACCOUNT)
     warehouse = f"s3://{names.bucket('lake')}/warehouse"
     return Place(
@@ -79,18 +79,18 @@ def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
 
 
 def log_lines(job: str, since: datetime | None = None) -> list[Line]:
-    """What the runs of a job wrote, each run's lines in their order; runs by when they last wrote.
+    """Return the log lines of a job's runs, each run's lines in order; the runs are ordered by their last write.
 
-    A line has the time of the run's last one, since most say none.
+    A line has the time of the run's last one, since most have none.
 
     Parameters
     ----------
     since
-        Runs that wrote nothing from then on are left out.
+        Runs without lines since then are left out.
     """
     own = re.compile(
         rf"{re.escape(job)}-(\d{{1,3}}|[a-z]+-\d{{15,}})"
-    )  # as the drill and :func:`run` name them
+    )  # the names by the drill and by :func:`run_once`
     logs = [path for path in (RUN / "jobs").glob("*/driver.log") if own.fullmatch(path.parent.name)]
     found = []
     for written, path in sorted((path.stat().st_mtime, path) for path in logs):
@@ -100,7 +100,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[Line]:
         with path.open("rb") as file:
             begin = file.seek(max(0, path.stat().st_size - _MOST_BYTES))
             if begin:
-                begin += len(file.readline())  # of which the beginning is cut off
+                begin += len(file.readline())  # whose start is cut off
             for each in file:
                 text = each.decode(errors="replace").rstrip("\r\n")
                 found.append(Line(at, str(path), text, str(begin)))
@@ -109,7 +109,7 @@ def log_lines(job: str, since: datetime | None = None) -> list[Line]:
 
 
 def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
-    """Columns of those tables that are there, as :func:`millrace.lifecycle.catalog.columns` has them."""
+    """Return the columns of the existing tables, as :func:`millrace.lifecycle.catalog_columns.columns` does."""
     found = {}
     for name in dict.fromkeys(tables):
         try:
@@ -121,7 +121,7 @@ def columns(catalog: Catalog, tables: Iterable[str]) -> dict[str, str]:
 
 
 def _hive(kind: IcebergType) -> str:
-    """An Iceberg type by the name that the Glue Data Catalog, Hive and Spark have for it."""
+    """Return the name of an Iceberg type in the Glue Data Catalog, Hive and Spark."""
     if isinstance(kind, StructType):
         return f"struct<{','.join(f'{f.name}:{_hive(f.field_type)}' for f in kind.fields)}>"
     if isinstance(kind, ListType):
@@ -136,7 +136,7 @@ def _hive(kind: IcebergType) -> str:
 def replay(
     spark: SandboxSpark, environment: Environment, job: str, query: str, arguments: Sequence[str]
 ) -> dict[str, Any]:
-    """Send dead letters of a query through again.
+    """Replay dead letters of a query.
 
     Parameters
     ----------
@@ -159,16 +159,16 @@ def replay(
 def run_once(
     spark: SandboxSpark, environment: Environment, job: str, what: str, arguments: Sequence[str], event: str
 ) -> dict[str, Any]:
-    """Start a deployed job's entry script for something that ends by itself.
+    """Run a deployed job's entry script for a task that ends by itself.
 
     Parameters
     ----------
     what
-        For the run's folder.
+        Name of the task, for the run's folder.
     arguments
-        Of the entry script.
+        Arguments of the entry script.
     event
-        What the core says at the end.
+        Event of the core at the end.
 
     Returns
     -------
@@ -192,8 +192,8 @@ def run_once(
 
 
 @contextmanager
-def running(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
-    """Let deployed jobs run meanwhile, as a sandbox that is kept runs none.
+def jobs_running(environment: Environment, jobs: Sequence[str]) -> Iterator[None]:
+    """Run deployed jobs during a block, as a sandbox that was left running runs none.
 
     Raises
     ------

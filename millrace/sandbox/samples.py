@@ -1,4 +1,4 @@
-"""Records to look at: the last of a Kafka topic, those that a Kinesis stream still has, or a file's."""
+"""Sample records: the last of a Kafka topic, those that a Kinesis stream still has, or a file's."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from millrace.sandbox.child_processes import SandboxError
 _LARGEST = 64 << 20
 _WAIT_SECONDS = 10.0
 _EMPTY_ANSWERS = 20
-"""In a row, of a shard: then nothing more comes of it soon."""
+"""Empty answers in a row after which a shard has no more records for now."""
 
 
 def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
-    """Read the last records of a topic, as many from each partition; no group's offsets are touched.
+    """Read the last records of a topic, as many from each partition; no group's offsets change.
 
     Parameters
     ----------
     settings
-        Of librdkafka, with the brokers.
+        Settings of librdkafka, with the brokers.
     count
-        How many at most.
+        Maximum number of records.
 
     Raises
     ------
     SandboxError
-        No such topic, or a broker that does not answer.
+        The topic does not exist, or a broker does not answer.
     """
     own = {"group.id": "millrace-sample", "enable.auto.commit": False, "log_level": 0}
     consumer = Consumer({**settings, **own})
@@ -72,12 +72,12 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     client
         A boto3 client of Kinesis.
     count
-        How many at most.
+        Maximum number of records.
 
     Raises
     ------
     SandboxError
-        No such stream.
+        The stream does not exist.
     AwsError
         The service refuses, or cannot be reached.
     """
@@ -105,8 +105,8 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     return found[:count]
 
 
-def opened(payloads: list[bytes]) -> list[bytes]:
-    """Open what is compressed; what cannot be opened stays as it is, and counts as unreadable later."""
+def decompress_all(payloads: list[bytes]) -> list[bytes]:
+    """Decompress payloads; one that cannot be decompressed stays as it is, and counts as unreadable later."""
 
     def one(payload: bytes) -> bytes:
         try:
@@ -133,12 +133,12 @@ def header(path: Path, delimiter: str) -> list[str]:
     Parameters
     ----------
     path, delimiter
-        The file, and the one character that divides its columns.
+        The file, and the character between its columns.
 
     Raises
     ------
     SandboxError
-        It is no CSV in UTF-8.
+        The file is not CSV in UTF-8.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -150,7 +150,7 @@ def header(path: Path, delimiter: str) -> list[str]:
 
 
 def delimiter_of(sample: bytes) -> str:
-    """Guess what divides columns; a comma where nothing tells."""
+    """Guess the delimiter of columns; a comma where it is not clear."""
     try:
         return csv.Sniffer().sniff(sample.decode(errors="replace"), ",;\t|").delimiter
     except csv.Error:

@@ -18,7 +18,7 @@ from millrace.sandbox.toolchain import program_environment
 
 
 @contextmanager
-def opened(
+def open_session(
     jar_files: Iterable[Path],
     settings: Mapping[str, str] = MappingProxyType({}),
     *,
@@ -30,13 +30,13 @@ def opened(
     Parameters
     ----------
     jar_files
-        That it brings along.
+        Jars of the session.
     settings
-        Beside those of every session here, or in their place.
+        Further settings, which override those of every session here.
     warehouse
         Folder of an Iceberg catalog; without one there is none.
     catalog
-        Its name.
+        Name of that catalog.
     """
     os.environ.update(program_environment())
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -1,4 +1,4 @@
-"""Installs in a project what deploying and the sandbox start and `pip` does not bring: by the locks that Millrace carries.
+"""Installation of what deployments and the sandbox need and `pip` does not install, by the locks in Millrace.
 
 In a clone the Makefile does the same from the same locks.
 """
@@ -26,13 +26,13 @@ from millrace.sandbox.toolchain import (
 Say = Callable[[str], None]
 
 
-def deploying(say: Say) -> None:
-    """Install Node where the machine has none, CDK's command line, and, where Spark is installed, the jobs' jars.
+def install_for_deploy(say: Say) -> None:
+    """Install Node if the machine has none, CDK's command line, and the jobs' jars if Spark is installed.
 
     Raises
     ------
     ToolchainError
-        An installer failed; holds the end of what it printed.
+        An installer failed; the message has the end of its output.
     """
     _program("Node", node_bin, "node.txt", say)
     _node_packages(say)
@@ -48,14 +48,14 @@ def deploying(say: Say) -> None:
 
 
 def install_all(say: Say) -> None:
-    """Install what :func:`deploying` does, and LocalStack in an environment of its own.
+    """Install what :func:`install_for_deploy` does, and LocalStack in an environment of its own.
 
     Raises
     ------
     ToolchainError
-        As there.
+        As for :func:`install_for_deploy`.
     """
-    deploying(say)
+    install_for_deploy(say)
     folder, lock = state_folder() / "localstack", LOCKS / "localstack.txt"
     if _done(folder, lock):
         say("LocalStack: in place")
@@ -96,7 +96,7 @@ def _node_packages(say: Say) -> None:
 
 
 def _done(folder: Path, lock: Path) -> bool:
-    """Tell whether a folder holds what this very lock asks for."""
+    """Check that a folder was installed from exactly this lock."""
     noted = folder / "installed"
     return noted.is_file() and noted.read_bytes() == lock.read_bytes()
 
@@ -112,7 +112,7 @@ def _uv() -> str | None:
 def _install(python: Path, lock: Path) -> None:
     uv = _uv()
     if uv is None and python == Path(sys.executable) and importlib.util.find_spec("pip") is None:
-        _run([python, "-m", "ensurepip"])  # an environment that uv made has none
+        _run([python, "-m", "ensurepip"])  # uv makes environments without it
     installer: list[str | Path] = (
         [uv, "pip", "install", "--quiet", "--python", python]
         if uv

@@ -1,7 +1,7 @@
-"""Local Spark in the place of Glue and EMR Serverless: runs a job from its launch document.
+"""Local Spark instead of Glue and EMR Serverless: it runs a job from its launch document.
 
-What the engine brings (S3 access, Iceberg, a Kinesis source, a catalog) the sandbox
-stands in for; everything else of the document passes unchanged.
+The sandbox replaces what the engine provides (S3 access, Iceberg, a Kinesis source, a
+catalog); everything else of the document is used unchanged.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ from millrace.sandbox.toolchain import java_home
 _CATALOG_DATABASE = RUN / "catalog.db"
 
 _SIGNED_FOR = "us-east-1"
-"""Region for which the Kinesis connector's AWS SDK signs requests to a host that it does not know."""
+"""Region for which the Kinesis connector's AWS SDK signs requests to an unknown host."""
 
 EVENT_LOGS = RUN / "event-logs"
-"""Event logs of all ended runs in one flat folder, as the history server wants them.
-
-A run writes to disk and is shipped afterwards: S3 shows an object only when it is
-closed, which a killed driver never does.
+"""Event logs of all ended runs in one flat folder, as the history server needs them.
+A run writes to disk, and its logs are moved afterwards: S3 shows an object only when
+it is closed, which a killed driver never does.
 """
 
 REPLACED: Mapping[str, str] = {
@@ -59,19 +58,18 @@ REPLACED: Mapping[str, str] = {
     "spark.log.level": "the core's lines are read, not Spark's",
     "spark.app.name": "says which job it is",
 }
-"""Settings in which a run here differs from its engine's, by their beginning, each with the reason.
-
+"""Settings in which a local run differs from its engine's, by their prefix, each with the reason.
 All others are the engine's (:mod:`millrace.sandbox.engine_settings`) and the launch document's.
 """
 
 
 def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]:
-    """Spark settings of an Iceberg catalog in an SQLite file, whose tables somebody else has made.
+    """Return the Spark settings of an Iceberg catalog in an SQLite file, whose tables PyIceberg creates.
 
     Parameters
     ----------
     name
-        Of the catalog in Spark.
+        Name of the catalog in Spark.
     warehouse
         URL below which the tables lie.
     """
@@ -81,7 +79,7 @@ def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]
         f"{prefix}.type": "jdbc",
         f"{prefix}.uri": f"jdbc:sqlite:{database}?busy_timeout=30000&journal_mode=WAL",
         f"{prefix}.jdbc.schema-version": "V1",
-        # Its look for the tables never closes the cursor, which locks others out; PyIceberg makes them.
+        # Its check for the catalog's own tables never closes the cursor, which locks others out; PyIceberg creates them.
         f"{prefix}.jdbc.init-catalog-tables": "false",
         f"{prefix}.warehouse": warehouse,
         f"{prefix}.cache-enabled": "false",
@@ -90,12 +88,12 @@ def iceberg_catalog(name: str, database: Path, warehouse: str) -> dict[str, str]
 
 @dataclass(frozen=True)
 class SandboxSpark:
-    """Where local Spark finds its S3, its Kinesis and its Kafka.
+    """Local Spark with its S3, its Kinesis and its Kafka.
 
     Attributes
     ----------
     kafka
-        Bootstrap servers of the one broker that stands in for every cluster.
+        Bootstrap servers of the one broker that replaces every cluster.
     """
 
     stack: LocalStack
@@ -104,7 +102,7 @@ class SandboxSpark:
     driver_memory: str = "2g"
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
-        """Work out a job's Spark settings here: its engine's and the document's, but for those of :data:`REPLACED`."""
+        """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
         found = {**self.without_replaced(engine_settings(document)), **self.portable_settings(document)}
         name = {"spark.app.name": f"{document['environment']}/{document['job']}"}
         machine = self._machine(attempts=found["spark.task.maxFailures"])
@@ -112,16 +110,16 @@ class SandboxSpark:
 
     @staticmethod
     def portable_settings(document: Mapping[str, Any]) -> dict[str, str]:
-        """Pick those of a document's Spark settings that hold on any machine."""
+        """Return those of a document's Spark settings that are valid on any machine."""
         return SandboxSpark.without_replaced(document["spark"])
 
     @staticmethod
     def without_replaced(settings: Mapping[str, str]) -> dict[str, str]:
-        """Leave out what :data:`REPLACED` names."""
+        """Return settings without those that :data:`REPLACED` names."""
         return {k: v for k, v in settings.items() if not k.startswith(tuple(REPLACED))}
 
     def file_system(self) -> dict[str, str]:
-        """Work out the Spark settings by which ``s3://`` and ``s3a://`` are the stack's S3."""
+        """Return the Spark settings with which ``s3://`` and ``s3a://`` are the stack's S3."""
         s3a = "spark.hadoop.fs.s3a."
         return {
             "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -131,7 +129,7 @@ class SandboxSpark:
             f"{s3a}path.style.access": "true",
             f"{s3a}connection.ssl.enabled": "false",
             f"{s3a}aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
-            # Every probe for a bucket is a call; ours exist, the deployment made them.
+            # Every probe for a bucket is a call; the deployment has created the buckets.
             f"{s3a}bucket.probe": "0",
             f"{s3a}change.detection.mode": "none",
         }
@@ -144,11 +142,11 @@ class SandboxSpark:
     def _machine(self, *, attempts: str) -> dict[str, str]:
         return {
             **local_driver.LOCAL,
-            # A local master asks nobody for spark.task.maxFailures.
+            # A local master does not read spark.task.maxFailures.
             "spark.master": f"local[{self.cores},{attempts}]",
             "spark.driver.memory": self.driver_memory,
             "spark.eventLog.enabled": "true",
-            # Spark 4 rolls by default, into a folder; what is shipped is one file.
+            # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.
             "spark.eventLog.rolling.enabled": "false",
         }
 
@@ -160,17 +158,19 @@ class SandboxSpark:
         run
             Name of this run; its files and log are kept under it.
         arguments
-            More arguments for the entry script, such as ``--replay QUERY``.
+            Further arguments of the entry script, such as ``--replay QUERY``.
 
         Raises
         ------
         JarError, ToolchainError
-            Its line is not installed; says the command that installs it.
+            Its line is not installed; the message has the command that installs it.
         """
         document = launch.content
         line = line_of(SPARK[document["engine_version"]])
         home = RUN / "jobs" / run
-        shutil.rmtree(home, ignore_errors=True)  # an earlier run of that name must not speak for this one
+        shutil.rmtree(
+            home, ignore_errors=True
+        )  # files of an earlier run with that name must not count for this one
         home.mkdir(parents=True)
         event_logs = home / "event-logs"
         event_logs.mkdir(exist_ok=True)
@@ -195,11 +195,11 @@ class SandboxSpark:
         return Job(process, event_logs)
 
     def _bindings(self, settings: Mapping[str, Any], home: Path) -> Iterator[str]:
-        """What is known only where a job runs: the core's ``--bind`` arguments."""
+        """Yield the core's ``--bind`` arguments: values that are known only where a job runs."""
         yield f"metrics.file={home / METRICS_FILE}"
         for service in ("dynamodb", "kinesis", "secretsmanager"):
             yield f"{service}.endpoint={self.stack.endpoint}"
-        # The Kinesis connector opens its checkpoint by an API that knows S3A by that name only.
+        # The Kinesis connector opens its checkpoint with an API that has S3A under that name only.
         yield f"checkpoints={settings['checkpoints'].replace('s3://', 's3a://', 1)}"
         for connection in settings["connections"]:
             yield f"kafka.{connection}.bootstrap={self.kafka}"
@@ -214,7 +214,7 @@ class SandboxSpark:
         """Open the local catalog without Spark: a second, independent reader of the tables."""
         _CATALOG_DATABASE.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(_CATALOG_DATABASE)) as database:
-            # Readers and the writer then never wait for each other; the file remembers it.
+            # Readers and the writer never wait for each other then; the file keeps this mode.
             database.execute("PRAGMA journal_mode=WAL")
         return SqlCatalog(
             "lake",
@@ -231,9 +231,9 @@ class SandboxSpark:
 
 
 def _signing_region(folder: Path, stack: LocalStack) -> Path:
-    """Write a folder for the class path by which the Kinesis connector's AWS SDK signs for the region of LocalStack.
+    """Write a folder for the class path with which the Kinesis connector's AWS SDK signs for LocalStack's region.
 
-    The SDK takes the region from the host's name and us-east-1 for one that it does not know; LocalStack then looks for the
+    The SDK takes the region from the host's name, and us-east-1 for an unknown one; LocalStack then looks for the
     stream there. Its own override file (``InternalConfig``, AWS SDK for Java 1.x) maps hosts to regions.
     """
     folder.mkdir()
@@ -244,7 +244,7 @@ def _signing_region(folder: Path, stack: LocalStack) -> Path:
 
 
 def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
-    """Bring a run's event logs where the deployed job keeps its own, and before the history server.
+    """Copy a run's event logs to the place of the deployed job's logs, and move them to the history server's folder.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
     Returns
     -------
     int
-        How many were shipped.
+        Number of logs.
     """
     bucket, prefix = split_url(url)
     EVENT_LOGS.mkdir(parents=True, exist_ok=True)
@@ -266,7 +266,7 @@ def ship_event_logs(stack: LocalStack, job: Job, url: str) -> int:
 
 
 def forget_tables() -> None:
-    """Drop the local catalog, as a fresh deployment starts with none."""
+    """Delete the local catalog, as a new deployment starts without tables."""
     for path in _CATALOG_DATABASE.parent.glob(f"{_CATALOG_DATABASE.name}*"):
         path.unlink()
 
@@ -282,8 +282,8 @@ class Job:
         """Read the JSON lines that the core has printed so far (``docs/launch-document.md``)."""
         return local_driver.events(self.process)
 
-    def committed(self) -> list[datetime]:
-        """List the commit times of the batches that landed or derived anything."""
+    def commit_times(self) -> list[datetime]:
+        """Return the commit times of the batches that landed or derived anything."""
         return [
             datetime.fromisoformat(event["committed_at"])
             for event in self.events()

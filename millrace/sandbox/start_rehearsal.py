@@ -1,9 +1,9 @@
-"""What a job's start will do to the tables that are deployed, tried on empty copies of them.
+"""Rehearsal of a job's start: its changes of the deployed tables, tried on empty copies.
 
-The core decides at a job's start what fits its tables (:mod:`etl.record.schema_evolution`), by what its decoders and transforms make,
-which only Spark can tell. So it is asked before anything is drained: by the same code, in a process of
-its own, on a catalog of empty tables with the columns of the deployed ones. No source, no data and no sink
-beside the lake is touched.
+At a job's start the core checks the columns of its decoders and transforms, which only Spark can compute, against its
+tables (:mod:`etl.record.schema_evolution`). The rehearsal does this before anything is drained: with the same code, in a
+process of its own, on a catalog of empty tables with the deployed columns. It uses no source, no data, and no sink beside
+the lake.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Refusal:
     Attributes
     ----------
     why
-        As the core would say it, with the way out.
+        The core's message, with what to do.
     """
 
     job: str
@@ -55,14 +55,14 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What starts would do.
+    """Effects of starts.
 
     Attributes
     ----------
     altered
-        By table, what would be changed in it.
+        Changes by table.
     refused
-        What would end a start with status 2.
+        Queries whose start would end with status 2.
     """
 
     altered: Mapping[str, tuple[str, ...]]
@@ -70,19 +70,19 @@ class Rehearsal:
 
 
 def rehearse_starts(jobs: Sequence[Mapping[str, Any]], deployed: Mapping[str, str]) -> Rehearsal:
-    """Try the starts of some jobs.
+    """Rehearse the starts of some jobs.
 
     Parameters
     ----------
     jobs
         Settings of launch documents.
     deployed
-        By table, its columns (:func:`millrace.lifecycle.catalog.columns`). A table that is not there is made.
+        Columns by table (:func:`millrace.lifecycle.catalog_columns.columns`). A missing table is created.
 
     Raises
     ------
     SandboxError
-        Spark does not start here.
+        Spark does not start on this machine.
     """
     if not jobs or not deployed:
         return Rehearsal({}, ())
@@ -115,9 +115,9 @@ def _try(spark: SparkSession, asked: Mapping[str, Any], scratch: Path) -> dict[s
         spark.sql(f"CREATE TABLE {Table.of(catalog, name)} ({ddl}) USING iceberg")
     altered: dict[str, list[str]] = {}
     report = Reporter("rehearsal", io.StringIO())
-    report.listen(lambda told: _note(altered, told))
+    report.add_listener(lambda told: _note(altered, told))
     refused: list[Refusal] = []
-    # Landing tables of all jobs first: what derives from them sees them as they will be.
+    # Landing tables of all jobs first: derive queries must see them after their changes.
     queries = [(job, query) for job in jobs for query in job.queries]
     for job, query in sorted(queries, key=lambda pair: isinstance(pair[1], DeriveSettings)):
         spark_settings.prepare(spark, job)
@@ -159,7 +159,7 @@ def _derive(spark: SparkSession, job: JobSettings, query: DeriveSettings, report
 
 
 def main() -> None:
-    """Read what is asked from standard input, and print what was found as the last line."""
+    """Read the request from standard input, and print the result as the last line."""
     asked = json.load(sys.stdin)
     catalog = asked["jobs"][0]["catalog"]
     files = [path for path in jars.files("sandbox") if path.name.startswith("iceberg-")] + jars.files("avro")
@@ -171,7 +171,7 @@ def main() -> None:
             "spark.local.dir": str(scratch / "tmp"),
             "spark.sql.warehouse.dir": str(scratch / "hive"),
         }
-        with session.opened(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
+        with session.open_session(files, settings, warehouse=scratch / "lake", catalog=catalog) as spark:
             found = _try(spark, asked, scratch)
     sys.stdout.write(f"{json.dumps(found)}\n")
 

@@ -1,4 +1,4 @@
-"""Servers of streams, as traffic reaches them: in the sandbox, on this machine, on AWS. One class for each kind of stream.
+"""Servers of streams for traffic: in the sandbox, on this machine, on AWS. One class for each kind of stream.
 
 A kind names its own (``servers`` of :class:`millrace.config.sources.base.StreamConfig`).
 """
@@ -33,11 +33,11 @@ class Target:
     Attributes
     ----------
     where
-        For people.
+        Its place, for people.
     producer
-        Makes a producer; a Kinesis one with so many records in one call at most.
+        Returns a producer; the argument is the maximum number of records of one Kinesis call.
     sample
-        Reads records that are there, so many at most.
+        Reads existing records, at most so many.
     """
 
     where: str
@@ -46,7 +46,7 @@ class Target:
 
 
 class StreamServer(ABC):
-    """Where a kind of stream is."""
+    """Server of one kind of stream."""
 
     @abstractmethod
     def local(
@@ -56,33 +56,33 @@ class StreamServer(ABC):
         addresses: Mapping[str, str | None],
         running: Callable[[], SandboxSpark],
     ) -> Target:
-        """A stream on this machine.
+        """Return a stream on this machine.
 
         Parameters
         ----------
         addresses
-            By service, of servers in the place of the sandbox's; None for that.
+            Addresses of other servers than the sandbox's, by service; None for the sandbox's.
         running
-            Gives the sandbox's.
+            Returns the running sandbox.
 
         Raises
         ------
         SandboxError
-            An address of another machine.
+            An address belongs to another machine.
         """
 
     @abstractmethod
-    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
-        """A stream of the deployed environment."""
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """Return a stream of the deployed environment."""
 
 
 def server_of(stream: Stream, name: str) -> StreamServer:
-    """Find the server of a stream.
+    """Return the server of a stream.
 
     Raises
     ------
     SandboxError
-        Its kind has none that traffic reaches.
+        Its kind has no server for traffic.
     """
     if stream.servers is None:
         raise SandboxError(
@@ -93,7 +93,7 @@ def server_of(stream: Stream, name: str) -> StreamServer:
 
 
 class KinesisServer(StreamServer):
-    """Kinesis, or what stands in for it."""
+    """Kinesis, or its replacement in the sandbox."""
 
     def local(
         self,
@@ -102,7 +102,7 @@ class KinesisServer(StreamServer):
         addresses: Mapping[str, str | None],
         running: Callable[[], SandboxSpark],
     ) -> Target:
-        """By an endpoint."""
+        """Return a stream at an endpoint on this machine."""
         endpoint = addresses.get("kinesis")
         if endpoint is None:
             stack = running().stack
@@ -118,8 +118,8 @@ class KinesisServer(StreamServer):
         )
         return _kinesis(f"stream {own} on {endpoint}", client, own)
 
-    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
-        """In the environment's region."""
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """Return a stream in the environment's region."""
         return _kinesis(f"stream {own} on AWS, {aws.names.environment.region}", aws.client("kinesis"), own)
 
 
@@ -141,7 +141,7 @@ class KafkaServer(StreamServer):
         addresses: Mapping[str, str | None],
         running: Callable[[], SandboxSpark],
     ) -> Target:
-        """By bootstrap servers."""
+        """Return a topic at bootstrap servers on this machine."""
         bootstrap = addresses.get("kafka") or running().kafka
         check_local(*(server.rpartition(":")[0] for server in bootstrap.split(",")))
         return Target(
@@ -150,8 +150,8 @@ class KafkaServer(StreamServer):
             lambda count: samples.of_topic({"bootstrap.servers": bootstrap}, own, count),
         )
 
-    def deployed(self, aws: Aws, stream: Stream, own: str) -> Target:
-        """On its cluster."""
+    def deployed_target(self, aws: Aws, stream: Stream, own: str) -> Target:
+        """Return a topic on its cluster."""
         assert stream.cluster_name is not None, f"{own} lies on no cluster"
         settings: Mapping[str, Any] = kafka_access.settings(aws.names, stream.cluster_name, aws.client)
         return Target(
@@ -167,7 +167,7 @@ def check_local(*hosts: str) -> None:
     Raises
     ------
     SandboxError
-        One is.
+        An address belongs to another machine.
     """
     other = [host for host in hosts if host.strip("[]") not in _LOCAL]
     if other:

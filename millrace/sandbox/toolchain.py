@@ -1,4 +1,4 @@
-"""The programs that the sandbox starts: Java, Node, Spark, and where set-up put them."""
+"""Programs that the sandbox starts (Java, Node, Spark), and their installed places."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace.config import find_root
 from millrace.config.engines.versions import Line, line_of
 
 ROOT = Path(__file__).resolve().parents[2]
-"""Holds the package ``millrace``: the repository in a clone, else the installation. A user's files are never found from here."""
+"""Folder with the package ``millrace``: the repository in a clone, else the installation. It never leads to a user's files."""
 
 CORE = (ROOT / "millrace" / "etl").resolve()
 """The core that runs on engines."""
@@ -28,38 +28,38 @@ LOCKS = ROOT / "millrace" / "toolchain"
 _NODE_OLDEST = 22
 
 _PAST, _LOCAL = ("no_proxy", "NO_PROXY"), ("localhost", "127.0.0.1")
-"""Variables with hosts that are asked without a proxy, and those that the sandbox's servers have."""
+"""Variables with hosts that are reached without a proxy, and the hosts of the sandbox's servers."""
 
 
 def state_folder() -> Path:
-    """Return the project's folder for everything that set-up and the sandbox make; git ignores it."""
+    """Return the project's folder for all files of set-up and the sandbox; git ignores it."""
     return find_root() / ".millrace"
 
 
 def in_clone() -> bool:
-    """Tell whether the current project is the clone of Millrace that this program is run from."""
+    """Check that the current project is the clone of Millrace that this program runs from."""
     return find_root() == ROOT
 
 
 def set_up() -> str:
-    """Name the command that installs what is missing."""
+    """Return the command that installs missing programs."""
     return "`make setup`" if in_clone() else "`millrace setup`"
 
 
 def python_path() -> str:
-    """Where Python finds the project's ``pipelines``, and in a clone ``millrace``."""
+    """Return Python's path to the project's ``pipelines``, and in a clone to ``millrace``."""
     return os.pathsep.join(
         map(str, dict.fromkeys((find_root(), *([ROOT] if (ROOT / "toolchain").is_dir() else []))))
     )
 
 
 def node_modules() -> Path:
-    """Return the folder of the Node packages of the lock: the clone's, or what ``millrace setup`` made in a project."""
+    """Return the folder of the lock's Node packages: the clone's, or the one by ``millrace setup`` in a project."""
     return (ROOT if in_clone() else state_folder() / "node") / "node_modules"
 
 
 class ToolchainError(RuntimeError):
-    """A program that set-up should have installed is not there; says the command that mends it."""
+    """A program of set-up that is missing; the message has the command that installs it."""
 
 
 def _package(name: str) -> Path | None:
@@ -70,7 +70,7 @@ def _package(name: str) -> Path | None:
 
 
 def package(name: str) -> Path:
-    """Find an installed package's folder without importing it.
+    """Return an installed package's folder without importing it.
 
     Raises
     ------
@@ -135,13 +135,13 @@ def node_bin() -> Path:
 
 
 def npm() -> list[str]:
-    """Build the start of an npm command; the wheel's own launcher has lost its library."""
+    """Return the first words of an npm command; the wheel's own launcher does not find its library."""
     library = node_bin().parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     return [str(node_bin() / "node"), str(library)] if library.exists() else ["npm"]
 
 
 def spark_home(line: Line | None = None) -> Path:
-    """Find the Spark that a line's pinned PySpark wheel ships; left out, this interpreter's.
+    """Return the Spark of a line's pinned PySpark wheel; by default this interpreter's.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def spark_line() -> Line:
 
 
 def spark_environment(line: Line) -> dict[str, str]:
-    """Environment variables by which ``spark-submit`` takes a line and its Python.
+    """Return environment variables with which ``spark-submit`` uses a line and its Python.
 
     Raises
     ------
@@ -180,12 +180,12 @@ def spark_environment(line: Line) -> dict[str, str]:
 
 
 def _environment(line: Line) -> Path:
-    """Where `make spark` puts a line; the default one is in ``.venv``."""
+    """Return the environment in which `make spark` installs a line; the default line is in ``.venv``."""
     return ROOT / ".venv" if line.default else state_folder() / f"spark-{line.name}"
 
 
 def node_module(name: str) -> Path:
-    """Find a Node package of the lock file.
+    """Return the folder of a Node package of the lock file.
 
     Raises
     ------
@@ -198,13 +198,13 @@ def node_module(name: str) -> Path:
     return path
 
 
-def installed(program: str, environment: Mapping[str, str]) -> str:
-    """Find a program before it is started.
+def find_program(program: str, environment: Mapping[str, str]) -> str:
+    """Return the path of a program before it is started.
 
     Parameters
     ----------
     environment
-        As :func:`program_environment` makes it: its ``PATH`` is searched.
+        From :func:`program_environment`: its ``PATH`` is searched.
 
     Returns
     -------
@@ -223,19 +223,19 @@ def installed(program: str, environment: Mapping[str, str]) -> str:
 
 
 def bypass_proxies() -> None:
-    """Let no proxy stand between this machine's programs: urllib, boto3 and what we start ask one for localhost, too."""
+    """Exclude this machine's servers from proxies: urllib, boto3 and other programs use one for localhost, too."""
     listed = [os.environ.get(name, "").split(",") for name in _PAST]
     hosts = [host.strip() for hosts in (*listed, _LOCAL) for host in hosts if host.strip()]
     os.environ.update(dict.fromkeys(_PAST, ",".join(dict.fromkeys(hosts))))
 
 
 def program_environment(*, java: bool = True) -> dict[str, str]:
-    """Environment variables for the programs we start: found Java, Node and Python first on the path.
+    """Return environment variables for started programs: the found Java, Node and Python are first on the path.
 
     Parameters
     ----------
     java
-        Whether they run on Java and Spark; CDK alone takes neither.
+        Whether they need Java and Spark; CDK alone needs neither.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def program_environment(*, java: bool = True) -> dict[str, str]:
     if java:
         bins.append(java_home() / "bin")
         found |= {"JAVA_HOME": str(java_home()), "SPARK_HOME": str(spark_home())}
-        # What Spark's pages listen on, which know no setting for it.
+        # Address of Spark's web pages, which have no setting for it.
         found["SPARK_LOCAL_IP"] = "127.0.0.1"
     found["PATH"] = os.pathsep.join([*map(str, bins), os.environ.get("PATH", "")])
     return found

@@ -1,7 +1,7 @@
-"""Traffic for a stream: records at a rate, with bursts, late ones, duplicates and spoiled ones, and a ledger of all.
+"""Traffic for a stream: records at a rate, with bursts, late, duplicated and spoiled records, and a ledger of all.
 
 Time and chance are separate from the servers: :class:`Feed` makes records, :class:`TokenBucket` keeps the rate,
-and the producers of :mod:`millrace.sandbox.producer` send and enter into the ledger what was acknowledged.
+and the producers of :mod:`millrace.sandbox.producer` send records and add acknowledged ones to the ledger.
 """
 
 from __future__ import annotations
@@ -26,54 +26,54 @@ from millrace.sandbox.traffic_values import Values
 Lateness = Literal["exponential", "uniform"]
 
 _REMEMBERED = 500
-"""Records among which the one to be sent twice is looked for."""
+"""Last records among which one is chosen to be sent twice."""
 
 _SHORTEST_PAUSE = 0.0002
-"""Seconds; one of nearly nothing would be asked for again and again."""
+"""Shortest pause in seconds: shorter ones would only repeat the check."""
 
 _LONGEST_PAUSE = 0.05
-"""Seconds; what collects in a longer one arrives as a burst that nobody asked for."""
+"""Longest pause in seconds: records that collect in a longer one would be an unwanted burst."""
 
 
 class Records(Protocol):
-    """Where records come from."""
+    """Source of records."""
 
     def record(self, number: int, now: datetime) -> Values:
-        """Make or take the record of a place in the stream."""
+        """Return the record with a given number in the stream."""
 
 
 @dataclass(frozen=True)
 class FileRecords:
-    """The records of a file as they are, from the beginning again after the last."""
+    """Records of a file, unchanged; after the last one they start again."""
 
     records: list[Values]
 
     def record(self, number: int, now: datetime) -> Values:
-        """Take one; its times stay what they are."""
+        """Return one record; its times stay as they are."""
         del now
         return dict(self.records[number % len(self.records)])
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the traffic looks like.
+    """Shape of traffic.
 
     Attributes
     ----------
     per_second
         Rate outside bursts.
     burst_factor, burst_every, burst_seconds
-        In the first ``burst_seconds`` of each ``burst_every`` seconds the rate is so much higher.
+        In the first ``burst_seconds`` of each ``burst_every`` seconds the rate is multiplied by the factor.
     dirty, duplicates, late
         Shares of all records.
     late_seconds
         Mean lateness (exponential), or the largest (uniform).
     key
-        Field whose value is the key; None takes random ones.
+        Field whose value is the key; None for random keys.
     keys
-        Distinct random keys.
+        Number of distinct random keys.
     hot
-        Share of records that one key has besides.
+        Share of records with the one key ``hot``, beside the other keys.
     """
 
     per_second: float
@@ -91,21 +91,21 @@ class Shape:
     hot: float = 0.0
 
     def rate(self, at: float) -> float:
-        """Records a second at a time after the start, in seconds."""
+        """Return the records a second at a time after the start, in seconds."""
         burst = self.burst_factor > 1 and at % self.burst_every < self.burst_seconds
         return self.per_second * (self.burst_factor if burst else 1.0)
 
 
 @dataclass
 class TokenBucket:
-    """Lets through as many as the rate has made room for, and never more than a moment's worth at once.
+    """Rate limiter: it lets records through at the rate, at most the records of one second at once.
 
     Parameters
     ----------
     rate
-        Records a second at a time after the start.
+        Function from seconds after the start to records a second.
     clock, wait
-        Of the machine; a test has its own.
+        The machine's; tests replace them.
     """
 
     rate: Callable[[float], float]
@@ -116,13 +116,13 @@ class TokenBucket:
     _last: float = 0.0
 
     def take(self) -> None:
-        """Wait until one more may pass."""
+        """Wait until one more record may pass."""
         if self._started is None:
             self._started = self.clock()
         while True:
             at = self.clock() - self._started
             rate = self.rate(at)
-            # What a pause has missed is made good, up to a second's worth; a stall is not followed by a flood.
+            # A pause is made up for, up to a second's records; a longer stall does not cause a flood.
             self._tokens = min(self._tokens + (at - self._last) * rate, max(1.0, rate))
             self._last = at
             if self._tokens >= 1:
@@ -133,23 +133,23 @@ class TokenBucket:
 
 @dataclass
 class Feed:
-    """Makes a stream's events; the same seed makes the same ones, but for the times in them.
+    """Generator of a stream's events; the same seed gives the same ones, except for their times.
 
     Parameters
     ----------
     payloads
-        How they are written.
+        Writers of the payloads.
     shape
-        What is done to them.
+        Shape of the traffic.
     choose
-        Where chance comes from.
+        Source of random numbers.
     now
-        The time of a record.
+        Returns the time of a record.
 
     Raises
     ------
     SandboxError
-        A key or time field that the schema has not.
+        The schema does not have the key or time field.
     """
 
     source: Records
@@ -177,7 +177,7 @@ class Feed:
             raise SandboxError("late records need a timestamp in the schema, and it has none")
 
     def events(self, *, most: int | None = None) -> Iterator[Event]:
-        """Make events, endlessly or so many."""
+        """Yield events, endlessly or so many."""
         number = made = 0
         while most is None or made < most:
             if self._recent and self.choose.random() < self.shape.duplicates:
@@ -222,7 +222,7 @@ class Feed:
 
 
 def default_key_field(payloads: Payloads) -> str | None:
-    """The first text field that every record has; None for random keys."""
+    """Return the first text field that every record has; None for random keys."""
     required = (
         f.name for f in payloads.schema.fields if not f.nullable and isinstance(f.dataType, StringType)
     )
@@ -231,12 +231,12 @@ def default_key_field(payloads: Payloads) -> str | None:
 
 @dataclass(frozen=True)
 class Sent:
-    """What was sent.
+    """Result of sending.
 
     Attributes
     ----------
     seconds
-        From the first record's leave to send to the last's acknowledgement.
+        From the start of sending to the last acknowledgement.
     """
 
     records: int
@@ -248,7 +248,7 @@ class Sent:
 
     @property
     def per_second(self) -> float:
-        """The rate that came of it."""
+        """The actual rate."""
         return self.records / self.seconds if self.seconds else 0.0
 
 
@@ -261,23 +261,23 @@ def send(
     stop: Stop,
     sent: Callable[[int], None],
 ) -> Sent:
-    """Send at the feed's rate until enough were sent, the time is over, or somebody says stop.
+    """Send at the feed's rate until enough records were sent, the time is over, or ``stop`` is set.
 
     Parameters
     ----------
     feed, producer
-        What is sent, and what sends it.
+        The events, and their producer.
     most, seconds
-        How much and how long at most; None for no such limit.
+        Maximum number of records and longest time; None for no limit.
     stop
-        Set by whoever does not want more; what was handed over is sent yet.
+        Flag that ends sending; records that the producer has are still sent.
     sent
-        Is told how many more were acknowledged.
+        Called with the number of newly acknowledged records.
 
     Raises
     ------
     SandboxError
-        The stream or topic refused records; the ledger holds what was taken.
+        The stream or topic refused records; the ledger has the accepted ones.
     """
     bucket = TokenBucket(feed.shape.rate, wait=stop.wait)
     started = time.monotonic()

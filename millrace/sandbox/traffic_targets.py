@@ -1,4 +1,4 @@
-"""Where traffic goes: the running sandbox, a server on this machine, or AWS."""
+"""Targets of traffic: the running sandbox, a server on this machine, or AWS."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from millrace.sizing.prices_and_limits import prices
 
 
 def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesis: str | None) -> Target:
-    """A stream of the running sandbox, or of a server on this machine whose address is given.
+    """Return a stream of the running sandbox, or of a server on this machine at a given address.
 
     Parameters
     ----------
     name
         Its logical name.
     kafka, kinesis
-        Bootstrap servers and endpoint in place of the sandbox's.
+        Bootstrap servers and endpoint instead of the sandbox's.
 
     Raises
     ------
     SandboxError
-        No sandbox is running, or an address of another machine.
+        No sandbox is running, or an address belongs to another machine.
     """
     names = Names(environment, environment.account or ACCOUNT)
     addresses = {"kafka": kafka, "kinesis": kinesis}
@@ -35,7 +35,7 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
 
 
 def on_aws(environment: Environment, name: str) -> Target:
-    """A stream of the deployed environment.
+    """Return a stream of the deployed environment.
 
     Parameters
     ----------
@@ -47,9 +47,9 @@ def on_aws(environment: Environment, name: str) -> Target:
     SandboxError
         The stream belongs to somebody else.
     NotDeployedError
-        Its cluster is not there.
+        Its cluster does not exist.
     AwsError
-        No credentials, or another account's.
+        There are no credentials, or they belong to another account.
     """
     if environment.streams[name].belongs_to_others:
         raise SandboxError(
@@ -60,16 +60,16 @@ def on_aws(environment: Environment, name: str) -> Target:
 
 def _deployed(environment: Environment, name: str) -> Target:
     stream, aws = environment.streams[name], connect(Names(environment, environment.account or ""))
-    return server_of(stream, name).deployed(aws, stream, physical(aws.names, name))
+    return server_of(stream, name).deployed_target(aws, stream, physical(aws.names, name))
 
 
 def cost(environment: Environment, name: str, records: int, record_bytes: float) -> float:
-    """Dollars for records put into a stream, such as for Kinesis' PUT units; a Kafka topic has no price by record.
+    """Return the dollars for records put into a stream, such as Kinesis' PUT units; a Kafka topic has no price by record.
 
     Parameters
     ----------
     records, record_bytes
-        How many, and their mean size with key.
+        Number of records, and their mean size with key.
     """
     charge = environment.streams[name].put_charge(records, record_bytes)
     if charge is None:
@@ -78,7 +78,7 @@ def cost(environment: Environment, name: str, records: int, record_bytes: float)
 
 
 def physical(names: Names, name: str) -> str:
-    """The stream's or topic's own name.
+    """Return the stream's or topic's own name.
 
     Raises
     ------
@@ -93,19 +93,19 @@ def physical(names: Names, name: str) -> str:
     return names.stream(name)
 
 
-def sampled(
+def sample_records(
     environment: Environment, name: str, count: int, *, kafka: str | None, kinesis: str | None, aws: bool
 ) -> list[bytes]:
-    """Read records of a stream that are there.
+    """Read existing records of a stream.
 
     Parameters
     ----------
     environment, name, kafka, kinesis
         As for :func:`in_sandbox`.
     count
-        How many at most.
+        Maximum number of records.
     aws
-        Of the deployed stream in place of the sandbox's.
+        Read the deployed stream instead of the sandbox's.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Plausible values: out of a schema's types and names, or out of a sample."""
+"""Plausible values, from a schema's types and names or from a sample."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 Values = dict[str, Any]
 
 NULL_SHARE = 0.05
-"""Of a field that may be null."""
+"""Share of nulls in a field that may be null."""
 
 _WORDS = ("amber", "birch", "cobalt", "delta", "ember", "fjord", "garnet", "harbor", "indigo", "juniper")
 _RANGES = {
@@ -50,29 +50,29 @@ _RANGES = {
     "quantity": (1, 10),
     "count": (1, 10),
 }
-"""Whole numbers that a name tells."""
+"""Ranges of integers for known names."""
 
 _LARGEST = {ByteType: 127, ShortType: 10_000, IntegerType: 1_000_000, LongType: 1_000_000_000}
 
 
 class NoTestValuesError(ValueError):
-    """A schema for which no values are made."""
+    """A schema for which no values can be made."""
 
 
 class SampleError(ValueError):
-    """A file of samples that cannot be taken; says the line."""
+    """A file of samples that is not valid; the message has the line."""
 
 
 @dataclass(frozen=True)
 class Generator:
-    """Makes records of a schema; the same seed makes the same ones, but for their times.
+    """Generator of records of a schema; the same seed gives the same ones, except for their times.
 
     Parameters
     ----------
     choose
-        Where chance comes from.
+        Source of random numbers.
     distinct
-        How many values a text field takes.
+        Number of distinct values of a text field.
     """
 
     schema: StructType
@@ -80,12 +80,12 @@ class Generator:
     distinct: int = 1000
 
     def record(self, number: int, now: datetime) -> Values:
-        """Make a record.
+        """Return a record.
 
         Parameters
         ----------
         number
-            Its place in the stream; what is called an id counts on.
+            Its number in the stream; fields that are named like ids count with it.
         """
         return {
             f.name: None
@@ -164,7 +164,7 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
     Raises
     ------
     SampleError
-        A line that is no record of the schema, or no line at all, or no text in UTF-8.
+        A line is not a record of the schema, there is no line, or the text is not UTF-8.
     """
     try:
         records = list(_csv(path, schema) if path.suffix == ".csv" else _json_lines(path, schema))
@@ -241,9 +241,9 @@ def _of(kind: DataType, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Sample:
-    """Draws from records that were seen: each field's values in the shares that the sample has.
+    """Source that draws from seen records: each field's values have the shares of the sample.
 
-    Records are drawn whole, so that fields which belong together stay together.
+    Complete records are drawn, so that related fields stay together.
     """
 
     records: Sequence[Values]
@@ -251,7 +251,7 @@ class Sample:
     choose: random.Random
 
     def record(self, number: int, now: datetime) -> Values:
-        """Draw one; its times are moved to ``now``."""
+        """Draw one record; its times are moved to ``now``."""
         del number
         drawn = dict(self.choose.choice(self.records))
         times = [

@@ -188,7 +188,7 @@ class CoreSpread:
         by_cores = work.overhead / (1 - rate * work.per_record / self.effective)
         return max(by_cores, self._unread(work) / (1 - rate * work.hand_over / self.read_at_once))
 
-    def most(self, work: Work, seconds: float) -> float:
+    def largest_batch(self, work: Work, seconds: float) -> float:
         """Return the most records that batches of this duration can process."""
         by_cores = (seconds - work.overhead) * self.effective / work.per_record
         if not work.hand_over:
@@ -294,7 +294,7 @@ def batch_range(work: Work, spread_: CoreSpread, held: float = math.inf) -> Batc
     A trigger that is not pinned is S/2, so that waiting and working share the SLA,
     or shorter if a batch of S/2 would be too long; two digits are kept.
     """
-    most = spread_.most(work, work.longest_batch)
+    most = spread_.largest_batch(work, work.longest_batch)
     trigger = work.trigger
     if trigger is None:
         trigger = _two_digits_down(

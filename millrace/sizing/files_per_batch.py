@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from millrace.config.model import Environment
-from millrace.config.queries import DirectQuery, DirectRoute, Written
+from millrace.config.queries import DirectQuery, DirectRoute, WritesSink
 from millrace.sizing.demand import landed_streams, landings
 from millrace.sizing.model import QueryPlan
 
 
-def batch_bytes(environment: Environment, query: Written, plan: QueryPlan) -> float:
+def batch_bytes(environment: Environment, query: WritesSink, plan: QueryPlan) -> float:
     """Return the bytes that arrive at the peak between two triggers: peak records per second · trigger · record size.
 
     Parameters
@@ -26,7 +26,7 @@ def batch_bytes(environment: Environment, query: Written, plan: QueryPlan) -> fl
     )
 
 
-def _streams(environment: Environment, query: Written) -> tuple[str, ...]:
+def _streams(environment: Environment, query: WritesSink) -> tuple[str, ...]:
     if isinstance(query, DirectQuery | DirectRoute):
         return (query.source,)
     return landed_streams(landings(environment), query)

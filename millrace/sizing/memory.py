@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import Payload, Query, SourceQuery, written
+from millrace.config.queries import Payload, Query, SourceQuery, sink_writes
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
 
@@ -38,7 +38,7 @@ class Memory:
     python_per_task: float
     why: str
 
-    def needed(self, tasks: int, executors: int, heap_share: float) -> float:
+    def bytes_needed(self, tasks: int, executors: int, heap_share: float) -> float:
         """Return the memory in bytes that a worker must have.
 
         Parameters
@@ -110,7 +110,7 @@ def _in_python(query: Query) -> bool:
     """Return whether records pass through Python, as with all readers and writers except Spark's own."""
     payloads: tuple[Payload, ...] = query.payloads if isinstance(query, SourceQuery) else ()
     return any(each.format.in_python or each.decompress_up_to for each in payloads) or any(
-        each.sink.in_python for each in written(query).values()
+        each.sink.in_python for each in sink_writes(query).values()
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from millrace.config.explain import nearest
 from millrace.config.model import Environment
-from millrace.config.problems import ConfigurationError, Path, Problem, dotted
+from millrace.config.problems import ConfigurationError, Path, Problem, dotted_path
 from millrace.config.sources.base import PartitionLimit
 from millrace.sizing.benchmark_figures import rate_path
 from millrace.sizing.demand import QueryDemand, query_demands
@@ -135,7 +135,7 @@ def _from_file(environment: Environment, path: Path, name: str, value: str) -> N
     place = f"{file}:{line}" if line else file
     tree = environment.places.tree
     written = tree is not None and _written(tree.plain(), path)
-    origin = f"{place} {dotted(path)}" if written else f"default of {dotted(path)}"
+    origin = f"{place} {dotted_path(path)}" if written else f"default of {dotted_path(path)}"
     return Node(name, value, origin=origin)
 
 

@@ -213,7 +213,7 @@ def _warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str
         for name, cluster in environment.kafka.items()
         if isinstance(cluster, MskCluster)
         and cluster.existing is None
-        and kafka_versions.unconfirmed(cluster.tier, cluster.version)
+        and kafka_versions.is_unconfirmed(cluster.tier, cluster.version)
     ]
     chosen = zone_tables.chosen_by_aws(environment)
     return (*found, *([] if chosen is None else [chosen]))

@@ -24,7 +24,7 @@ def plural(noun: str) -> str:
     return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
-def large(number: float) -> str:
+def format_number(number: float) -> str:
     """Return a number with three digits or without decimals, and with ``million`` and so on if it is large.
 
     Examples

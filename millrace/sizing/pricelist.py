@@ -42,7 +42,7 @@ class Renewal:
     unknown: tuple[str, ...]
 
     @property
-    def renewed(self) -> int:
+    def renewed_count(self) -> int:
         """Number of updated prices."""
         return len(self.table.prices) - len(self.stayed) - len(self.unknown)
 
@@ -71,7 +71,7 @@ def renew(pricing: Any, region: str, known: Mapping[str, Price], today: date) ->
     region
         Such as ``eu-west-1``.
     known
-        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.known`.
+        Current prices, each with its date and source: :func:`millrace.sizing.prices_and_limits.required_prices`.
     today
         Date of the updated prices.
 

@@ -67,7 +67,7 @@ class PriceTable(BaseModel):
         """
         return self.prices[name].usd
 
-    def old(self, today: date) -> str | None:
+    def describe_old_prices(self, today: date) -> str | None:
         """Return a line with the prices that were read more than :data:`OLD` ago; None if there are none.
 
         Parameters
@@ -151,7 +151,7 @@ def prices(region: str, root: Path | None = None) -> PriceTable:
     return own
 
 
-def known(region: str, root: Path | None = None) -> dict[str, Price]:
+def required_prices(region: str, root: Path | None = None) -> dict[str, Price]:
     """Return every price that a region's table must hold, with its date and source, so that a table can be written.
 
     The project's own prices have precedence over the shipped ones; those of :data:`ELSEWHERE`, marked as unconfirmed, replace

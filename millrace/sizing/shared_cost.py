@@ -85,7 +85,7 @@ def metric_cost(
     of_shards = {
         name: int(streams[name].expected_partitions.value * limits()["kinesis.shard_metrics"])
         for name, stream in environment.streams.items()
-        if stream.metered
+        if stream.has_shard_metrics
     }
     lines = list(_metrics("metrics", 0, ours, f"{ours} of ours", prices, assumed=False))
     if of_shards:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, Written, written
+from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, WritesSink, sink_writes
 from millrace.sizing.cost import GB
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
@@ -71,18 +71,18 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
 def _unknown(query: Query) -> Iterator[str]:
     if isinstance(query, DeriveQuery) and query.state is not None:
         yield "requests of the state store"
-    for each in written(query).values():
+    for each in sink_writes(query).values():
         if not each.sink.in_lake:
             yield f"the {each.sink.kind} sink"
         elif not _follows(each):
             yield "storage of the result"
 
 
-def _held(query: Written, *, iceberg: bool) -> bool:
+def _held(query: WritesSink, *, iceberg: bool) -> bool:
     """Return whether a query writes files in the lake; with ``iceberg``, only those of its tables."""
     return query.sink.in_catalog if iceberg else query.sink.in_lake
 
 
-def _follows(query: Written) -> bool:
+def _follows(query: WritesSink) -> bool:
     """Return whether a query adds a row for each record."""
     return not (isinstance(query, DeriveQuery) and (query.state is not None or bool(query.key)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import Landing, written
+from millrace.config.queries import Landing, sink_writes
 from millrace.sizing.capacity import CoreSpread
 from millrace.sizing.cost import GB, SECONDS, item
 from millrace.sizing.demand import QueryDemand
@@ -47,7 +47,7 @@ def usage_cost(
         else:
             derived += added
             # The number of rows is an assumption only with a transform.
-            guess |= added > 0 and any(each.transform is not None for each in written(query).values())
+            guess |= added > 0 and any(each.transform is not None for each in sink_writes(query).values())
         rewritten += stored_gb(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
     # Batches within this time share a call; a query whose batches are further apart has a call for each.

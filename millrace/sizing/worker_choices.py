@@ -40,7 +40,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
     for engine, kind in KINDS.items():
 
         def needed(tasks: int, share: float = known[kind.heap_share]) -> float:
-            return memory.needed(tasks, math.ceil(cores / tasks), share) / GIB
+            return memory.bytes_needed(tasks, math.ceil(cores / tasks), share) / GIB
 
         for worker in kind.possible_workers(job, needed, known["worker.gib_per_core"]):
             executors = math.ceil(cores / worker.tasks)

@@ -1,1 +1,1 @@
-"""Proves an environment's set-up on a small copy: made, fed, killed, resharded, held against a ledger, removed."""
+"""Verification of an environment's set-up on a small copy: deployed, fed, killed, resharded, compared with a ledger, removed."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from millrace.config import find_root
 from millrace.lifecycle.problems import AwsError, cdk_failure
-from millrace.sandbox.toolchain import installed, program_environment
+from millrace.sandbox.toolchain import find_program, program_environment
 
 
 def synthesise(file: Path, assembly: Path) -> None:
@@ -18,9 +18,9 @@ def synthesise(file: Path, assembly: Path) -> None:
     Parameters
     ----------
     file
-        The environment's; it names its account.
+        The environment's file; it names its account.
     assembly
-        Takes it; what was there goes.
+        Folder of the assembly; an existing one is deleted.
 
     Raises
     ------
@@ -32,16 +32,16 @@ def synthesise(file: Path, assembly: Path) -> None:
 
 
 def deploy(program: str, assembly: Path, environment: Mapping[str, str], tags: Mapping[str, str]) -> None:
-    """Deploy all stacks of an assembly, and ask nothing: that was done before.
+    """Deploy all stacks of an assembly without a request for approval: the command has asked before.
 
     Parameters
     ----------
     program
         ``cdk``, or ``cdklocal`` for a LocalStack.
     assembly
-        As :func:`synthesise` wrote it.
+        From :func:`synthesise`.
     tags
-        Of the stacks themselves; what the app sets is for their resources.
+        Tags of the stacks themselves; the app sets those of their resources.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def deploy(program: str, assembly: Path, environment: Mapping[str, str], tags: M
 
 
 def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run a command of CDK's; what it prints is told only where it fails.
+    """Run a CDK command; its output is shown only when it fails.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
         It failed.
     """
     done = subprocess.run(
-        [installed(program, environment), *arguments],
+        [find_program(program, environment), *arguments],
         cwd=find_root(),
         env={**environment, "CI": "1", "NO_COLOR": "1"},
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Checks that ask an account, whether or not anything is deployed; each reads, and makes nothing."""
+"""Checks that ask an account, with or without a deployment; each only reads."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ RESOURCE_TYPES = {
     ),
     "AWS::MSK::Topic": ("ClusterArn", "Configs", "PartitionCount", "ReplicationFactor", "TopicName"),
 }
-"""Younger types, with the properties that the templates give them."""
+"""Newer resource types, with the properties that the templates set."""
 
 TOPIC_REPLACED_BY = {"ClusterArn", "ReplicationFactor", "TopicName"}
 
 _SHOWN = 6
-"""Of a list that was found; the others are counted."""
+"""Shown entries of a list; the others are counted."""
 
 
 def shortened_list(found: Iterable[str]) -> str:
-    """Write the first of a list, and how many more there are."""
+    """Write the first entries of a list, and the number of the others."""
     items = sorted(found)
     more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
 
 
 def policy_errors(question: Question, policies: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Let IAM Access Analyzer look at identity policies; findings that are errors or open too much, by code.
+    """Return the codes of IAM Access Analyzer's findings on identity policies: errors and security warnings.
 
     Source: IAM Access Analyzer API reference, "ValidatePolicy".
     """
@@ -54,7 +54,7 @@ def policy_errors(question: Question, policies: Iterable[Mapping[str, Any]]) -> 
 
 
 def people_policies(question: Question) -> Answer:
-    """Let IAM read the policies of people."""
+    """Let IAM Access Analyzer validate the policies of deployers and operators."""
     if not question.policies:
         return Answer(None, "the environment file names no account")
     wrong = policy_errors(question, question.policies.values())
@@ -65,11 +65,11 @@ def price_products(question: Question) -> Answer:
     """Ask the Price List API for every product."""
     now = question.prices_now
     stayed = [f"{name}: {why}" for name, why in now.stayed.items()]
-    return Answer(not stayed, shortened_list(stayed) or f"{now.renewed} prices")
+    return Answer(not stayed, shortened_list(stayed) or f"{now.renewed_count} prices")
 
 
 def price_figures(question: Question) -> Answer:
-    """Compare prices that are marked unconfirmed with what the Price List API says."""
+    """Compare prices that are marked unconfirmed with those of the Price List API."""
     if question.region != ELSEWHERE:
         return Answer(None, f"the figures are those of {ELSEWHERE}")
     before, now = question.prices_before, question.prices_now
@@ -101,7 +101,7 @@ def msk_versions(question: Question) -> Answer:
 
 
 def endpoint_services(question: Question) -> Answer:
-    """Ask EC2 which endpoint services the region has; a service's name ends with the region and its own."""
+    """Ask EC2 for the region's endpoint services; a service's name ends with the region and its own name."""
     there = tuple(question.pages("ec2", "describe_vpc_endpoint_services", "ServiceNames"))
     lacking = [
         service
@@ -123,7 +123,7 @@ def _schema(question: Question, kind: str) -> dict[str, Any] | None:
 
 
 def resource_types(question: Question) -> Answer:
-    """Ask CloudFormation for the younger resource types and their properties."""
+    """Ask CloudFormation for the newer resource types and their properties."""
     wrong = []
     for kind, properties in RESOURCE_TYPES.items():
         schema = _schema(question, kind)
@@ -135,7 +135,7 @@ def resource_types(question: Question) -> Answer:
 
 
 def topic_properties_that_replace(question: Question) -> Answer:
-    """Ask CloudFormation for which properties of a topic it makes another one."""
+    """Ask CloudFormation for the properties of a topic whose change replaces it."""
     schema = _schema(question, "AWS::MSK::Topic")
     if schema is None:
         return Answer(None, "AWS::MSK::Topic is not there")

@@ -1,4 +1,4 @@
-"""Checks that look at what is deployed and has run: an environment, or the copy that a verification makes; each only reads."""
+"""Checks of what is deployed and has run: an environment, or the copy of a verification; each only reads."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from millrace.verify.checks import policy_errors, shortened_list
 from millrace.verify.claim_question import Answer, Check, Question
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
-"""Iceberg of each version of an engine whose document says it."""
+"""Iceberg version of each engine version whose document has it."""
 
 ROLE_BEGINS = 20
-"""Characters of its stack's name that a role's made-up name is taken to begin with (``infra/command_scope.py``)."""
+"""Characters of its stack's name that a generated role name is assumed to start with (``infra/command_scope.py``)."""
 
 _NONE = Answer(None, "no such job in the environment")
 _NO_RUN = Answer(None, "no run of it has lived")
@@ -32,7 +32,7 @@ FLAT = "spark/"
 
 
 def role_policies(question: Question) -> Answer:
-    """Let IAM read what the jobs' roles have, inside and beside them."""
+    """Let IAM Access Analyzer validate the policies of the jobs' roles, inline and managed."""
     iam, documents = question.client("iam"), list[dict[str, Any]]()
     for job in question.names.environment.jobs:
         for role in question.resources(f"job-{job}", "AWS::IAM::Role"):
@@ -49,14 +49,14 @@ def role_policies(question: Question) -> Answer:
 
 
 def _of_all(lived: int, jobs: int, kinds: set[str]) -> Answer:
-    """Proved by a run of each job: what of one is taken may be refused of another."""
+    """Return an answer that is proved by a run of each job: AWS may accept one job and refuse another."""
     if not lived:
         return _NO_RUN
     return Answer(True if lived == jobs else None, f"{lived} of {jobs} jobs: {shortened_list(kinds)}")
 
 
 def glue_runs(question: Question) -> Answer:
-    """Look for a run that lived of each job on Glue."""
+    """Look for a run of each job on Glue that really started."""
     jobs = question.glue_jobs()
     if not jobs:
         return _NONE
@@ -79,7 +79,7 @@ def glue_timeout(question: Question) -> Answer:
 
 
 def log_groups_with_streams(question: Question) -> Answer:
-    """Look which log groups of a job on Glue hold streams: their names without the parts that are names of the account's."""
+    """Look for a Glue job's log groups with streams; show their names without the account's own parts."""
     jobs = question.glue_jobs()
     if not jobs:
         return _NONE
@@ -90,7 +90,7 @@ def log_groups_with_streams(question: Question) -> Answer:
         found = question.pages("logs", "describe_log_groups", "logGroups", logGroupNamePrefix=group)
         for name in (each["logGroupName"] for each in found):
             rest = name.removeprefix(group)
-            # `GROUP-eu` is the group of another job, unless it is this job's security configuration that was appended.
+            # `GROUP-eu` is another job's group, unless this job's security configuration was appended.
             if rest and not rest.startswith(("/", f"-{question.names.job(job)}")):
                 continue
             if question.client("logs").describe_log_streams(logGroupName=name, limit=1)["logStreams"]:
@@ -101,7 +101,7 @@ def log_groups_with_streams(question: Question) -> Answer:
 
 
 def _shape(rest: str) -> str:
-    """Of ``/configuration/role/error`` the number of its parts and the last of them."""
+    """Return the number of parts of ``/configuration/role/error`` and the last of them."""
     parts = rest.split("/")
     last = parts[-1] if parts[-1] in ("error", "output") else "NAME"
     return (
@@ -113,7 +113,7 @@ def _shape(rest: str) -> str:
 
 
 def _summaries(question: Question) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield for each job's tables what their newest snapshot says of who wrote it, by the job's engine and version."""
+    """Yield the summary of each table's newest snapshot, which names its writer, with the version of the job's engine."""
     glue, s3 = question.client("glue"), question.client("s3")
     for job in question.names.environment.jobs.values():
         for table in {name for query in job.queries.values() for name in query.writes.values()}:
@@ -131,7 +131,7 @@ def _summaries(question: Question) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def engine_versions(question: Question) -> Answer:
-    """Read who wrote the newest snapshot of each table (Iceberg's ``EnvironmentContext``)."""
+    """Read the writer of each table's newest snapshot (Iceberg's ``EnvironmentContext``)."""
     seen, wrong = set[str](), set[str]()
     for version, summary in _summaries(question):
         spark = summary.get("engine-version", "unknown")
@@ -149,7 +149,7 @@ def engine_versions(question: Question) -> Answer:
 
 
 def emr_runs(question: Question) -> Answer:
-    """Look for a run that lived of each job on EMR Serverless."""
+    """Look for a run of each job on EMR Serverless that really started."""
     jobs = question.emr_jobs()
     if not jobs:
         return _NONE
@@ -159,7 +159,7 @@ def emr_runs(question: Question) -> Answer:
 
 
 def emr_start(question: Question) -> Answer:
-    """Take the time of the newest runs from their making until they ran."""
+    """Read the time of the newest runs from their creation to their start."""
     jobs = question.emr_jobs()
     if not jobs:
         return _NONE
@@ -181,7 +181,7 @@ def _zones(question: Question, subnets: list[str]) -> list[str]:
 
 
 def emr_zones(question: Question) -> Answer:
-    """Look in which zones applications stand that were taken."""
+    """Look for the zones in which AWS accepted applications."""
     subnets = set[str]()
     for job in question.emr_jobs():
         asked = {"applicationId": question.output(job, "ApplicationId")}
@@ -200,7 +200,7 @@ def _clusters(question: Question) -> list[str]:
 
 
 def msk_zones(question: Question) -> Answer:
-    """Look in which zones clusters stand that were taken."""
+    """Look for the zones in which AWS accepted clusters."""
     wanted = {question.names.cluster(name) for name in _clusters(question)}
     if not wanted:
         return Answer(None, "no cluster of MSK in the environment")
@@ -220,7 +220,7 @@ def msk_zones(question: Question) -> Answer:
 
 
 def role_names(question: Question) -> Answer:
-    """Compare the names that CloudFormation made up for roles with those of their stacks."""
+    """Compare CloudFormation's generated role names with the names of their stacks."""
     found = [
         (role, question.names.stack(f"job-{job}"))
         for job in question.names.environment.jobs
@@ -235,7 +235,7 @@ def role_names(question: Question) -> Answer:
 
 
 def _executions(question: Question, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
-    """Yield of the newest executions that succeeded what they were given and which states they left."""
+    """Yield input and left states of the newest successful executions."""
     machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
     asked = {"stateMachineArn": machine, "statusFilter": "SUCCEEDED", "maxResults": _EXECUTIONS}
     for each in client.list_executions(**asked)["executions"]:
@@ -261,7 +261,7 @@ def emr_stop(question: Question) -> Answer:
 
 
 def restarts(question: Question) -> Answer:
-    """Look for executions that a rule began and that started a run."""
+    """Look for executions that a rule started and that started a run."""
     found = [
         str(given.get("reason", ""))
         for job in question.names.environment.jobs
@@ -327,7 +327,7 @@ def _landed(question: Question) -> int:
 
 
 def lake_formation(question: Question) -> Answer:
-    """Look for a table that was written under Lake Formation's grants."""
+    """Look for a table that was written with Lake Formation's grants."""
     asked = question.names.environment.storage.lake_formation
     if asked == "off":
         return Answer(None, "storage.lake_formation is off")
@@ -335,7 +335,7 @@ def lake_formation(question: Question) -> Answer:
 
 
 def missing_keys(question: Question) -> Answer:
-    """Look for tables that were landed: a job that begins asks for a checkpoint that is not there, and a 403 ends it."""
+    """Look for tables with records: a starting job reads a checkpoint that does not exist, and a 403 would end it."""
     own = any(job.role is None for job in question.names.environment.jobs.values())
     if not own:
         return Answer(None, "the jobs have roles of the company's")

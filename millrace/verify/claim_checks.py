@@ -1,4 +1,4 @@
-"""Ask an account which claims hold: each check true, false or not to be told, and a report that names nothing of the account."""
+"""Check of claims in an account: each is proved, refuted or not asked; the report has no names of the account."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NOTHING = "nothing of it is deployed, or has run"
 
 @dataclass(frozen=True)
 class ClaimAnswer:
-    """What came of one claim.
+    """Answer to one claim.
 
     Attributes
     ----------
     why
-        For ``proved`` and ``refuted`` what was seen, for ``not asked`` what stood in the way.
+        Observation for ``proved`` and ``refuted``, reason for ``not asked``.
     """
 
     id: str
@@ -43,19 +43,19 @@ class ClaimAnswer:
 
     @property
     def line(self) -> str:
-        """What a user sends back."""
+        """Line that a user sends back."""
         return f"{self.id}: {self.verdict}" + (f" ({self.why})" if self.why else "")
 
 
 def ask_claims(question: Question, say: Callable[[str], None] = lambda _: None) -> tuple[ClaimAnswer, ...]:
-    """Ask all claims, in the file's order; a refusal of one stops no other.
+    """Check all claims, in the file's order; a refusal of one does not stop the others.
 
     Parameters
     ----------
     question
         The account and the environment.
     say
-        Told which one is asked.
+        Called with the id of each claim.
     """
     found = []
     for name, claim in claims().items():
@@ -84,7 +84,7 @@ def _asked(check: Callable[[Question], Answer], question: Question) -> tuple[Ver
     except (BotoCoreError, OSError) as error:
         return "not asked", type(error).__name__
     except (AttributeError, LookupError, ResponseParserError, TypeError, ValueError) as error:
-        # Of a shape that no document told of: nothing can be said, and the verification around continues.
+        # An answer of a form that no document describes: it proves nothing, and the verification continues.
         return "not asked", f"an answer that is not understood: {type(error).__name__}"
     if answer.holds is None:
         return "not asked", answer.seen
@@ -92,20 +92,20 @@ def _asked(check: Callable[[Question], Answer], question: Question) -> tuple[Ver
 
 
 def without_names(text: str, names: Names) -> str:
-    """Take out of a text what belongs to an account or a company: ARNs, account ids, the environment's names."""
+    """Remove ARNs, account ids and the environment's names from a text."""
     text = re.sub(r"arn:[^\s,)]+", "ARN", text)
     text = re.sub(r"\b\d{12}\b", "ACCOUNT", text)
     return text.replace(names.prefix, "PREFIX")
 
 
 def summary(told: Sequence[ClaimAnswer]) -> str:
-    """Say how it went: ``12 proved, 1 refuted, 30 not asked``."""
+    """Write the numbers of verdicts: ``12 proved, 1 refuted, 30 not asked``."""
     verdicts: tuple[Verdict, ...] = ("proved", "refuted", "not asked")
     return ", ".join(f"{sum(each.verdict == v for each in told)} {v}" for v in verdicts)
 
 
 def document(told: Sequence[ClaimAnswer]) -> dict[str, Any]:
-    """Return an object that ``json.dumps`` takes."""
+    """Return an object for ``json.dumps``."""
     return {
         "version": 1,
         "verdict": summary(told),
@@ -119,7 +119,7 @@ def report(told: Sequence[ClaimAnswer], *, version: str, region: str, read: str)
     Parameters
     ----------
     version, region, read
-        Of Millrace, of the environment, and the date.
+        Millrace's version, the environment's region, and the date.
     """
     asked = [each.line for each in told if each.verdict != "not asked"]
     others = [each.line for each in told if each.verdict == "not asked"]

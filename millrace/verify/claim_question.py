@@ -1,4 +1,4 @@
-"""What a check of a claim is given, and what it answers."""
+"""Input and answer of a claim's check."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.history_image import Open, open_url
 from millrace.lifecycle.state_machine import Aws
 from millrace.sizing.pricelist import Renewal, renew
-from millrace.sizing.prices_and_limits import Price, known
+from millrace.sizing.prices_and_limits import Price, required_prices
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
-"""States of a run, of either engine, that an engine does not give to one that could not begin."""
+"""States of a run, of either engine, that exclude a run that could not start."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a check saw.
+    """Answer of a check.
 
     Attributes
     ----------
     holds
-        None where it cannot be told.
+        None where it cannot be decided.
     seen
-        Words of AWS's, numbers and versions; never a name of the account's.
+        AWS' own terms, numbers and versions; never a name of the account.
     """
 
     holds: bool | None
@@ -38,12 +38,12 @@ class Answer:
 
 @dataclass
 class Question:
-    """An environment in its account.
+    """An environment in its account, for checks.
 
     Attributes
     ----------
     policies
-        Of people, by file name; none where the environment file names no account.
+        Policies of deployers and operators, by file name; none where the environment file names no account.
     pricing
         A boto3 client of the Price List API, whose endpoint is in a region of its own.
     """
@@ -63,11 +63,11 @@ class Question:
 
     @property
     def region(self) -> str:
-        """Of the environment."""
+        """Region of the environment."""
         return self.names.environment.region
 
     def client(self, service: str) -> Any:
-        """Make a boto3 client, once."""
+        """Return a boto3 client, which is made once."""
         if service not in self._clients:
             self._clients[service] = self.aws.client(service)
         return self._clients[service]
@@ -79,21 +79,21 @@ class Question:
 
     @cached_property
     def prices_before(self) -> dict[str, Price]:
-        """Prices as the tables have them."""
-        return known(self.region)
+        """Prices of Millrace's tables."""
+        return required_prices(self.region)
 
     @cached_property
     def prices_now(self) -> Renewal:
-        """What the Price List API says of them."""
+        """The same prices by the Price List API."""
         return renew(self.pricing, self.region, self.prices_before, self.today)
 
     def glue_jobs(self) -> dict[str, GlueJob]:
-        """Jobs on Glue."""
+        """Return the jobs on Glue."""
         jobs = self.names.environment.jobs
         return {name: job for name, job in jobs.items() if isinstance(job, GlueJob)}
 
     def emr_jobs(self) -> dict[str, EmrJob]:
-        """Jobs on EMR Serverless."""
+        """Return the jobs on EMR Serverless."""
         jobs = self.names.environment.jobs
         return {name: job for name, job in jobs.items() if isinstance(job, EmrJob)}
 
@@ -108,9 +108,9 @@ class Question:
         return outputs(self.client("cloudformation"), self.names.stack(f"job-{job}"))[key]
 
     def resources(self, part: str, kind: str) -> list[str]:
-        """Physical ids of a stack's resources of one type."""
+        """Return the physical ids of a stack's resources of one type."""
         stack = self.names.stack(part)
-        outputs(self.client("cloudformation"), stack)  # says that there is none
+        outputs(self.client("cloudformation"), stack)  # raises an error if there is no stack
         found = self.pages(
             "cloudformation", "list_stack_resources", "StackResourceSummaries", StackName=stack
         )
@@ -121,12 +121,12 @@ class Question:
         ]
 
     def newest_glue_runs(self, job: str) -> list[dict[str, Any]]:
-        """The newest runs of a job that lived."""
+        """Return the newest runs of a job that really started."""
         runs = self.client("glue").get_job_runs(JobName=self.names.job(job), MaxResults=50)["JobRuns"]
         return [r for r in runs if r["JobRunState"] in LIVED and r.get("ExecutionTime", 0) > 0]
 
     def lived_on_emr(self, job: str) -> list[dict[str, Any]]:
-        """The newest runs of a job that lived."""
+        """Return the newest runs of a job that really started."""
         application, emr = self.output(job, "ApplicationId"), self.client("emr-serverless")
         runs = emr.list_job_runs(applicationId=application, maxResults=20)["jobRuns"]
         found = [

@@ -1,4 +1,4 @@
-"""Claims about AWS that nothing on a laptop can prove: the data, and the page ``docs/unproved.md`` that is made of it."""
+"""Claims about AWS that cannot be proved on a laptop: the data, and the page ``docs/unproved.md`` from it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _BY_HAND = """
 
 
 class Claim(BaseModel):
-    """One claim.
+    """A claim about AWS.
 
     Attributes
     ----------
@@ -59,11 +59,11 @@ class Claim(BaseModel):
     used
         Files that rely on it.
     check
-        Of :data:`millrace.verify.claim_checks.CHECKS`; None where a person has to look.
+        Key of :data:`millrace.verify.claim_checks.CHECKS`; None where a person has to look.
     proof
-        What shows it to a person.
+        Where a person sees it.
     line
-        What is sent back, behind the id: an example where there is a check.
+        Text to send back, after the id: an example where there is a check.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -91,7 +91,7 @@ def claims() -> dict[str, Claim]:
 
 def page() -> str:
     """Write ``docs/unproved.md``."""
-    from millrace.verify import checks  # which brings boto3, and is read for the page alone
+    from millrace.verify import checks  # it imports boto3, and only the page needs it
 
     anywhere = {each.__name__ for each in checks.ALL}
     asked, by_hand = [], []
@@ -106,13 +106,13 @@ def page() -> str:
 
 
 def _shown(proof: str) -> str:
-    """A command in backticks, as docs write it; a sentence as it is."""
+    """Return a command in backticks, as in the docs; a sentence unchanged."""
     program = proof.partition(" ")[0]
     return f"`{proof}`" if program in ("docker", "millrace") else proof
 
 
 def parser() -> argparse.ArgumentParser:
-    """Arguments of this program."""
+    """Return the parser of this program's arguments."""
     return argparse.ArgumentParser(description=f"Write {PAGE}.")
 
 

@@ -1,4 +1,4 @@
-"""The environment that a verification makes for itself: small, short-lived, and like the one that it stands for."""
+"""Copy of an environment for a verification: small, short-lived, and like the verified one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.payloads import Payloads
 
 TAG = "millrace:verify"
-"""On all that a verification makes; its value is :func:`environment_mark` of the environment that is verified."""
+"""Tag of everything that a verification creates; its value is :func:`environment_mark` of the verified environment."""
 
 CLUSTER_TAG = "millrace:verify-cluster"
-"""On all of a verification that made a topic on a cluster that no stack of it knows; its value is that cluster's name."""
+"""Tag of a verification with a topic on a cluster that none of its stacks knows; its value is the cluster's name."""
 
 NAME = re.compile(r"verify-[0-9a-f]{4}")
-"""Environments that verifications make."""
+"""Names of environments that verifications create."""
 
 Kind = str
 Engine = str
@@ -39,17 +39,17 @@ SHARDS = 2
 PARTITIONS = 2
 TRIGGER_SECONDS = 2
 ZONES = 2
-"""As few as a VPC of ours may have: each costs its own endpoints."""
+"""Minimum number of zones of a VPC by Millrace: each has the cost of its own endpoints."""
 
 _BUCKET_LIMIT = 63
-"""Characters of a bucket's name (S3 user guide, "General purpose bucket naming rules")."""
+"""Maximum number of characters of a bucket's name (S3 user guide, "General purpose bucket naming rules")."""
 
 _RESTARTS_PER_HOUR = 20
-"""More than a verification kills, so that the limit on restarts stops none."""
+"""More than the kills of a verification, so that the limit on restarts stops none."""
 
 MOST_KILLS = 15
 MOST_RESHARDS = 10
-"""In 24 hours (Kinesis API reference, "UpdateShardCount")."""
+"""Maximum number of reshards in 24 hours (Kinesis API reference, "UpdateShardCount")."""
 
 _RECORD_BYTES = 1024
 _RATE = {"records_per_second_per_core": 5000, "batch_overhead": "1s"}
@@ -57,20 +57,20 @@ _RATE = {"records_per_second_per_core": 5000, "batch_overhead": "1s"}
 
 @dataclass(frozen=True)
 class VerificationSettings:
-    """What a verification does.
+    """Settings of a verification.
 
     Attributes
     ----------
     records
-        Sent to each stream at least; more where kills and reshards take longer.
+        Minimum number of records for each stream; more are sent where kills and reshards take longer.
     per_second
         Records a second for each stream.
     kills, reshards
-        How often each job is killed, and the Kinesis stream split or merged.
+        Number of kills of each job, and of splits or merges of the Kinesis stream.
     dirty
         Share of records that no query can decode.
     seed
-        The same makes the same records, and kills at the same moments of a batch.
+        The same seed gives the same records, and the same times of kills in a batch.
     """
 
     records: int = 5000
@@ -83,7 +83,7 @@ class VerificationSettings:
 
 @dataclass(frozen=True)
 class Source:
-    """A stream of the copy, and how its records are written."""
+    """A stream of the copy, and the writers of its records."""
 
     name: str
     kind: Kind
@@ -92,7 +92,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Leg:
-    """A stream's way through one job: landed by one query, derived from by the other."""
+    """Path of a stream through one job: one query lands it, the other derives from it."""
 
     job: str
     stream: str
@@ -102,14 +102,14 @@ class Leg:
 
 @dataclass(frozen=True)
 class VerificationCopy:
-    """The environment that a verification makes.
+    """The environment that a verification creates.
 
     Attributes
     ----------
     file
-        It as it is deployed.
+        Its file for the deployment.
     names
-        Of all that is made.
+        Names of everything in it.
     """
 
     file: Path
@@ -120,23 +120,23 @@ class VerificationCopy:
 
     @property
     def tags(self) -> dict[str, str]:
-        """On all that is made, the stacks themselves included."""
+        """Tags of everything that is created, the stacks included."""
         own = {key: self.environment.tags[key] for key in (TAG, CLUSTER_TAG) if key in self.environment.tags}
         return {**own, ENVIRONMENT: self.environment.name, PROJECT: self.environment.project}
 
     @property
     def kafka(self) -> str | None:
-        """The cluster that a topic is made on."""
+        """The cluster with the copy's topic; None without one."""
         return next((s.cluster for s in self.environment.streams.values() if isinstance(s, KafkaTopic)), None)
 
 
 def environment_mark(environment: Environment) -> str:
-    """What tells an environment from all others of an account and region: another project may have one of its name."""
+    """Return a mark that identifies an environment in an account and region: another project may use its name."""
     return f"{environment.project}/{environment.name}"
 
 
 def new_name() -> str:
-    """Make a name that no environment has."""
+    """Return a name that no environment has."""
     return f"verify-{secrets.token_hex(2)}"
 
 
@@ -153,33 +153,33 @@ def derive(
 ) -> VerificationCopy:
     """Write the environment that verifies another one.
 
-    It has the other's account, region, governance, network, keys, and of each engine in use the version and worker; what
-    it holds is its own, and disposable. Nothing that the other has by reference (buckets, database, roles of jobs,
-    streams) is taken over, as a verification writes into all that it uses.
+    It has the other's account, region, governance, network, keys, and version and worker of each engine in use. Its data is
+    its own, and disposable. Existing resources of the other (buckets, database, roles of jobs, streams) are not used, as a
+    verification writes into everything that it uses.
 
     Parameters
     ----------
     environment
-        What is verified.
+        The environment to verify.
     name
-        Of the new one, as :func:`new_name` makes it.
+        Name of the new one, from :func:`new_name`.
     account
-        That it is made in.
+        Account of the new one.
     wanted
-        How much is sent.
+        Settings of the verification.
     root
         The project, whose schemas the records have.
     folder
-        Takes the file.
+        Folder of the new file.
     clusters
-        Sections ``kafka`` of clusters on which a topic can be made from here, by logical name.
+        Sections ``kafka`` of clusters on which a topic can be created from here, by logical name.
     without_kafka
-        Read Kinesis alone, with Kafka's jobs too.
+        Read only Kinesis, also in jobs with Kafka.
 
     Raises
     ------
     ConfigurationError
-        It cannot be made: no schema of which records can be made, Kafka that cannot be used, a name too long.
+        It is not possible: no schema for generated records, a cluster that cannot be used, or a name that is too long.
     """
     streams = _first_streams(environment, root)
     kinds = _kinds(environment, streams, without_kafka=without_kafka)
@@ -247,7 +247,7 @@ def derive(
 
 
 def _of_model(error: ConfigurationError, environment: Environment, made: Path) -> ConfigurationError:
-    """Name the file that people have in place of the one that was made of it."""
+    """Name the user's file instead of the generated one."""
     file = environment.places.of(())[0]
     where = "in the small environment that `millrace verify` makes of this one"
     return ConfigurationError(
@@ -262,12 +262,12 @@ _Streams = Mapping[Kind, tuple[Payload, Payloads]]
 
 
 def _payload_of(streams: _Streams, kind: Kind) -> tuple[Payload, Payloads]:
-    """How records of a kind of stream are written; those of the other where the environment has no such stream."""
+    """Return the writers of records of a kind of stream; those of another kind where the environment has no such stream."""
     return streams[kind] if kind in streams else next(iter(streams.values()))
 
 
 def _readings(environment: Environment) -> Iterator[tuple[Engine, Kind, Payload]]:
-    """Yield what every query of the environment reads, and how it is written there."""
+    """Yield what every query of the environment reads, with its format there."""
     for job in environment.jobs.values():
         for query in job.queries.values():
             if isinstance(query, StreamQuery):
@@ -278,7 +278,7 @@ def _readings(environment: Environment) -> Iterator[tuple[Engine, Kind, Payload]
 
 
 def _first_streams(environment: Environment, root: Path) -> _Streams:
-    """Of each kind of stream the first payloads of which records can be made."""
+    """Return, for each kind of stream, the first payloads for which records can be generated."""
     found: dict[Kind, tuple[Payload, Payloads]] = {}
     refused: list[str] = []
     for _, kind, payload in _readings(environment):
@@ -298,7 +298,7 @@ def _first_streams(environment: Environment, root: Path) -> _Streams:
 def _kinds(
     environment: Environment, streams: _Streams, *, without_kafka: bool
 ) -> dict[Engine, tuple[Kind, ...]]:
-    """Which kinds of streams each engine in use is to read."""
+    """Return the kinds of streams that each engine in use reads."""
     found: dict[Engine, list[Kind]] = {job.engine: [] for job in environment.jobs.values()}
     for engine, kind, _ in _readings(environment):
         if kind in streams and kind not in found[engine] and not (without_kafka and kind == "kafka"):
@@ -307,7 +307,7 @@ def _kinds(
 
 
 def _short(environment: Environment, name: str, account: str) -> str:
-    """The project's name, cut where buckets named after it would be too long."""
+    """Return the project's name, cut where buckets with it would have too long names."""
     longest = max(map(len, get_args(Bucket)))
     company = environment.governance.name_prefix
     taken = len(f"-{name}--{account}-{environment.region}") + longest + (len(company) + 1 if company else 0)
@@ -322,7 +322,7 @@ def _network(environment: Environment) -> dict[str, Any]:
 
 
 def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
-    """The first cluster with a topic that can be used from here."""
+    """Return the first cluster with a topic that can be used from here."""
     wanted = [s.cluster for s in environment.streams.values() if isinstance(s, KafkaTopic)]
     for cluster in wanted:
         if cluster in clusters:
@@ -340,7 +340,7 @@ def _cluster(environment: Environment, clusters: Mapping[str, Any]) -> str:
 
 
 def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
-    """A cluster as the environment's file has it, with all that a verification would make disposable."""
+    """Return a cluster's section of the environment file; a cluster that the verification creates is disposable."""
     cluster = environment.kafka[name]
     given: dict[str, Any] = cluster.model_dump(mode="json", exclude_none=True)
     if isinstance(cluster, MskCluster) and cluster.existing is None:

@@ -1,4 +1,4 @@
-"""The sandbox as a place to verify in: LocalStack, a Kafka broker where one is asked for, local Spark."""
+"""Sandbox as a target of verifications: LocalStack, a Kafka broker where necessary, local Spark."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from millrace.sizing.model import Plan
 from millrace.verify import cdk_command
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.verification_cost import Run, quantities
-from millrace.verify.verification_target import Expected, TimeLimits, VerifyError
+from millrace.verify.verification_target import ExpectedSeconds, TimeLimits, VerifyError
 
 _GRACE_SECONDS = 60.0
 
 PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
-EXPECTED = Expected(deploy=40, start=15, recover=15, reshard=2, remove=15)
-"""By experience, on two cores."""
+EXPECTED = ExpectedSeconds(deploy=40, start=15, recover=15, reshard=2, remove=15)
+"""Measured on two cores."""
 
 
 @dataclass
 class _Hosted:
-    """A run of local Spark, and when it began and ended."""
+    """A run of local Spark, with its start and end."""
 
     job: Job
     began: float
@@ -52,9 +52,9 @@ class Sandbox:
     Attributes
     ----------
     broker
-        None where no topic is asked for.
+        None without a topic.
     plan
-        Of the copy: how many workers its runs would have.
+        Plan of the copy, for the workers that its runs would have.
     """
 
     stack: localstack.LocalStack
@@ -67,20 +67,20 @@ class Sandbox:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The place, for people."""
         return f"the sandbox ({self.stack.endpoint}, local Spark)"
 
     def client(self, service: str) -> Any:
-        """Make a boto3 client of LocalStack, once: it takes longer than most questions."""
+        """Return a boto3 client of LocalStack, which is made once: this takes longer than most requests."""
         if service not in self._clients:
             self._clients[service] = self.stack.client(service)
         return self._clients[service]
 
     def check(self, _copy: VerificationCopy) -> None:
-        """Nothing is used up here."""
+        """Check nothing: the sandbox has no quotas."""
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
-        """Deploy to LocalStack, which is bootstrapped first where it is new."""
+        """Deploy to LocalStack; bootstrap it first where it is new."""
         account, region = copy.names.account, copy.environment.region
         environment = self.stack.environment()
         try:
@@ -102,11 +102,11 @@ class Sandbox:
         return SandboxSpark(stack=self.stack, kafka=self.broker.bootstrap if self.broker else "")
 
     def catalog(self, names: Names) -> Catalog:
-        """The catalog that stands in for Glue's."""
+        """Open the catalog that replaces Glue's."""
         return self.spark.catalog(f"s3://{names.bucket('lake')}/warehouse")
 
     def kafka(self, names: Names, cluster: str) -> Settings:
-        """The broker."""
+        """Return the settings of the broker."""
         assert self.broker is not None, f"{names.prefix} has {cluster}, so a broker was started"
         return {"bootstrap.servers": self.broker.bootstrap}
 
@@ -123,13 +123,13 @@ class Sandbox:
         return self._runs[job][-1]
 
     def kill(self, _names: Names, job: str) -> None:
-        """Kill -9."""
+        """Kill the run (kill -9)."""
         run = self._live(job)
         run.job.process.kill()
         run.ended = time.monotonic()
 
-    def ended(self, _names: Names, job: str) -> str | None:
-        """What a driver said that has ended by itself."""
+    def why_ended(self, _names: Names, job: str) -> str | None:
+        """Return the log's end of a driver that ended by itself."""
         run = self._live(job)
         if run.ended is not None or run.job.process.alive:
             return None
@@ -137,7 +137,7 @@ class Sandbox:
         return f"its run ended by itself with status {status}:\n{run.job.process.tail(25)}"
 
     def stop(self, _names: Names, job: str) -> None:
-        """SIGTERM, and time for the current batch."""
+        """Stop the run with SIGTERM, and time for the current batch."""
         if not self._runs.get(job):
             return
         run = self._live(job)
@@ -145,7 +145,7 @@ class Sandbox:
         run.ended = time.monotonic()
 
     def end(self, _prefix: str, _jobs: Mapping[str, Mapping[str, str]]) -> None:
-        """Kill what still runs, and drop the tables, whose catalog no stack deletes."""
+        """Kill all runs, and drop the tables, whose catalog no stack deletes."""
         for runs in self._runs.values():
             for run in runs:
                 if run.ended is None:
@@ -154,7 +154,7 @@ class Sandbox:
         forget_tables()
 
     def runs(self, names: Names, job: str) -> list[Run]:
-        """Runs with the quantities that the same seconds are billed for on AWS."""
+        """Return the runs, with the quantities that AWS would bill for the same seconds."""
         settings, workers = names.environment.jobs[job], self.plan.jobs[job].max_workers.value
         return [
             Run(job, str(number), run.seconds, quantities(settings, workers, run.seconds))
@@ -163,18 +163,18 @@ class Sandbox:
 
 
 def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Clusters of an environment, as they are deployed to LocalStack: one broker stands for each, whatever it is."""
+    """Return the clusters of an environment in LocalStack: one broker replaces each, whatever its kind."""
     return {name: {"kind": "msk", "disposable": True} for name in environment.kafka}
 
 
 @contextmanager
-def opened(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
-    """Start the servers that a copy takes, and stop them at the end.
+def open_sandbox(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
+    """Start the servers that a copy needs, and stop them at the end.
 
     Raises
     ------
     SandboxError
-        One did not start, or another sandbox is at work.
+        A server did not start, or another sandbox is running.
     """
     if copy.names.account != localstack.ACCOUNT:
         raise VerifyError(
@@ -186,6 +186,6 @@ def opened(copy: VerificationCopy, plan: Plan) -> Iterator[Sandbox]:
         local = stack.enter_context(localstack.running(copy.environment.region))
         broker = stack.enter_context(kafka.running()) if copy.kafka is not None else None
         sandbox = Sandbox(local, broker, plan)
-        # A removal that failed half way has not come to the runs: no driver outlives its servers.
+        # A removal that failed early has not stopped the runs: no driver outlives its servers.
         stack.callback(sandbox.end, copy.names.prefix, {})
         yield sandbox

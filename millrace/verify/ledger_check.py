@@ -1,4 +1,4 @@
-"""Holds the tables of a verification against what was sent."""
+"""Comparison of a verification's tables with the sent records."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from millrace.verify.verification_target import aws_errors
 def check_against_ledgers(
     catalog: Catalog, copy: VerificationCopy, ledgers: Mapping[str, Ledger]
 ) -> tuple[TableComparison, ...]:
-    """Hold every leg's landing table and derived table against the ledger of its stream, multiset against multiset.
+    """Compare every leg's landing table and derived table with the ledger of its stream, as multisets.
 
     Parameters
     ----------
     copy
-        Whose legs.
+        The copy, for its legs.
     ledgers
-        By stream.
+        Ledgers by stream.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How what a verification left goes, where no stack is there any more by which ``--clean`` would find it."""
+"""Manual removal of a verification's remains, after its stacks, by which ``--clean`` would find them, are deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from millrace.verify.removal_scope import BUCKET, LOG_GROUP, PARAMETER, STACK, S
 
 TOPIC = "topic "
 UNKNOWN = "all that begins with "
-"""Begins a line about what nobody has looked for, among which may be stacks."""
+"""Prefix of a line about remains that nobody searched for; there may be stacks among them."""
 
 _COMMANDS = {
     BUCKET: "aws s3 rb --force s3://{}",
@@ -20,17 +20,17 @@ _COMMANDS = {
 
 
 def can_clean(remains: Iterable[str]) -> bool:
-    """Whether ``--clean`` can find what is left: it goes by stacks."""
+    """Check that ``--clean`` can find what is left: it needs stacks."""
     return any(each.startswith((STACK, UNKNOWN)) for each in remains)
 
 
 def removal_steps(remains: Iterable[str]) -> list[str]:
-    """Say how each thing goes: its command, or its name where that depends on what it is.
+    """Return how to remove each thing: its command, or its name where the command depends on its type.
 
     Parameters
     ----------
     remains
-        As a removal tells of them.
+        Lines by a removal.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""An account of AWS as a place to verify in.
+"""AWS account as a target of verifications.
 
-Jobs are started and stopped by their state machines, as people do it. A run is killed behind the machine's back, so
-that what starts it again is what a deployment has for that: an event, a rule and the machine.
+Jobs are started and stopped by their state machines, as people do it. A run is killed without the machine, so that
+the deployment's own means restart it: an event, a rule and the machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from millrace.sizing.model import Plan
 from millrace.verify import cdk_command
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import Expected, TimeLimits, VerifyError, wait_for
+from millrace.verify.verification_target import ExpectedSeconds, TimeLimits, VerifyError, wait_for
 
 POLL_SECONDS = 5.0
 
@@ -39,20 +39,20 @@ _APPLICATION_ENDED = ("STOPPED", "CREATED", "TERMINATED")
 _BROKER_SECONDS = 15.0
 
 PATIENCE = TimeLimits(start=900, end=600, recover=1800, land=900, reshard=600, remove=2700, vanish=180)
-EXPECTED = Expected(deploy=600, start=150, recover=240, reshard=60, remove=900)
-"""Nobody has measured these; they make an estimate, and no result rests on them."""
+EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remove=900)
+"""Not measured; they are for an estimate only, and no result depends on them."""
 
 
 @dataclass
 class Account:
-    """An account, by the caller's credentials.
+    """An account, with the caller's credentials.
 
     Attributes
     ----------
     aws
-        Names are those of the environment that is verified.
+        Clients, with the names of the verified environment.
     plan
-        Of the copy; none is needed to take something away.
+        Plan of the copy; not necessary for a removal.
     program
         ``cdk``; ``cdklocal`` where ``AWS_ENDPOINT_URL`` leads to a LocalStack.
     """
@@ -67,22 +67,22 @@ class Account:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The place, for people."""
         return f"account {self.aws.names.account}, {self.aws.names.environment.region}"
 
     def client(self, service: str) -> Any:
-        """Make a boto3 client, once: it takes longer than most questions."""
+        """Return a boto3 client, which is made once: this takes longer than most requests."""
         if service not in self._clients:
             self._clients[service] = self.aws.client(service)
         return self._clients[service]
 
     def check(self, copy: VerificationCopy) -> None:
-        """Ask each service that is needed something that costs nothing.
+        """Send a free request to each service that is needed.
 
         Raises
         ------
         AwsError, NotDeployedError
-            One refuses, CDK is not bootstrapped, shards are used up, brokers cannot be reached.
+            A service refuses, CDK is not bootstrapped, shards are used up, or brokers cannot be reached.
         """
         names = copy.names
         check_bootstrapped(
@@ -128,7 +128,7 @@ class Account:
     def _check_brokers(self, names: Names, cluster: str) -> None:
         settings = dict(self.kafka(names, cluster))
         try:
-            # IAM's token is fetched while the client is asked for something, not before.
+            # IAM's token is fetched during a request of the client, not before.
             admin = AdminClient({**settings, "log_level": 0})
             admin.poll(0)
             admin.list_topics(timeout=_BROKER_SECONDS)
@@ -143,22 +143,22 @@ class Account:
         cdk_command.deploy(self.program, assembly, program_environment(), copy.tags)
 
     def catalog(self, names: Names) -> Catalog:
-        """The Glue Data Catalog."""
+        """Open the Glue Data Catalog."""
         return audit_job.on_aws(Aws(names, self.aws.client)).catalog()
 
     def kafka(self, names: Names, cluster: str) -> Settings:
-        """Its brokers, by the caller's credentials."""
+        """Return the settings of its brokers, with the caller's credentials."""
         return kafka_access.settings(names, cluster, self.client)
 
     def start(self, names: Names, job: str) -> None:
-        """Let its state machine start it."""
+        """Start it by its state machine."""
         self._verb(names, job, "start")
 
     def restart_killed_job(self, _names: Names, _job: str) -> None:
-        """Nothing: that its rule starts it is what is verified."""
+        """Do nothing: the verification proves that its rule restarts it."""
 
     def stop(self, names: Names, job: str) -> None:
-        """Let its state machine stop it."""
+        """Stop it by its state machine."""
         self._verb(names, job, "stop")
 
     def _verb(self, names: Names, job: str, verb: Any) -> None:
@@ -166,17 +166,17 @@ class Account:
         if not done.ok:
             raise VerifyError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
 
-    def ended(self, _names: Names, _job: str) -> str | None:
-        """None: a run that ended is started again, and how long that may take is limited."""
+    def why_ended(self, _names: Names, _job: str) -> str | None:
+        """Return None: an ended run is restarted, within a time limit."""
         return None
 
     def kill(self, names: Names, job: str) -> None:
-        """End its run: on EMR Serverless with no grace, on Glue, which knows none, as it is.
+        """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
 
         Raises
         ------
         AwsError, VerifyError
-            It is refused, there is no run, or it does not end.
+            AWS refuses, there is no run, or it does not end.
         """
         if isinstance(names.environment.jobs[job], GlueJob):
             self._kill_glue(names.job(job))
@@ -247,7 +247,7 @@ class Account:
             ]
 
     def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
-        """Note that no job is wanted, end all runs, and stop the applications, which go only then."""
+        """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""
         for job, resources in jobs.items():
             with translate_aws_errors(f"setting the desired state of {job} to stopped"):
                 self.client("ssm").put_parameter(
@@ -283,7 +283,7 @@ class Account:
             )
 
     def runs(self, names: Names, job: str) -> list[Run]:
-        """Runs as the engine counted them; where it has not, as the same seconds of all workers are billed."""
+        """Return the runs with the engine's counts; without counts, with the same seconds of all workers."""
         settings = names.environment.jobs[job]
         assert self.plan is not None, "runs are those of a copy"
         workers = self.plan.jobs[job].max_workers.value
@@ -301,12 +301,12 @@ class Account:
 
 
 def program() -> str:
-    """CDK's command line; its wrapper where ``AWS_ENDPOINT_URL`` leads to a LocalStack."""
+    """Return CDK's command line; its wrapper where ``AWS_ENDPOINT_URL`` leads to a LocalStack."""
     return "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
 
 
 def clusters(environment: Environment) -> dict[str, dict[str, Any]]:
-    """Clusters that somebody else runs, where their jobs' network is somebody else's, too."""
+    """Return the clusters for a verification's topic: external ones, and existing ones in an existing network."""
     found = {}
     for name, cluster in environment.kafka.items():
         if isinstance(cluster, ExternalCluster) or (

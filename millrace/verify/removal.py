@@ -1,4 +1,4 @@
-"""Takes away what a verification made, and nothing else."""
+"""Removal of everything that a verification created, and of nothing else."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from millrace.verify.removal_scope import Scope, leftovers, log_groups, paramete
 from millrace.verify.verification_target import Place, VerifyError
 
 _AT_ONCE = 1000
-"""Of one call (S3 API reference, "DeleteObjects")."""
+"""Maximum number of objects of one call (S3 API reference, "DeleteObjects")."""
 
 _TRIES = 5
-"""Access logs arrive for some time after the last request, and a bucket with one of them does not go."""
+"""Access logs arrive for some time after the last request, and a bucket with one of them cannot be deleted."""
 
 _POLL_SECONDS = 2.0
 _BUCKET, _JOBS = "AWS::S3::Bucket", "-job-"
@@ -34,14 +34,14 @@ Topics = Callable[[], list[str]]
 
 @dataclass(frozen=True)
 class Removed:
-    """What became of a verification.
+    """Result of a removal.
 
     Attributes
     ----------
     objects
-        How many objects and versions of objects its buckets held.
+        Number of objects and versions of objects in its buckets.
     remains
-        What is still there, though it should not be.
+        What still exists, but should not.
     """
 
     objects: int
@@ -60,28 +60,28 @@ def remove(
     topics: Topics = _no_topics,
     poll_seconds: float = _POLL_SECONDS,
 ) -> Removed:
-    """End all runs, empty the buckets, delete the stacks, and what jobs made beside them; look what is left.
+    """End all runs, empty the buckets, delete the stacks and what jobs created beside them; check what is left.
 
-    Where topics stay that no stack knows, one stack stays, too: its tags are all that tells where they are.
+    If topics that no stack knows are left, one stack is left, too: only its tags tell where they are.
 
     Parameters
     ----------
     place
-        Where it was made.
+        Place of the verification.
     scope
-        What belongs to it.
+        Its scope.
     say
-        Told what is being done.
+        Called with each step.
     topics
-        Deletes topics that no stack knows, and tells of those that stay. Called when no run is there any more that could make
-        one again, and again before the last stacks go: a topic whose making timed out may come late.
+        Deletes topics that no stack knows, and returns those that are left. It is called after all runs, which could create
+        one again, have ended, and again before the last stacks are deleted: a topic whose creation timed out may appear late.
     poll_seconds
-        How often stacks are looked at.
+        Seconds between two looks at the stacks.
 
     Raises
     ------
     AwsError, VerifyError
-        Something does not go; holds what.
+        Something cannot be deleted; the message names it.
     """
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
@@ -118,21 +118,21 @@ def remove(
     say("deleting logs and parameters of jobs")
     _remove_beside(place, scope)
     say("looking for what is left")
-    # What stays on purpose does not vanish, however long one waits.
+    # Topics that are left do not vanish, however long the wait is.
     deadline = time.monotonic() + (0.0 if stay else place.patience.vanish)
     while (left := leftovers(place.client, scope)) and time.monotonic() < deadline:
         time.sleep(poll_seconds)
-        _remove_beside(place, scope)  # engines deliver logs late, into a group that they make again
+        _remove_beside(place, scope)  # engines deliver logs late, into a group that they create again
     return Removed(objects, (*stay, *left))
 
 
 def _record(wave: Sequence[str]) -> str:
-    """Choose the stack that stays, of those that import from no other: storage, whose buckets are emptied, costs nothing."""
+    """Return the stack to keep among those that import from no other: storage, whose buckets are emptied, costs nothing."""
     return min(wave, key=lambda stack: (not stack.endswith("-storage"), stack))
 
 
 def _remove_beside(place: Place, scope: Scope) -> None:
-    """Delete what jobs made beside the stacks."""
+    """Delete what jobs created beside the stacks."""
     logs, ssm = place.client("logs"), place.client("ssm")
     with translate_aws_errors("deleting what jobs made beside the stacks"):
         for group in log_groups(logs, scope):
@@ -142,7 +142,7 @@ def _remove_beside(place: Place, scope: Scope) -> None:
 
 
 def _stacks(cloudformation: Any, scope: Scope) -> list[str]:
-    """Stacks with both marks."""
+    """Return the stacks with both marks."""
     found = []
     for page in cloudformation.get_paginator("describe_stacks").paginate():
         for stack in page["Stacks"]:
@@ -153,7 +153,7 @@ def _stacks(cloudformation: Any, scope: Scope) -> list[str]:
 
 
 def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
-    """Type and physical id of a stack's resources that are there."""
+    """Return type and physical id of a stack's existing resources."""
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
     return [
         (each["ResourceType"], each["PhysicalResourceId"])
@@ -171,7 +171,7 @@ def _jobs(resources: Mapping[str, Sequence[tuple[str, str]]], scope: Scope) -> d
 
 
 def empty(s3: Any, bucket: str) -> int:
-    """Delete all objects of a bucket, with all their versions; return how many.
+    """Delete all objects of a bucket, with all their versions; return their number.
 
     Raises
     ------
@@ -202,12 +202,12 @@ def empty(s3: Any, bucket: str) -> int:
 
 
 def _version(version: str) -> dict[str, str]:
-    """Name a version; objects of a bucket without versions have none to name."""
+    """Return a version as an argument; objects of a bucket without versions have none."""
     return {} if version == "null" else {"VersionId": version}
 
 
 def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
-    """Delete stacks beside each other; tell of each that stays why."""
+    """Delete stacks in parallel; return the reason for each that is left."""
     with translate_aws_errors(f"deleting {', '.join(wave)}"):
         ids = {stack: _id(cloudformation, stack) for stack in wave}
         for stack in wave:
@@ -260,14 +260,14 @@ def _why(cloudformation: Any, stack: str) -> str:
 
 def _admin(settings: Settings) -> AdminClient:
     admin = AdminClient({**settings, "log_level": 0})
-    admin.poll(0)  # a token of IAM is fetched while the client is asked for something, not before
+    admin.poll(0)  # a token of IAM is fetched during a request of the client, not before
     return admin
 
 
 def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) -> None:
-    """Make a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
+    """Create a topic where no stack did: on a cluster that CloudFormation does not know, and in the sandbox.
 
-    It takes the same times as a topic of ours; where brokers are older than these limits, any.
+    It has the same time limits as Millrace's topics; on brokers that are too old for them, none.
 
     Raises
     ------
@@ -296,7 +296,7 @@ def _create(
 
 
 def drop_topics(settings: Settings, scope: Scope, seconds: float) -> list[str]:
-    """Delete all topics of a verification on a cluster; tell which there were.
+    """Delete all topics of a verification on a cluster; return their names.
 
     Raises
     ------
@@ -317,12 +317,12 @@ def drop_topics(settings: Settings, scope: Scope, seconds: float) -> list[str]:
 
 
 def drop_topic(settings: Settings, scope: Scope, topic: str, seconds: float) -> bool:
-    """Delete a verification's topic, where it is there still; tell whether it was.
+    """Delete a verification's topic, if it still exists; return whether it did.
 
     Raises
     ------
     VerifyError
-        It is another's, or the brokers refuse.
+        The topic belongs to somebody else, or the brokers refuse.
     """
     if not scope.owns(topic) or not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
         raise VerifyError(

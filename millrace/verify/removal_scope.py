@@ -1,7 +1,7 @@
-"""What belongs to a verification: the only things that one ever deletes.
+"""Scope of a verification: the only resources that one ever deletes.
 
-Two marks must agree, as both are of the verification's own making: the stack's tags, which CloudFormation holds and
-nobody sets by accident, and the names, which begin with a prefix that only that verification has.
+Two marks must agree, and the verification sets both: the stack's tags, which CloudFormation stores and nobody sets by
+accident, and the names, which start with a prefix that only that verification has.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from millrace.verify.environment import CLUSTER_TAG, NAME, TAG, environment_mark
 
 _GONE = ("DELETE_COMPLETE",)
 STACK, BUCKET, STREAM, LOG_GROUP, PARAMETER = "stack ", "bucket ", "stream ", "log group ", "parameter "
-"""Begin lines about what is left, before its name."""
+"""Prefixes of lines about what is left, before its name."""
 
 _PENDING = ("PendingDeletion", "PendingReplicaDeletion")
 
 
 @dataclass(frozen=True)
 class Scope:
-    """Everything of one verification.
+    """All resources of one verification.
 
     Attributes
     ----------
     mark
-        Of the environment that is verified (:func:`millrace.verify.environment.environment_mark`).
+        Mark of the verified environment (:func:`millrace.verify.environment.environment_mark`).
     name
-        Of the environment that was made for it.
+        Name of the verification's own environment.
     prefix
-        Begins every name in it.
+        Prefix of every name in it.
     cluster
-        Of the environment that is verified, on which a topic was made that no stack knows; empty where on none.
+        Cluster of the verified environment with a topic that no stack knows; empty without one.
     """
 
     mark: str
@@ -45,32 +45,32 @@ class Scope:
 
     @property
     def environment(self) -> str:
-        """Name of the environment that is verified."""
+        """Name of the verified environment."""
         return self.mark.rpartition("/")[2]
 
     def owns(self, name: str) -> bool:
-        """Whether something of this name is inside, if its tags say so, too."""
+        """Check that a resource with this name belongs to it, if its tags agree, too."""
         return name.startswith(f"{self.prefix}-")
 
     @property
     def tags(self) -> dict[str, str]:
-        """What all of it bears."""
+        """Tags of all its resources."""
         return {TAG: self.mark, ENVIRONMENT: self.name}
 
 
 def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None:
-    """To which verification of an environment a stack belongs; None where to none.
+    """Return the verification of an environment to which a stack belongs; None for any other stack.
 
     Parameters
     ----------
     stack
-        As ``DescribeStacks`` tells of it.
+        Stack from ``DescribeStacks``.
     environment
-        That verifications were made for.
+        The verified environment.
     """
     tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
     name, project = tags.get(ENVIRONMENT, ""), tags.get(PROJECT, "")
-    # Of a long project the names have the beginning only; the mark has all of it.
+    # Names contain only the start of a long project name; the mark has all of it.
     if tags.get(TAG) != environment_mark(environment) or not NAME.fullmatch(name) or not project:
         return None
     if not environment.project.startswith(project):
@@ -86,12 +86,12 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Scope | None
 
 
 def find(client: Callable[[str], Any], environment: Environment) -> dict[Scope, list[str]]:
-    """Find what verifications of an environment left: their stacks, by verification.
+    """Find the stacks that verifications of an environment left, by verification.
 
     Raises
     ------
     AwsError
-        CloudFormation refuses the question.
+        CloudFormation refuses the request.
     """
     found: dict[Scope, list[str]] = {}
     with translate_aws_errors("looking for what verifications left"):
@@ -104,12 +104,12 @@ def find(client: Callable[[str], Any], environment: Environment) -> dict[Scope, 
 
 
 def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Order stacks for their removal: each wave holds those whose values none of the rest imports.
+    """Order stacks for their removal: no remaining stack imports from a stack of the current wave.
 
     Parameters
     ----------
     templates
-        By stack.
+        Templates by stack.
     """
     exported = {
         export: stack
@@ -124,7 +124,7 @@ def removal_waves(templates: Mapping[str, Mapping[str, Any]]) -> list[list[str]]
     left, order = set(templates), []
     while left:
         wanted = set[str]().union(*(uses[stack] for stack in left))
-        # CloudFormation lets no two stacks import from each other; if they did, all that is left goes at once.
+        # CloudFormation lets no two stacks import from each other; if they did, all the rest would be deleted at once.
         wave = sorted(left - wanted) or sorted(left)
         order.append(wave)
         left -= set(wave)
@@ -143,15 +143,15 @@ def _imports(node: Any) -> Iterator[str]:
 
 
 def leftovers(client: Callable[[str], Any], scope: Scope) -> list[str]:
-    """List what is left of a verification: by tag whatever bears it, by name what may have lost it.
+    """List what is left of a verification: by tag, and by name where a tag may be missing.
 
-    Keys that wait for their deletion are none: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
+    Keys that wait for their deletion do not count: they are disabled and cost nothing (KMS developer guide, "Deleting AWS
     KMS keys").
 
     Raises
     ------
     AwsError
-        A service refuses the question.
+        A service refuses the request.
     """
     return sorted({*_by_name(client, scope), *_by_tag(client, scope)})
 
@@ -186,12 +186,12 @@ def _by_name(client: Callable[[str], Any], scope: Scope) -> Iterator[str]:
 
 
 def log_groups(logs: Any, scope: Scope) -> list[str]:
-    """Log groups of a verification; Glue makes some by itself, which no stack knows."""
+    """Return the log groups of a verification; Glue creates some itself, which no stack knows."""
     pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=f"/{scope.prefix}/")
     return [group["logGroupName"] for page in pages for group in page["logGroups"]]
 
 
 def parameters(ssm: Any, scope: Scope) -> list[str]:
-    """Parameters of a verification, which its state machines write."""
+    """Return the parameters of a verification, which its state machines write."""
     pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=f"/{scope.prefix}/", Recursive=True)
     return [each["Name"] for page in pages for each in page["Parameters"]]

@@ -1,4 +1,4 @@
-"""A verification from its first resource to its last."""
+"""Run of a verification, from its first resource to its last."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from millrace.verify.removal_scope import Scope
 from millrace.verify.scenario import Say, ScenarioRun, order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
 from millrace.verify.verification_outcome import Outcome, Step, TableComparison
-from millrace.verify.verification_target import Expected, Place, VerifyError
+from millrace.verify.verification_target import ExpectedSeconds, Place, VerifyError
 
 TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, SandboxError, VerifyError)
-"""What ends a verification with a message; whatever it is, what was made is taken away, and what it cost is told."""
+"""Errors that end a verification with a message; after each, its resources are removed and its cost is reported."""
 
 
 def scope(copy: VerificationCopy) -> Scope:
-    """What belongs to a copy."""
+    """Return the scope of a copy."""
     tags = copy.environment.tags
     return Scope(tags[TAG], copy.environment.name, copy.names.prefix, tags.get(CLUSTER_TAG, ""))
 
 
-def expected(
-    by: Expected, copy: VerificationCopy, plan: Plan, wanted: VerificationSettings
+def estimate(
+    by: ExpectedSeconds, copy: VerificationCopy, plan: Plan, wanted: VerificationSettings
 ) -> tuple[float, Usage]:
-    """How long a verification takes, and what.
+    """Return the expected time and usage of a verification.
 
     Parameters
     ----------
     by
-        How long parts take.
+        Expected seconds of the parts.
     copy, plan
-        What is made.
+        The copy and its plan.
     wanted
-        What is done.
+        Settings of the verification.
 
     Returns
     -------
     seconds
-        All in all.
+        Seconds in total.
     usage
-        Without the requests of jobs to S3, which nobody knows before.
+        Without the jobs' requests to S3, which are not known before.
     """
     disturbed = sum(
         by.recover if turn == "kill" else by.reshard
@@ -78,14 +78,14 @@ def expected(
 
 @dataclass
 class Clock:
-    """The steps that were taken, and what each took."""
+    """The finished steps, with the time of each."""
 
     say: Say
     steps: list[Step] = field(default_factory=list)
 
     @contextmanager
     def step(self, name: str) -> Iterator[Callable[[str], None]]:
-        """Time a step, also one that fails; gives what takes a remark."""
+        """Time a step, also one that fails; yield a function for remarks."""
         self.say(name)
         began, remarks = time.monotonic(), list[str]()
         try:
@@ -101,17 +101,17 @@ class Verification:
     Attributes
     ----------
     place, copy, plan, wanted
-        Where, what and how much.
+        Target, environment, plan and settings.
     folder
-        Takes the cloud assembly.
+        Folder of the cloud assembly.
     say
-        Told what is being done.
+        Called with each step.
     keep
-        Leave all of it where it is.
+        Do not remove anything.
     left_out
-        What of the environment is not verified.
+        Parts of the environment that are not verified.
     observe
-        Asks what only an account can tell, while the copy stands; left out where there is none.
+        Checks claims that only an account can prove, while the copy exists; None in the sandbox.
     """
 
     place: Place
@@ -129,14 +129,14 @@ class Verification:
     _objects: int = 0
     _story: ScenarioRun | None = None
     _topics: bool = False
-    """Whether a topic may be there: one that a broker made before its answer was lost, too."""
+    """True if a topic may exist, also one that a broker created before its answer was lost."""
     _made: float | None = None
     _removed: float | None = None
 
     def run(self) -> Outcome:
-        """Make it, run it, compare, and take it away, whatever happens on the way.
+        """Deploy the copy, run it, compare, and remove it, whatever happens.
 
-        An interruption is told as trouble like any other; a second one ends the removal, too.
+        An interruption is reported like any other trouble; a second one also ends the removal.
         """
         clock, trouble, remains = Clock(self.say), list[str](), list[str]()
         try:
@@ -146,10 +146,10 @@ class Verification:
         except KeyboardInterrupt:
             trouble.append("interrupted")
         finally:
-            # Also where something is raised that nobody foresaw: what was made costs money.
+            # Also after an unexpected error: existing resources cost money.
             self._clear_up(clock, trouble, remains)
         outcome = self._outcome(clock, trouble, remains)
-        # Producers say goodbye while there still is a broker: one that has gone is complained of, on and on.
+        # Producers close while the broker still runs: they would report a missing broker again and again.
         self._story = None
         return outcome
 
@@ -164,7 +164,7 @@ class Verification:
         try:
             self._remove(clock, remains)
         except TROUBLE as error:
-            # Nobody has looked for more than what stands in the way.
+            # The search stopped at this error: more may be left.
             trouble.append(str(error))
             remains.append(f"{UNKNOWN}{scope(self.copy).prefix}- and was not deleted yet")
 
@@ -177,7 +177,7 @@ class Verification:
             with clock.step("deploy"):
                 self.place.deploy(self.copy, assembly)
         finally:
-            # Whatever came of it: the next verification has another name, and would leave its own beside this one.
+            # In any case: the next verification has another name, and would leave its own assembly beside this one.
             shutil.rmtree(assembly, ignore_errors=True)
         self._topics = True
         self._story = story = ScenarioRun(self.place, self.copy, self.wanted, say=self.say)
@@ -193,7 +193,7 @@ class Verification:
         if lacking:
             trouble.append(lacking)
         with clock.step("compare"):
-            self._compared = story.compared()
+            self._compared = story.compare_tables()
         if self.observe is not None:
             with clock.step("ask what only an account can tell"):
                 self._claims = self.observe(self.copy)
@@ -212,7 +212,7 @@ class Verification:
         with clock.step("tear down") as remark:
             own = scope(self.copy)
             if self._story is not None:
-                # Nothing runs on while it is counted.
+                # Nothing may run on while runs are counted.
                 self._end_runs(self._story)
                 self._runs = self._ran(unknown)
             removed = remove(self.place, own, say=self.say, topics=lambda: self._drop_topics(own))
@@ -224,7 +224,7 @@ class Verification:
                 remark(each)
 
     def _drop_topics(self, own: Scope) -> list[str]:
-        """Delete the topic; tell of one that stays."""
+        """Delete the topic; return a line for one that is left."""
         left: list[str] = []
         if not self._topics:
             return left

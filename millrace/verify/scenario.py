@@ -1,4 +1,4 @@
-"""What a verification does with its environment: records flow, runs are killed, the stream is resharded, all is compared."""
+"""Scenario of a verification: records flow, runs are killed, the stream is resharded, tables are compared."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from millrace.verify.verification_outcome import Kill, TableComparison
 from millrace.verify.verification_target import Place, VerifyError, aws_errors, wait_for
 
 _MOMENT_SECONDS = 3.0
-"""Before a kill at most: longer than a trigger, so that a kill falls anywhere in a batch or between two."""
+"""Longest pause before a kill: longer than a trigger, so that a kill hits any part of a batch or the time between two."""
 
 _BATCHES_PER_SECOND = 5
 _SETTLE_SECONDS = 5.0
-"""After the last row that is expected, for rows too many: more than two triggers."""
+"""Wait after the last expected row, for surplus rows: more than two triggers."""
 
 Turn = Literal["reshard", "kill"]
 Say = Callable[[str], None]
 
 
 def order_disturbances(kills: int, reshards: int) -> list[Turn]:
-    """Order what is done while records flow: a kill follows each reshard at once, while old shards are still read."""
+    """Order the disturbances while records flow: a kill follows each reshard at once, while old shards are still read."""
     resharding: list[Turn] = ["reshard"] * reshards
     killing: list[Turn] = ["kill"] * kills
     return [turn for pair in zip_longest(resharding, killing) for turn in pair if turn is not None]
@@ -57,12 +57,12 @@ def order_disturbances(kills: int, reshards: int) -> list[Turn]:
 
 @dataclass
 class Traffic:
-    """Sends records to one stream until it is told to stop; the ledger holds what was acknowledged.
+    """Sender of records to one stream until it is stopped; the ledger has the acknowledged ones.
 
     Attributes
     ----------
     units
-        PUT payload units handed over.
+        PUT payload units of the records for the producer.
     """
 
     source: Source
@@ -73,15 +73,15 @@ class Traffic:
 
     @property
     def ledger(self) -> Ledger:
-        """What was sent."""
+        """Ledger of the sent records."""
         return self.producer.ledger
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         self._sending = Background(self._work, f"to-{self.source.name}")
 
     def check(self) -> None:
-        """Raise what sending came to.
+        """Raise the error of the sender, if any.
 
         Raises
         ------
@@ -92,12 +92,12 @@ class Traffic:
             self._sending.check()
 
     def stop(self) -> None:
-        """End it, and wait until what was handed over is acknowledged."""
+        """Stop it, and wait for the acknowledgement of all its records."""
         if self._sending is not None:
             self._sending.stop()
 
     def ask_to_stop(self) -> None:
-        """End it soon, and wait for nothing."""
+        """Ask it to stop soon, without a wait."""
         if self._sending is not None:
             self._sending.ask_to_stop()
 
@@ -115,7 +115,7 @@ class Traffic:
             with translate_aws_errors(f"sending to {self.source.name}"):
                 self.producer.send(self._paced(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
-            # The producer tried again as long as it does, and has ended: whoever waits must not.
+            # The producer has given up after its retries: callers must not retry.
             raise AwsError(str(error)) from error
 
     def _paced(self, feed: Feed, stop: threading.Event) -> Iterator[Event]:
@@ -134,13 +134,13 @@ class ScenarioRun:
     Parameters
     ----------
     place
-        Where it is deployed.
+        Place of the deployment.
     copy
-        What is.
+        The deployed copy.
     wanted
-        How much is done.
+        Settings of the verification.
     say
-        Told what is being done.
+        Called with each step.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ScenarioRun:
         self.kills: list[Kill] = []
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
-        """When how many shards were open, as seconds of the monotonic clock."""
+        """Numbers of open shards, each with its time in seconds of the monotonic clock."""
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -177,12 +177,12 @@ class ScenarioRun:
         return Traffic(source, producer, self._wanted)
 
     def begin(self) -> None:
-        """Let records flow, start all jobs, and wait until each has landed some.
+        """Start the records and all jobs, and wait until each has landed some.
 
         Raises
         ------
         VerifyError
-            One did not in time.
+            A job did not land any in time.
         """
         for traffic in self.traffic.values():
             traffic.start()
@@ -204,7 +204,7 @@ class ScenarioRun:
         Raises
         ------
         VerifyError
-            A job did not come back, or the stream did not take its shards.
+            A job did not commit again, or the stream did not reach its number of shards.
         """
         resharded = "kinesis" in self.traffic
         for turn in order_disturbances(self._wanted.kills, self._wanted.reshards if resharded else 0):
@@ -229,7 +229,7 @@ class ScenarioRun:
             self.kills.append(Kill(job, number, round(took[job], 1), round(back, 1)))
 
     def _recovered(self, leg: Leg, dead: datetime, number: int) -> float:
-        """Wait for the first commit to a landing table after its job's run ended; how long it took, in seconds."""
+        """Wait for the first commit to a landing table after its job's run ended; return the seconds to it."""
         after = dead.timestamp() * 1000
         what = f"a commit to {leg.landed} after kill {number} of {leg.job}"
         patience = self._place.patience.recover
@@ -239,7 +239,7 @@ class ScenarioRun:
     def _reshard(self) -> None:
         kinesis, stream = self._place.client("kinesis"), self._copy.names.stream("kinesis")
         before = self._open_shards(kinesis, stream)
-        # To the double and back: a split of each shard, then a merge of each pair.
+        # To double the shards and back: a split of each shard, then a merge of each pair.
         after = 2 * SHARDS if before == SHARDS else SHARDS
         self._say(f"resharding: {before} to {after} shards")
         with translate_aws_errors(f"resharding {stream}"):
@@ -269,12 +269,12 @@ class ScenarioRun:
         return sum("EndingSequenceNumber" not in shard["SequenceNumberRange"] for shard in shards)
 
     def finish(self) -> str:
-        """Send what is lacking to the wanted number, wait until no more rows come, and stop the jobs.
+        """Send the missing records up to the wanted number, wait until no more rows come, and stop the jobs.
 
         Returns
         -------
         str
-            What the tables lack by their counts, for people; empty where nothing.
+            Missing rows by the tables' counts, for people; empty without any.
         """
         for traffic in self.traffic.values():
             self._wait_for_traffic(traffic)
@@ -286,12 +286,12 @@ class ScenarioRun:
         return lacking
 
     def stop(self) -> None:
-        """Stop those jobs with grace that were started and not stopped yet.
+        """Stop with grace the jobs that were started and are not stopped yet.
 
         Raises
         ------
         VerifyError
-            One does not stop.
+            A job does not stop.
         """
         while self._started:
             job = self._started[-1]
@@ -309,7 +309,7 @@ class ScenarioRun:
         counts, patience = dict[str, tuple[int, int]](), self._place.patience.land
 
         def reached() -> bool:
-            with suppress(ThrottledError):  # asked too often: nothing new, and asked again
+            with suppress(ThrottledError):  # throttled: no news, and the request is repeated
                 counts.update(self._counts())
             if counts and all(have >= wanted for have, wanted in counts.values()):
                 return True
@@ -335,17 +335,17 @@ class ScenarioRun:
             found[leg.derived] = (self._rows(leg.derived), len(ledger) - ledger.dirty)
         return found
 
-    def compared(self) -> tuple[TableComparison, ...]:
-        """Hold every leg's tables against what was sent."""
+    def compare_tables(self) -> tuple[TableComparison, ...]:
+        """Compare every leg's tables with the sent records."""
         ledgers = {name: traffic.ledger for name, traffic in self.traffic.items()}
         return check_against_ledgers(self._catalog, self._copy, ledgers)
 
     def close(self) -> None:
-        """End the traffic, whatever it came to."""
+        """Stop the traffic, whatever its result."""
         for traffic in self.traffic.values():
             traffic.ask_to_stop()
 
-    # ---- what tables tell ----
+    # ---- tables ----
 
     def _rows(self, name: str) -> int:
         table = self._copy.names.table(name)
@@ -353,7 +353,7 @@ class ScenarioRun:
             return lake_tables.row_count(self._catalog, table)
 
     def _commit(self, name: str, after_ms: float) -> float | None:
-        """When a table was first committed to after a moment, in ms; by the clock of whoever committed."""
+        """Return the time in ms of a table's first commit after a time, by the clock of the committing process."""
         with aws_errors(self._copy.names.table(name)):
             table = lake_tables.find(self._catalog, self._copy.names.table(name))
         times = [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
@@ -376,6 +376,6 @@ class ScenarioRun:
         for traffic in self.traffic.values():
             traffic.check()
         for job in jobs:
-            why = self._place.ended(self._copy.names, job)
+            why = self._place.why_ended(self._copy.names, job)
             if why is not None:
                 raise VerifyError(f"job {job}: {why}")

@@ -1,4 +1,4 @@
-"""What a verification costs: before it from what it is expected to take, after it from what it took."""
+"""Cost of a verification: before it from its expected usage, after it from its actual usage."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from millrace.sizing.model import CostItem, Plan
 from millrace.sizing.prices_and_limits import PriceTable, prices
 
 PUT_UNIT_BYTES = 25_000
-"""Of a record, rounded up (Kinesis pricing, "PUT payload unit")."""
+"""Bytes of a PUT payload unit; a record's are rounded up (Kinesis pricing, "PUT payload unit")."""
 
 _SHORTEST_RUN_SECONDS = 60
-"""Billed at least, by both engines (pricing pages of Glue and of EMR Serverless)."""
+"""Minimum of billed seconds, of both engines (pricing pages of Glue and of EMR Serverless)."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Run:
     seconds
         From its start to its end.
     billed
-        Quantities by name of price; as the engine counted them, else worked out from the seconds.
+        Quantities by name of price: the engine's counts, else computed from the seconds.
     counted
         Whether the engine counted them.
     """
@@ -41,16 +41,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a verification took.
+    """Usage of a verification.
 
     Attributes
     ----------
     shard_seconds
-        Open shards, each for as long as it was open.
+        Sum of the seconds of all open shards.
     put_units
-        Of 25 KB, in all streams of Kinesis.
+        PUT payload units of 25 KB, in all Kinesis streams.
     objects
-        Objects and versions of objects in the buckets at the end: each took a request to put it there.
+        Objects and versions of objects in the buckets at the end: each was put by a request.
     deployed_seconds
         From the first resource to the last.
     """
@@ -63,21 +63,21 @@ class Usage:
 
 
 def put_units(payload: bytes) -> int:
-    """How many PUT payload units a record is; an empty one is one, too."""
+    """Return the number of PUT payload units of a record; an empty one counts as one."""
     return max(1, math.ceil(len(payload) / PUT_UNIT_BYTES))
 
 
 def quantities(job: Job, workers: int, seconds: float) -> dict[str, float]:
-    """What an engine bills for a run whose workers all run from its start to its end.
+    """Return what an engine bills for a run whose workers all run from its start to its end.
 
     Parameters
     ----------
     job
-        Engine and worker.
+        The job, for its engine and worker.
     workers
         Executors and the driver.
     seconds
-        Of the run; a minute at least is billed.
+        Seconds of the run; at least a minute is billed.
 
     Returns
     -------
@@ -89,21 +89,21 @@ def quantities(job: Job, workers: int, seconds: float) -> dict[str, float]:
 
 
 def billed_by(job: Job) -> list[str]:
-    """Which prices what a job's run takes has, in the order of its engine's bill."""
+    """Return the names of a job's prices, in the order of its engine's bill."""
     return [price_name(each) for each in job.bills]
 
 
 def cost_items(
     environment: Environment, plan: Plan, usage: Usage, *, expected: bool = False
 ) -> tuple[CostItem, ...]:
-    """Price what a verification took, item by item.
+    """Return the cost of a verification's usage, item by item.
 
     Parameters
     ----------
     usage
-        What was taken, or is expected to be.
+        Actual or expected usage.
     expected
-        Whether it is the second: then no figure was measured.
+        Whether it is expected: then no figure was measured.
     """
     table = prices(environment.region, environment.places.root)
     items = [*_runs(usage.runs, table, expected=expected)]
@@ -144,5 +144,5 @@ def _runs(runs: Sequence[Run], table: PriceTable, *, expected: bool) -> Iterable
 
 
 def total(items: Iterable[CostItem]) -> float:
-    """Dollars in all."""
+    """Return the dollars of all items."""
     return sum(each.usd for each in items)

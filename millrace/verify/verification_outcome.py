@@ -1,4 +1,4 @@
-"""What a verification found, for people and for scripts."""
+"""Outcome of a verification, for people and for scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millrace.verify.environment import Leg
 
 @dataclass(frozen=True)
 class Step:
-    """Something that was done."""
+    """A finished step."""
 
     name: str
     seconds: float
@@ -41,7 +41,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class TableComparison:
-    """A leg's two tables against the ledger."""
+    """Comparison of a leg's two tables with the ledger."""
 
     leg: Leg
     account: Account
@@ -49,24 +49,24 @@ class TableComparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All of it.
+    """The complete outcome.
 
     Attributes
     ----------
     name
-        Of the environment that was made.
+        Name of the verification's environment.
     billed, paid
-        Whether the engines told what they count, and whether anybody pays it.
+        Whether the costs are from the engines' own counts, and whether AWS bills them.
     trouble
-        What went wrong, a message each; a verification with any is not passed.
+        Errors, a message each; a verification with any has not passed.
     remains
-        What it made and is still there.
+        Its resources that still exist.
     kept
-        Whether that is as was asked.
+        Whether they were kept on request.
     left_out
-        What of the environment is not verified.
+        Parts of the environment that are not verified.
     claims
-        What the account said of claims that only it can prove; nothing rests on them.
+        Answers to claims that only an account can prove; the result does not depend on them.
     """
 
     environment: str
@@ -88,7 +88,7 @@ class Outcome:
 
     @property
     def exact(self) -> bool:
-        """Whether something was compared, all of it is exact, and nothing went wrong or was left behind."""
+        """True if tables were compared, all are exact, nothing went wrong, and nothing was left unless on request."""
         return (
             bool(self.compared)
             and all(each.account.exact and each.account.produced > 0 for each in self.compared)
@@ -97,7 +97,7 @@ class Outcome:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return an object that ``json.dumps`` takes (docs/verify.md)."""
+        """Return an object for ``json.dumps`` (docs/verify.md)."""
         return {
             "version": 1,
             "environment": self.environment,

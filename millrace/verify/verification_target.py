@@ -1,4 +1,4 @@
-"""Where a verification runs: what differs between an account of AWS and the sandbox, and nothing else."""
+"""Target of a verification: only the differences between an AWS account and the sandbox."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from millrace.verify.verification_cost import Run
 
 
 class VerifyError(RuntimeError):
-    """A verification that cannot continue; says why, and what to do."""
+    """A verification that cannot continue; the message says why, and what to do."""
 
 
 @dataclass(frozen=True)
 class TimeLimits:
-    """How long each part may take at most, in seconds; beyond it the verification ends as failed.
+    """Longest time of each part, in seconds; after it the verification ends as failed.
 
     Attributes
     ----------
     start
         From the start of a job to its first commit.
     end
-        From the request that a run ends to its end.
+        From the request to end a run to its end.
     recover
         From the end of a killed run to the next commit.
     land
-        Without a further row in any table, once all is sent.
+        Without a further row in any table, after all records were sent.
     reshard
         Until a stream takes its new number of shards.
     remove
         Until all is deleted.
     vanish
-        Until what is deleted is told of no more.
+        Until AWS no longer lists deleted resources.
     """
 
     start: float
@@ -54,8 +54,8 @@ class TimeLimits:
 
 
 @dataclass(frozen=True)
-class Expected:
-    """How long parts take by experience or by guess, in seconds: what an estimate is made of."""
+class ExpectedSeconds:
+    """Expected seconds of parts, measured or guessed, for an estimate."""
 
     deploy: float
     start: float
@@ -69,17 +69,17 @@ class Place(Protocol):
 
     patience: TimeLimits
     paid: bool
-    """Whether what runs there is billed."""
+    """Whether runs in this place are billed."""
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The place, for people."""
 
     def client(self, service: str) -> Any:
-        """Make a boto3 client of a service."""
+        """Return a boto3 client of a service."""
 
     def check(self, copy: VerificationCopy, /) -> None:
-        """Look whether all can be made, before anything is."""
+        """Check before the deployment that everything can be created."""
 
     def deploy(self, copy: VerificationCopy, assembly: Path, /) -> None:
         """Deploy the stacks of an assembly."""
@@ -88,7 +88,7 @@ class Place(Protocol):
         """Open the catalog of the environment's tables."""
 
     def kafka(self, names: Names, cluster: str, /) -> Settings:
-        """Settings of librdkafka for a cluster."""
+        """Return the settings of librdkafka for a cluster."""
 
     def start(self, names: Names, job: str, /) -> None:
         """Start a job."""
@@ -97,47 +97,47 @@ class Place(Protocol):
         """End a job's run at once, without grace, and return when it has ended."""
 
     def restart_killed_job(self, names: Names, job: str, /) -> None:
-        """Start a killed job again, where nothing else does."""
+        """Restart a killed job, where nothing else does."""
 
-    def ended(self, names: Names, job: str, /) -> str | None:
-        """Why a job will not continue by itself; None while it runs or is about to."""
+    def why_ended(self, names: Names, job: str, /) -> str | None:
+        """Return why a job will not continue by itself; None while it runs or is about to."""
 
     def stop(self, names: Names, job: str, /) -> None:
-        """End a job's run with grace, for good."""
+        """End a job's run with grace, permanently."""
 
     def end(self, prefix: str, jobs: Mapping[str, Mapping[str, str]], /) -> None:
-        """End every run of an environment, and let none begin again.
+        """End every run of an environment, and prevent new ones.
 
         Parameters
         ----------
         prefix
-            Of all names of the environment.
+            Prefix of all names of the environment.
         jobs
-            By logical name the types and physical ids of its stack's resources; what is not there is left out.
+            Types and physical ids of the existing resources of each job's stack, by the job's logical name.
         """
 
     def runs(self, names: Names, job: str, /) -> list[Run]:
-        """All runs of a job, with what each was billed for."""
+        """Return all runs of a job, with their billed quantities."""
 
 
 def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_seconds: float = 0.5) -> None:
-    """Wait for something; where AWS says that it was asked too often, it is asked again later.
+    """Wait for a condition; a request that AWS throttles is repeated later.
 
     Parameters
     ----------
     reached
-        Asked again and again; may raise what boto3 raises.
+        The condition, which is polled; it may raise boto3's errors.
     seconds
-        At most.
+        Longest wait.
     what
-        Said where it did not come.
+        Name of the condition, for the message.
 
     Raises
     ------
     VerifyError
-        It did not come.
+        The time ran out.
     AwsError
-        AWS refuses the question.
+        AWS refuses a request.
     """
     last = ""
 
@@ -159,12 +159,12 @@ def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_sec
 
 @contextmanager
 def aws_errors(what: str) -> Iterator[None]:
-    """Raise what goes wrong while tables are read, in the catalog and in their files, as one message.
+    """Raise errors of reading tables, in the catalog and in their files, as one message.
 
     Raises
     ------
     AwsError
-        The catalog refuses the question.
+        The catalog refuses the request.
     VerifyError
         A file cannot be read.
     """

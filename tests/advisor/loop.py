@@ -31,7 +31,7 @@ from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
-from millrace.sandbox.producer import Background, KafkaProducer, paced
+from millrace.sandbox.producer import Background, KafkaProducer, at_rate
 from millrace.sandbox.spark import EVENT_LOGS, Job, ship_event_logs
 from millrace.sizing import plan
 from tests.faults.project import NAME, bring, run, write
@@ -118,7 +118,7 @@ class Loop:
         made = records.orders(self.choose, len(self.producer.ledger), 10**9)
 
         def send(stop: threading.Event) -> None:
-            self.producer.send(paced(made, per_second=PER_SECOND, stop=stop), sent=lambda _: None)
+            self.producer.send(at_rate(made, per_second=PER_SECOND, stop=stop), sent=lambda _: None)
 
         return Background(send, "orders")
 
@@ -133,12 +133,12 @@ class Loop:
         sandbox.spark.catalog(sandbox.warehouse)  # makes the catalog's own tables, where they are not there
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"loop-{len(self.logs) + 1}")
         try:
-            _wait(job, lambda: bool(job.committed()) and until(sandbox))
+            _wait(job, lambda: bool(job.commit_times()) and until(sandbox))
             with self.fed():
                 end = time.monotonic() + self.seconds
                 _wait(job, lambda: time.monotonic() > end)
-                done = len(job.committed())
-                _wait(job, lambda: len(job.committed()) > done)  # so that no batch is cut in two
+                done = len(job.commit_times())
+                _wait(job, lambda: len(job.commit_times()) > done)  # so that no batch is cut in two
             job.process.stop(grace_seconds=60)
         finally:
             job.process.kill()

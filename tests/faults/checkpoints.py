@@ -20,7 +20,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from millrace.lifecycle.checkpoints import Checkpoints
-from millrace.lifecycle.reset_effects import beginning
+from millrace.lifecycle.reset_effects import start_time_text
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.spark import Job
 from tests.faults.deployed import Shop, opened
@@ -59,7 +59,7 @@ def stood_still(shop: Shop, first: Job) -> tuple[Job, str]:
     first.process.signal_group(signal.SIGSTOP)
     shop.orders.send(shop.choose, RECORDS)
     second = shop.start(JOB)
-    shop.wait(second, lambda: bool(second.committed()), "a batch of the run that took over")
+    shop.wait(second, lambda: bool(second.commit_times()), "a batch of the run that took over")
     first.process.signal_group(signal.SIGCONT)
     shop.orders.send(shop.choose, RECORDS)
     status = first.process.popen.wait(timeout=PATIENCE_SECONDS)
@@ -76,7 +76,7 @@ def begun_anew(shop: Shop, run: Job) -> tuple[Job, int]:
     shop.orders.send(shop.choose, RECORDS)
     kept = Checkpoints(shop.sandbox.stack.client("s3"), shop.sandbox.names, JOB)
     with kept.holding_lease("reset"):
-        kept.archive(QUERY, start=beginning(at, OVERLAP), moment=at)
+        kept.archive(QUERY, start=start_time_text(at, OVERLAP), moment=at)
     following = shop.start(JOB)
     shop.until_taxed(following)
     shop.wait(following, lambda: shop.batches(following) > 0, "a batch's line")
@@ -117,7 +117,7 @@ def main() -> int:
     with opened(given.seed) as shop:
         shop.orders.send(shop.choose, RECORDS)
         first = shop.start(JOB)
-        shop.wait(first, lambda: bool(first.committed()), "a batch")
+        shop.wait(first, lambda: bool(first.commit_times()), "a batch")
         seconds = second_runs(shop, given.times)
         sys.stdout.write(
             f"second runs: {len(seconds)} of {given.times} refused with status 2, the slowest after {max(seconds):.0f} s\n"

@@ -53,7 +53,7 @@ def main() -> int:
     """Run the rounds; 1 where one is not as promised."""
     parser().parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
-    with session.opened([*jars.files("delta"), *jars.files("sandbox")], SETTINGS) as spark:
+    with session.open_session([*jars.files("delta"), *jars.files("sandbox")], SETTINGS) as spark:
         return int(not all(met(spark)))
 
 

@@ -103,7 +103,9 @@ class Shop:
 
     def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""
-        return lake_tables.account(self.catalog, ledger, self.sandbox.names.table(table)).landing(table)
+        return lake_tables.account(self.catalog, ledger, self.sandbox.names.table(table)).landing_difference(
+            table
+        )
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""
@@ -147,7 +149,7 @@ class Shop:
         came = sum(hour.came or 0 for hour in found.hours)
         others = sum(hour.waiting for hour in found.hours)
         others += abs(sum(hour.left_out for hour in found.hours) - left_out)
-        return Difference(f"audit of {query} ({found.method})", came, found.missing, 0, others)
+        return Difference(f"audit of {query} ({found.method})", came, found.missing_records, 0, others)
 
     def batches(self, job: Job, query: str | None = None) -> int:
         """Batches with records in them that a run told of."""

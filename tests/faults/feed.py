@@ -12,7 +12,7 @@ from typing import Any
 
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
-from millrace.sandbox.producer import Background, Producer, paced
+from millrace.sandbox.producer import Background, Producer, at_rate
 
 DDL = "n BIGINT NOT NULL, text STRING"
 
@@ -55,7 +55,7 @@ class Feed:
             self.sent += sent
 
         def send(stop: threading.Event) -> None:
-            self.producer.send(paced(source, per_second=per_second, stop=stop), sent=count)
+            self.producer.send(at_rate(source, per_second=per_second, stop=stop), sent=count)
 
         return Background(send, "feed")
 

@@ -168,7 +168,7 @@ def main() -> int:
         broker = ending.enter_context(kafka.running())
         os.environ["SPARK_LOCAL_DIRS"] = str(HOME / "local")
         files = [*jars.files("sandbox"), *jars.files("kafka-client")]
-        spark = ending.enter_context(session.opened(files, warehouse=HOME / "lake"))
+        spark = ending.enter_context(session.open_session(files, warehouse=HOME / "lake"))
         # Only where blocks and shuffles lie; libraries are beside it.
         (blocks,) = (HOME / "local").rglob("blockmgr-*")
         disks = {"local": ending.enter_context(disk(blocks)), "tables": tables}

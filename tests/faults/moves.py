@@ -62,7 +62,7 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
     if not done.ok:
         raise SandboxError(f"not started: {done.message}")
     for number in range(1, times + 1):
-        scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
+        scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
         killed = number % 2 == 0
         if killed:
             scene.live.process.kill()
@@ -115,7 +115,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
     save_endpoints(scene.shop.sandbox)
     ran(places, here, "start", scene)
     for number in range(1, times + 1):
-        scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
+        scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
         there = choose.choice([job for job in PLACES if job != here])
         last = max(event["batch"] for event in scene.live.events() if event["event"] == "batch")
         killed = number % 2 == 0
@@ -126,7 +126,7 @@ def carried(scene: Scene, times: int) -> Iterator[tuple[str, bool]]:
         file.write_text(one_job(there))
         taken(scene.project, here, there)
         ran(places, there, "start", scene)
-        scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
+        scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
         first = min(event["batch"] for event in scene.live.events() if event["event"] == "batch")
         how = ", after a SIGKILL" if killed else ""
         took = time.monotonic() - begun

@@ -32,7 +32,7 @@ from millrace.sandbox import flights, lake_tables
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.flights import Event
-from millrace.sandbox.producer import Background, KafkaProducer, paced
+from millrace.sandbox.producer import Background, KafkaProducer, at_rate
 from millrace.sandbox.spark import Job
 from millrace.sandbox.toolchain import java_home
 
@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         job = sandbox.spark.submit(sandbox.launch_document(JOB), f"{JOB}-1")
 
         def feed(stop: threading.Event) -> None:
-            events = paced(endless(), per_second=given.per_second, stop=stop)
+            events = at_rate(endless(), per_second=given.per_second, stop=stop)
             producer.send(events, sent=lambda _: None)
 
         try:
@@ -186,7 +186,7 @@ def _watched(sandbox: Sandbox, job: Job, producer: KafkaProducer, given: argpars
     until = time.monotonic() + given.minutes * 60
     while time.monotonic() < until and job.process.alive:
         time.sleep(given.every)
-        if job.committed():
+        if job.commit_times():
             row = watch.look(len(producer.ledger))
             sys.stderr.write(
                 f"{row['hours'] * 60:5.1f} min: {row['sent']:,.0f} sent, heap {row['heap_mib']:.0f} MiB, "

@@ -187,7 +187,7 @@ def main() -> int:
         settings = iceberg_catalog("lake", database, f"s3a://{BUCKET}/lake")
         settings |= SandboxSpark(failing, broker.bootstrap).file_system()
         files = [*jars.files("sandbox"), *jars.files("kafka-client")]
-        spark = ending.enter_context(session.opened(files, settings, warehouse=HOME / "lake"))
+        spark = ending.enter_context(session.open_session(files, settings, warehouse=HOME / "lake"))
         kinds = [KINDS[number % len(KINDS)] for number in range(len(given.only))]
         stories = enumerate(zip(kinds, given.only, strict=True))
         return told(

@@ -235,7 +235,7 @@ def main() -> int:
         played = ending.enter_context(moto())
         os.environ.update(CREDENTIALS)
         settings = {"spark.master": "local[6]"}
-        spark = ending.enter_context(session.opened(jars.files("kafka-client"), settings))
+        spark = ending.enter_context(session.open_session(jars.files("kafka-client"), settings))
         ways: dict[str, Callable[[], AbstractContextManager[Case]]] = {
             "kafka": lambda: topic(ending.enter_context(kafka.running())),
             "kinesis": stream,

@@ -179,7 +179,7 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     if not done.ok:
         raise SandboxError(f"not started: {done.message}")
     first = current(scene.aws, JOB).document_url
-    scene.shop.wait(scene.live, lambda: bool(scene.live.committed()), "a batch")
+    scene.shop.wait(scene.live, lambda: bool(scene.live.commit_times()), "a batch")
 
     begun = time.monotonic()
     scene.upgrade(scene.version("environments/shop.yaml", "trigger: 1s", "trigger: 2s"))

@@ -119,7 +119,7 @@ def main() -> int:
     shutil.rmtree(HOME, ignore_errors=True)
     table_services.FEWEST_SNAPSHOTS = 5  # a direct query's need; here is none
     files = [*jars.files("sandbox"), *jars.files("kafka-client")]
-    with session.opened(files, warehouse=HOME / "lake") as spark:
+    with session.open_session(files, warehouse=HOME / "lake") as spark:
         return kept_up(spark, minutes)
 
 

@@ -39,7 +39,7 @@ def main() -> int:
         return 2
     files = [*jars.files("sandbox"), *jars.files("kafka-client")]
     extensions = {"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"}
-    with session.opened(files, extensions) as spark, release.place():
+    with session.open_session(files, extensions) as spark, release.place():
         release.open_catalog(spark)
         for kind in wanted:
             MAKERS[kind](spark)

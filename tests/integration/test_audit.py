@@ -20,7 +20,7 @@ from millrace.lifecycle.audit import HOUR, Audit, hours_of
 from millrace.lifecycle.audit_direct import OFFSETS, QUERY, RecordTable, SinkRecords, claimed_ranges
 from millrace.lifecycle.audit_job import audit
 from millrace.lifecycle.audit_kafka import Topic, compare
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox import running_sandbox
 from millrace.sandbox.deployment import Sandbox
@@ -46,7 +46,7 @@ def test_what_the_drill_landed_is_what_came(sandbox, outcomes, job, query, metho
     # The events' own times are those of the flights, in 2013; when they came is another matter.
     (found,) = audit(place, job, query, end - 2 * HOUR, end)
     assert isinstance(found, Audit)
-    assert (found.method, found.missing, found.holes) == (method, 0, ())
+    assert (found.method, found.missing_records, found.holes) == (method, 0, ())
     assert sum(hour.came or 0 for hour in found.hours) == outcomes[job].account.produced
     assert sum(hour.landed for hour in found.hours) == outcomes[job].account.produced
 
@@ -75,7 +75,7 @@ class Holed:
         Offsets of the records that were sent, in order; those between are markers of transactions.
     """
 
-    landed: Landed
+    landed: LandedRecords
     sent: list[int]
 
 
@@ -127,7 +127,7 @@ def holed(sandbox: Sandbox) -> Iterator[Holed]:
     # Landed, though its producer's clock was never set.
     rows[-1]["_arrived_at"] = datetime.fromtimestamp(0, UTC)
     catalog.create_table(name, schema=ROWS).append(pa.Table.from_pylist(rows, ROWS))
-    yield Holed(Landed.open(catalog, name, TOPIC), sent)
+    yield Holed(LandedRecords.open(catalog, name, TOPIC), sent)
     catalog.drop_table(name)
 
 
@@ -197,7 +197,7 @@ def test_a_direct_query_is_held_against_its_sink_its_letters_and_its_commits(san
     now = datetime.now(UTC)
     topic = Topic(DIRECT, {"bootstrap.servers": sandbox.kafka.bootstrap})
     running_sandbox = RecordTable(
-        Landed(letters, DIRECT), SinkRecords(sink, DIRECT), hours_of(now - HOUR, now)[0]
+        LandedRecords(letters, DIRECT), SinkRecords(sink, DIRECT), hours_of(now - HOUR, now)[0]
     )
 
     def told(held):

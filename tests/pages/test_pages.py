@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, Route
 from millrace.advisor.advise import advise
 from millrace.advisor.forecast import forecast
 from millrace.advisor.what_if import parse, twin_of_application
-from millrace.benchmark.result import outcome
+from millrace.benchmark.result import fit_outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_page import plan_page
@@ -82,7 +82,7 @@ def measured(file: Path) -> None:
     environment = load("prod", ROOT)
     job = next(iter(environment.jobs))
     told = {"record_bytes": 300, "where": "sandbox", "worker": "a core", "architecture": "x86_64"}
-    found = outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
+    found = fit_outcome([session(2, alpha=0.2), session(1)], ("a", "b"), **told)  # type: ignore[arg-type]
     write_page(file, benchmark_page(environment, job, found))
 
 

@@ -75,8 +75,8 @@ def restarted(shop: Shop, job: str, run: Job, queries: int) -> tuple[Job, Restar
 
     session = seen(lambda: told("metrics") > 0, "a line of the core")
     started = seen(lambda: told("started") == queries, "all queries started")
-    seen(lambda: bool(following.committed()), "a batch")
-    committed = min(following.committed()).astimezone(UTC).timestamp()
+    seen(lambda: bool(following.commit_times()), "a batch")
+    committed = min(following.commit_times()).astimezone(UTC).timestamp()
     waited = told("waiting_for_lease") > 0
     phases = (submitted - killed, session - submitted, started - session, committed - started)
     return following, Restart(*phases, waited)
@@ -89,7 +89,7 @@ def measured(shop: Shop, job: str, times: int) -> list[Restart]:
     run = shop.start(job)
     found = []
     for number in range(times):
-        shop.wait(run, lambda run=run: bool(run.committed()), "a batch")  # type: ignore[misc]  # of this turn
+        shop.wait(run, lambda run=run: bool(run.commit_times()), "a batch")  # type: ignore[misc]  # of this turn
         shop.orders.send(shop.choose, RECORDS)
         time.sleep(shop.choose.uniform(0.0, 3.0))
         run, one = restarted(shop, job, run, queries)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming import StreamingQueryListener
 
 from millrace.etl.metrics import ages, cloudwatch
+from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.jsonlines import JsonLines
 from millrace.etl.metrics.monitor import Monitor, SparkFeed
-from millrace.etl.metrics.output_queues import Pipe
 from millrace.etl.metrics.progress import BacklogSource, MetricSample
 from millrace.etl.record.batch_accounts import Reporter
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 def watched(bench: Bench, name: str) -> Watched:
     report = Reporter("flights", bench.log)
     query = bench.land_query(name, report)
-    outputs: list[Pipe[MetricSample]] = [
+    outputs: list[BackgroundWriter[MetricSample]] = [
         # All but the call itself, which waits for the network.
-        Pipe(
+        BackgroundWriter(
             "cloudwatch",
             lambda samples: sum(map(len, cloudwatch.calls(name, samples))),
             gather_seconds=cloudwatch.GATHER_SECONDS,
         ),
-        Pipe("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
+        BackgroundWriter("file", JsonLines(Path(query.checkpoint).with_suffix(".jsonl"), name).write),
     ]
     monitor = Monitor(outputs, origins={name: BacklogSource(counted=True)})
-    report.listen(monitor.on_event)
+    report.add_listener(monitor.on_event)
     started = (
         ages.observe_arrivals(query.rows)
         .writeStream.foreachBatch(query.handle)

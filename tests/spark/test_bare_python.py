@@ -17,7 +17,7 @@ import py4j
 import pyspark
 import pytest
 
-from millrace.infra.assets import libraries as carried_libraries
+from millrace.infra.assets import boto3_files as carried_libraries
 from millrace.infra.assets import write_archive
 from millrace.sandbox import jars
 from millrace.sandbox.kafka import Kafka

@@ -13,7 +13,7 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.tombstones import STAGE, Deleting
+from millrace.etl.formats.decoding.tombstones import STAGE, TombstoneDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
@@ -30,9 +30,9 @@ FORMATS: dict[str, tuple[Callable[[SparkSession], Decoder], str]] = {
     "protobuf": (lambda _: protobuf.decoder(orders.DESCRIPTOR, orders.NAME, "order.desc"), "title"),
 }
 AROUND: dict[str, Callable[[Decoder, str], Decoder]] = {
-    "alone": lambda decoder, _: Deleting(decoder),
-    "opened": lambda decoder, _: Deleting(DecompressingDecoder(decoder, 1000)),
-    "redacted": lambda decoder, field: RedactingDecoder(Deleting(decoder), (field,), readable=False),
+    "alone": lambda decoder, _: TombstoneDecoder(decoder),
+    "opened": lambda decoder, _: TombstoneDecoder(DecompressingDecoder(decoder, 1000)),
+    "redacted": lambda decoder, field: RedactingDecoder(TombstoneDecoder(decoder), (field,), readable=False),
 }
 
 

@@ -220,9 +220,9 @@ def test_rows_that_were_replaced_and_rows_that_a_sink_refused(
     condition = Condition(spark, WHERE)
     kinds = ((results, "rows"), (refused, "refused"), (plain, "rows"))
     for target in (Target(each, kind, (), kept=True) for each, kind in kinds):
-        assert target.matches(spark, condition).matching == 1
+        assert target.matches(spark, condition).matching_rows == 1
         target.erase(spark, condition, "e1")
-        assert target.matches(spark, condition).matching == 0
+        assert target.matches(spark, condition).matching_rows == 0
         assert of_zoe(warehouse / "tests" / target.table.name)
         assert expire_before_mark(spark, target.table, mark_erasure(spark, target.table, "e1")) > 0
         assert of_zoe(warehouse / "tests" / target.table.name) == []

@@ -13,8 +13,8 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.job.supervise import Supervisor
+from millrace.etl.metrics.background_writer import BackgroundWriter
 from millrace.etl.metrics.monitor import Monitor
-from millrace.etl.metrics.output_queues import Pipe
 from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
 from millrace.etl.metrics.spark import SparkMetrics
@@ -80,7 +80,7 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
         hanging.set()
         release.wait()
 
-    outputs = [Pipe("hangs", hang, room=1), Pipe("kept", kept.write)]
+    outputs = [BackgroundWriter("hangs", hang, room=1), BackgroundWriter("kept", kept.write)]
     supervisor = Supervisor(spark, events.reporter, Monitor(outputs, poll_seconds=0.1, close_seconds=2))
 
     def handle(batch: DataFrame, batch_id: int) -> None:
@@ -114,8 +114,8 @@ def test_a_batch_is_measured_and_an_output_that_hangs_costs_it_nothing(
 def test_idle_triggers_state_and_a_failure_are_told(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     kept, events = Kept(), Events()
-    monitor = Monitor([Pipe("kept", kept.write)], poll_seconds=0.1)
-    events.reporter.listen(monitor.on_event)
+    monitor = Monitor([BackgroundWriter("kept", kept.write)], poll_seconds=0.1)
+    events.reporter.add_listener(monitor.on_event)
     supervisor = Supervisor(spark, events.reporter, monitor)
     idle = spark.readStream.schema("id LONG").parquet(str(tmp_path / "empty"))
     ticking = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
@@ -170,6 +170,6 @@ def test_reporters_tell_their_listeners() -> None:
     heard: list[dict[str, object]] = []
     events = Events()
     reporter = Reporter("job", events.reporter.stream)
-    reporter.listen(lambda event: heard.append(dict(event)))
+    reporter.add_listener(lambda event: heard.append(dict(event)))
     reporter.emit("batch", query="q", batch=1)
     assert heard == events.all() == [{"event": "batch", "job": "job", "query": "q", "batch": 1}]

@@ -14,7 +14,7 @@ import numpy as np
 from millrace.benchmark.fit import Fit, fit_model
 from millrace.benchmark.measurements import Measurements, Point, Run, point
 from millrace.benchmark.repetitions import Disturbance, disturbances
-from millrace.benchmark.schedule import WARM_UP, Planned
+from millrace.benchmark.schedule import WARM_UP, PlannedRun
 from millrace.benchmark.warmup import warmup_batches
 from millrace.sandbox import benchmark, flights, kafka
 from millrace.sandbox.child_processes import RUN, only_one
@@ -42,14 +42,14 @@ class Score:
     p95: float
 
 
-def schedule(repetitions: int, batches: int, seed: int) -> list[Planned]:
+def schedule(repetitions: int, batches: int, seed: int) -> list[PlannedRun]:
     """Every limit with every count of partitions, in random order within each repetition."""
     order = random.Random(seed)
-    found = [Planned(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
+    found = [PlannedRun(0, LIMITS[-3], max(PARTITIONS), WARM_UP, 60)]
     for repetition in range(repetitions):
         cells = list(itertools.product(LIMITS, PARTITIONS))
         order.shuffle(cells)
-        found += [Planned(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(cells)]
+        found += [PlannedRun(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(cells)]
     return found
 
 

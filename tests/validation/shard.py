@@ -27,7 +27,7 @@ from millrace.sandbox.child_processes import RUN, only_one
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import Kinesalite
 from millrace.sandbox.localstack import ACCOUNT
-from millrace.sandbox.producer import Background, KinesisProducer, paced
+from millrace.sandbox.producer import Background, KinesisProducer, at_rate
 from millrace.sizing import plan
 from tests.faults.stage import Stage
 from tests.serving import Handler, served
@@ -201,7 +201,7 @@ def _drain(stage: Stage, setting: Setting, shard: _Shard) -> tuple[int, float]:
 
     def send(stop: threading.Event) -> None:
         events = (Event(str(n).encode(), json.dumps({"n": n, "text": text}).encode()) for n in count(10**6))
-        producer.send(paced(events, per_second=setting.rate, stop=stop), sent=lambda _: None)
+        producer.send(at_rate(events, per_second=setting.rate, stop=stop), sent=lambda _: None)
 
     with Background(send, "producer") as sending:
         stage.start()

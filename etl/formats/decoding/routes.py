@@ -22,7 +22,7 @@ from ..base import Decoder
 from . import redact
 from .data_rules import with_rules
 from .decompress import DecompressingDecoder
-from .tombstones import Deleting
+from .tombstones import TombstoneDecoder
 
 COLUMN = "_route"
 """Name of the route, in a routed landing table."""
@@ -146,7 +146,7 @@ def of_query(spark: SparkSession, query: RouteSettings) -> Decoder:
     if query.decompress_up_to is not None:
         made = DecompressingDecoder(made, query.decompress_up_to)
     if query.source.null_payload_deletes:
-        made = Deleting(made)
+        made = TombstoneDecoder(made)
     made = with_rules(spark, made, query.rules)
     readable = query.format.NAMES_FIELDS
     return redact.RedactingDecoder(made, query.redact, readable=readable) if query.redact else made

@@ -15,7 +15,7 @@ STAGE = "delete"
 
 
 @dataclass(frozen=True)
-class Deleting(DecoderWrapper):
+class TombstoneDecoder(DecoderWrapper):
     """Decoder that takes a null payload for a delete."""
 
     def decode(self, rows: DataFrame) -> DataFrame:

@@ -75,7 +75,7 @@ def type_of(kind: DataType) -> str:
     return _TYPES[type(kind)]
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Return an identifier, quoted."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -127,7 +127,7 @@ class TableShape:
         return self.identity == ("_id",)
 
     def _name(self, suffix: str = "") -> str:
-        return f"{quoted(self.schema)}.{quoted(self.table + suffix)}"
+        return f"{quote_identifier(self.schema)}.{quote_identifier(self.table + suffix)}"
 
     @property
     def staging(self) -> str:
@@ -166,25 +166,25 @@ class TableShape:
             type to which the rows' type cannot be cast.
         """
         if not session.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
-            session.run(f"CREATE SCHEMA {quoted(self.schema)}")
+            session.run(f"CREATE SCHEMA {quote_identifier(self.schema)}")
         types = self._types(session)
         if not types:
             columns = [
-                f"{quoted(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
+                f"{quote_identifier(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
                 for name, kind in self.columns.items()
             ]
-            key = ", ".join(map(quoted, self.identity))
+            key = ", ".join(map(quote_identifier, self.identity))
             session.run(f"CREATE TABLE {self._name()} ({', '.join(columns)}, PRIMARY KEY ({key}))")
         else:
             self._check(session, types)
-        staged = [f"{quoted(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
+        staged = [f"{quote_identifier(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
         staged += [f"{DELETED} boolean"] if self.deletes else []
-        staged.append(f"{quoted(ATTEMPT)} text")
+        staged.append(f"{quote_identifier(ATTEMPT)} text")
         if self.replaces:
             session.run(
                 f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
-        told = [f"{quoted(n)} text" for n in self.identity]
+        told = [f"{quote_identifier(n)} text" for n in self.identity]
         for name, columns in ((self.staging, staged), (self.refused_table, [*told, '"_refused" text'])):
             session.run(f"DROP TABLE IF EXISTS {name}")
             # Unlogged: half the writes. A crash of the server empties the table, which
@@ -299,32 +299,34 @@ class TableShape:
 
     def _casts(self, session: Session, row: str) -> str:
         types = self._types(session)
-        return ", ".join(f"CAST({row}.{quoted(c)} AS {types[c][0]})" for c in self.columns)
+        return ", ".join(f"CAST({row}.{quote_identifier(c)} AS {types[c][0]})" for c in self.columns)
 
     @property
     def _into(self) -> str:
-        return f"INSERT INTO {self._name()} ({', '.join(map(quoted, self.columns))})"
+        return f"INSERT INTO {self._name()} ({', '.join(map(quote_identifier, self.columns))})"
 
     @property
     def _conflict(self) -> str:
-        key = ", ".join(map(quoted, self.identity))
+        key = ", ".join(map(quote_identifier, self.identity))
         if not self.replaces:
             return f"ON CONFLICT ({key}) DO NOTHING"
         values = ", ".join(
-            f"{quoted(c)} = EXCLUDED.{quoted(c)}" for c in self.columns if c not in self.identity
+            f"{quote_identifier(c)} = EXCLUDED.{quote_identifier(c)}"
+            for c in self.columns
+            if c not in self.identity
         )
         return f"ON CONFLICT ({key}) DO UPDATE SET {values}"
 
     def _mine(self, attempt: str) -> str:
-        return f"{self.staging} s WHERE s.{quoted(ATTEMPT)} = '{attempt}'"
+        return f"{self.staging} s WHERE s.{quote_identifier(ATTEMPT)} = '{attempt}'"
 
     def _delete_all(self, attempt: str) -> str:
-        same = " AND ".join(f"t.{quoted(c)} = s.{quoted(c)}" for c in self.identity)
+        same = " AND ".join(f"t.{quote_identifier(c)} = s.{quote_identifier(c)}" for c in self.identity)
         return f"DELETE FROM {self._name()} t USING {self._mine(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
 
     def _merge_all(self, session: Session, attempt: str) -> str:
         # A repeated task has staged its rows twice; replacing a row twice in one statement is an error.
-        key = ", ".join(f"s.{quoted(c)}" for c in self.identity)
+        key = ", ".join(f"s.{quote_identifier(c)}" for c in self.identity)
         once = f"DISTINCT ON ({key}) " if self.replaces else ""
         kept = f" AND NOT s.{DELETED}" if self.deletes else ""
         return (
@@ -335,11 +337,11 @@ class TableShape:
     def _merge_each(self, session: Session, attempt: str) -> tuple[int, int]:
         """Merge row by row, each in a subtransaction: slower, and only for a batch in which the table refused one."""
         session.run(f"TRUNCATE {self.refused_table}")
-        names = ", ".join(map(quoted, self.identity))
-        values = ", ".join(f"r.{quoted(c)}" for c in self.identity)
+        names = ", ".join(map(quote_identifier, self.identity))
+        values = ", ".join(f"r.{quote_identifier(c)}" for c in self.identity)
         put = f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict};"
         if self.deletes:
-            same = " AND ".join(f"t.{quoted(c)} = r.{quoted(c)}" for c in self.identity)
+            same = " AND ".join(f"t.{quote_identifier(c)} = r.{quote_identifier(c)}" for c in self.identity)
             put = f"IF r.{DELETED} THEN DELETE FROM {self._name()} t WHERE {same}; ELSE {put} END IF;"  # noqa: S608 - quoted
         session.run(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted

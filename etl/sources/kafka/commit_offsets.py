@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
-from ...metrics.output_queues import Pipe
+from ...metrics.background_writer import BackgroundWriter
 from ...record.batch_accounts import Reporter
 from ...record.errors import NoAnswerError
 from . import connection
@@ -100,7 +100,7 @@ def ends(source: KafkaSource, progress: Progress) -> dict[tuple[str, int], int]:
 
 def group(
     spark: SparkSession, query: str, source: KafkaSource, to: Connection, report: Reporter
-) -> Pipe[Progress]:
+) -> BackgroundWriter[Progress]:
     """Open the follower of a query whose topic has a ``lag_group``.
 
     Parameters
@@ -123,4 +123,4 @@ def group(
     entry = connection.CachedOptions(to)
     entry.options()
     group = Group(spark, name, source, entry, failed)
-    return Pipe(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)
+    return BackgroundWriter(f"lag-{query}", group.write, gather_seconds=GATHER_SECONDS)

@@ -163,7 +163,7 @@ class KinesisGuard(LegGuard):
             F.expr(f"concat_ws(' ', collect_set(CAST({step_of} AS STRING))) AS steps{suffix}"),
         )
 
-    def landed(self, oldest: int | None, steps: str) -> None:
+    def note_arrivals(self, oldest: int | None, steps: str) -> None:
         """Take the oldest arrival and the steps of a landed batch; ``oldest`` is None for an empty one."""
         if oldest is None:
             return

@@ -1,4 +1,4 @@
-"""Whether a query keeps up: limits that are hit, backlogs that nobody sees, starts that take too much, batches for nothing."""
+"""Findings about capacity: limits that are hit, hidden backlogs, heavy first batches, empty batches, idle cores."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from millrace.advisor.findings.query_view import BOUND, QueryView, figure_eviden
 from millrace.advisor.statistics import Estimate, median, slope
 
 HIT = 0.8
-"""Share of the settled batches that leave records behind from which the limit, not chance, ends them."""
+"""Minimum share of settled batches that leave records behind: from it on the limit is the cause, not chance."""
 
 EQUAL = 6
-"""Batches in a row with exactly as many records: arrivals are never so even, a limit is."""
+"""Batches in a row with exactly as many records: arrivals are never so even, but a limit is."""
 
 FIRST = 4.0
-"""How many times the usual records a first batch holds that should have been limited."""
+"""Records of a first batch that should have been limited, as a multiple of the usual."""
 
 COLD = 5.0
-"""Seconds that a first batch may take with few records, too: classes are loaded and plans are compiled."""
+"""Seconds that a first batch may take even with few records: classes are loaded and plans are compiled."""
 
 STARTING = 2.0
-"""Times the seconds since the log began in which records come that were no backlog: it begins when Spark does, about half
-into an application's start."""
+"""Factor on the seconds since the log began: records that arrive in that time are no backlog. The log begins with Spark, about
+half into an application's start.
+"""
 
 EMPTY = 0.2
-"""Share of empty batches from which they are worth a word."""
+"""Share of empty batches from which on they are reported."""
 
 _LONGER = 10.0
-"""How many times as long a trigger becomes, at most, for batches to be without records no more."""
+"""Largest factor for a longer trigger that avoids batches without records."""
 
 ROOM = 1.25
-"""A limit is set a quarter above what arrives: enough to catch up, little enough to stay within the latency."""
+"""A limit is set a quarter above the arrivals: enough to catch up, little enough to keep the latency."""
 
 _EVEN_SOURCES = ("ratestream", "ratepermicrobatch", "rate per micro")
-"""Sources that make records by the clock, for tests: nothing waits there, and equal batches say nothing."""
+"""Sources that make records by the clock, for tests: nothing waits there, and equal batches mean nothing."""
 
 
 def find(view: QueryView) -> Iterator[Finding]:
-    """Yield what is wrong with what a query takes."""
+    """Yield the findings about a query's limit, its first batch and its empty batches."""
     if view.has_enough_batches:
         yield from _limit(view)
         yield from _unstable_start(view)
@@ -50,7 +51,7 @@ def find(view: QueryView) -> Iterator[Finding]:
 
 
 def _behind(batches: tuple[Batch, ...]) -> Floats | None:
-    """Records that each batch left behind, where the source tells the latest ones."""
+    """Return the records that each batch left behind, where the source reports the latest ones."""
     left = [[each.records_behind for each in batch.sources] for batch in batches]
     if any(each is None for every in left for each in every) or not left:
         return None
@@ -58,7 +59,7 @@ def _behind(batches: tuple[Batch, ...]) -> Floats | None:
 
 
 def hits(view: QueryView) -> Flags | None:
-    """Tell which settled batches their limit ended; ``None`` where it does not end one after the other."""
+    """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     if not view.has_enough_batches:
         return None
     behind = _behind(view.batches)
@@ -95,7 +96,7 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         ),
         figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
-    # What waits at the end has to wait for as many batches more as it fills.
+    # The last record waits for as many batches more as the backlog fills.
     waiting = float(behind[-1]) if behind is not None else max(0.0, growth.value * span * processed)
     age = waiting / max(processed, 1e-3)
     spread = growth.low / growth.value if growth.value > 0 and growth.low > 0 else 0.0
@@ -122,13 +123,13 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy_share:.0%} of its time while "
         f"{waiting:,.0f} records wait: input and processing rate are equal and hide it."
     )
-    # Where the limit is nobody's to set, as many records are taken more often.
+    # Where the limit cannot be set, as many records are taken more often.
     changes = view.changes("limit", now, wanted) or view.changes("trigger", None, _sooner(view, now / wanted))
     yield view.finding("silent-backlog", words, evidence, batches, changes, saved, "record age")
 
 
 def _sooner(view: QueryView, share: float) -> float:
-    """A share of the interval, in tenths of a second; no shorter than a batch lasts."""
+    """Return a share of the interval, in tenths of a second; no shorter than a batch."""
     return max(1, math.floor(view.interval * share * 10), math.ceil(view.duration.value * 10)) / 10
 
 
@@ -137,7 +138,7 @@ def _by_the_clock(batch: Batch) -> bool:
 
 
 def _arriving(view: QueryView, begun: Floats) -> float | None:
-    """Records that arrive in a second, by the latest positions (not by what was taken)."""
+    """Return the records that arrive in a second, by the latest positions (not by what batches took)."""
     latest = [[each.latest for each in batch.sources] for batch in view.batches]
     if any(each is None for every in latest for each in every):
         return None
@@ -146,7 +147,7 @@ def _arriving(view: QueryView, begun: Floats) -> float | None:
 
 
 def _aging(view: QueryView, begun: Floats) -> Estimate:
-    """How fast the oldest record of a batch grows older, where the core observes arrivals."""
+    """Return the growth of the age of a batch's oldest record, where the core observes arrivals."""
     ages = [batch.ended - batch.arrivals[0] for batch in view.batches if batch.arrivals is not None]
     if len(ages) < len(view.batches):
         return Estimate(0.0, 0.0, 0.0)
@@ -154,7 +155,7 @@ def _aging(view: QueryView, begun: Floats) -> Estimate:
 
 
 def _overrun(view: QueryView, begun: Floats) -> Iterator[Finding]:
-    """Batches without a limit that grow and grow: each takes what came during the one before."""
+    """Yield a finding for batches without a limit that keep growing: each takes what arrived during the one before."""
     if not view.back_to_back or len(begun) < 3:
         return
     growth = slope(begun, view.durations)
@@ -180,7 +181,7 @@ def _overrun(view: QueryView, begun: Floats) -> Iterator[Finding]:
 
 
 def _unstable_start(view: QueryView) -> Iterator[Finding]:
-    """A first batch that takes all that waited."""
+    """Yield a finding for a first batch that takes all waiting records."""
     first = next((each for each in view.query.batches if each.records), None)
     usual = median(view.records)
     if first is None or first.id in {each.id for each in view.batches} or _by_the_clock(first):
@@ -193,7 +194,7 @@ def _unstable_start(view: QueryView) -> Iterator[Finding]:
         or heavy.duration < max(COLD, 2 * view.interval)
     ):
         return
-    # What comes while an application starts is no backlog, and what it waits for while it starts is not the records' cost.
+    # Records that arrive during an application's start are no backlog, and the start's waits are not the records' cost.
     came = usual.high / max(view.interval, 1e-3) * STARTING * (heavy.begun - _up(view))
     cost = float(np.median(view.work)) * heavy.records / max(usual.value, 1.0)
     if heavy.records < came or cost < max(COLD, 2 * view.interval):
@@ -225,7 +226,7 @@ def _unstable_start(view: QueryView) -> Iterator[Finding]:
 
 
 def _up(view: QueryView) -> float:
-    """When what a query needs began to start: its application, or itself where the application ran it before."""
+    """Return when the start began: the application's, or the query's own where the application ran it before."""
     own = view.query.started
     runs = [each.started for each in view.history.queries if each.id == view.query.id]
     if own is None or all(each is None or each >= own for each in runs):
@@ -235,7 +236,7 @@ def _up(view: QueryView) -> float:
 
 def _empty(view: QueryView) -> Iterator[Finding]:
     ran = view.query.batches
-    # With a watermark, a batch without records closes windows and forgets state: it is work.
+    # With a watermark, a batch without records closes windows and removes state: it is work.
     empty = [each for each in ran if not each.records and not each.state]
     if len(empty) < 3 or len(empty) < EMPTY * len(ran):
         return
@@ -259,9 +260,9 @@ def _empty(view: QueryView) -> Iterator[Finding]:
 
 
 def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
-    """Find executors that are never needed, of the whole application.
+    """Find executors that the application never needs.
 
-    Only where there are several: of one, nothing can be taken away.
+    Only where there are several: a single one cannot be removed.
     """
     if not view_of_all:
         return
@@ -298,7 +299,7 @@ def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
 
 
 def _needed(view: QueryView) -> Estimate:
-    """Cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
+    """Return the cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
     task_time = np.array(
         [
             sum(float(stage.tasks.run.sum()) for job in batch.jobs for stage in job.stages)

@@ -1,4 +1,4 @@
-"""How many tasks read a Kafka topic: ``minPartitions`` splits ranges of offsets, and joins none.
+"""Number of tasks that read a Kafka topic: ``minPartitions`` splits ranges of offsets and never joins them.
 
 Written from Spark's ``KafkaOffsetRangeCalculator`` (3.3 to 4.0).
 """
@@ -12,16 +12,16 @@ import numpy as np
 from millrace.advisor.application_history import Batch, Floats
 
 LOOKED = 50
-"""Of the last batches: how a topic's records are shared out changes slowly."""
+"""Number of last batches that are examined: the distribution of a topic's records changes slowly."""
 
 USUAL = 0.8
-"""Share of the batches that a number must divide into as many tasks."""
+"""Share of the batches in which a number must give exactly as many tasks."""
 
 
 def records_per_partition(batches: Sequence[Batch]) -> list[Floats] | None:
     """Return the records that each of the last batches took of each partition, without those that had none.
 
-    ``None`` where a source's offsets do not tell.
+    ``None`` where a source has no such offsets.
     """
     found = []
     for batch in batches[-LOOKED:]:
@@ -35,7 +35,7 @@ def records_per_partition(batches: Sequence[Batch]) -> list[Floats] | None:
 
 
 def range_tasks(sizes: Floats, least: int) -> int:
-    """Return how many tasks read ranges of these sizes with ``minPartitions`` set to ``least``."""
+    """Return the number of tasks that read ranges of these sizes with ``minPartitions`` set to ``least``."""
     if len(sizes) >= least:
         return len(sizes)
     whole = _parts(sizes, float(sizes.sum()), least) == 1
@@ -45,14 +45,14 @@ def range_tasks(sizes: Floats, least: int) -> int:
 
 
 def _parts(sizes: Floats, total: float, least: int) -> Floats:
-    # As Java rounds, a half goes up.
+    # Java rounds a half up.
     return np.maximum(np.floor(sizes / max(total, 1.0) * least + 0.5), 1)
 
 
 def smallest_min_partitions(batches: Sequence[Floats], wanted: int, cores: int, most: int) -> int | None:
-    """Return the least ``minPartitions`` from ``wanted`` on that gives all cores as many tasks; ``None`` where none does.
+    """Return the smallest ``minPartitions`` from ``wanted`` on that gives all cores as many tasks; ``None`` without any.
 
-    Three even partitions cannot be four: each is split into as many parts as its share of the records comes to, rounded.
+    Three even partitions cannot become four tasks: each is split into parts by its share of the records, rounded.
     """
     for least in range(-(-wanted // cores) * cores, most + 1, cores):
         if np.mean([range_tasks(each, least) == least for each in batches]) >= USUAL:

@@ -1,4 +1,4 @@
-"""What advice is made of."""
+"""Data classes of advice: findings, evidence, changes, effects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Kind = Literal[
 ]
 
 Value = str | int | float | bool | None
-"""What a setting may hold."""
+"""Value of a setting."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Change:
     key
         Dotted path in the file, or the argument's or option's name.
     old
-        What it is now; ``None`` where it is not set.
+        Its value now; ``None`` where it is not set.
     new
-        What it should be; ``None`` takes it away.
+        Its new value; ``None`` removes it.
     """
 
     kind: Literal["environment", "argument", "code"]
@@ -66,7 +66,7 @@ class Evidence:
     Attributes
     ----------
     name
-        What it is, in words.
+        Its name, in words.
     value, unit
         The figure; ``""`` for a bare number.
     low, high
@@ -82,12 +82,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Effect:
-    """What the change is expected to bring.
+    """Expected effect of a change.
 
     Attributes
     ----------
     what
-        Such as ``batch duration`` or ``record age``.
+        The figure that changes, such as ``batch duration`` or ``record age``.
     unit
         ``s`` for seconds; less is better.
     low, likely, high
@@ -107,10 +107,8 @@ class Finding:
 
     Attributes
     ----------
-    kind
-        What it is.
     query
-        Name of the query, or ``None`` for the whole application.
+        Name of the query, or ``None`` for the complete application.
     words
         One or two sentences for people.
     evidence
@@ -122,9 +120,9 @@ class Finding:
     effect
         What the first change is expected to bring.
     dollars_a_month
-        What it costs to leave it, in USD a month; ``None`` where no price is known.
+        Cost of no change, in USD a month; ``None`` where no price is known.
     run
-        Run id of the query: one that was started again within the application has several runs of one name.
+        Run id of the query: a query that was restarted within the application has several runs of one name.
     """
 
     kind: Kind
@@ -139,12 +137,12 @@ class Finding:
 
     @property
     def change(self) -> Change | None:
-        """The best change."""
+        """The best change; None without any."""
         return self.changes[0] if self.changes else None
 
     @property
     def seconds(self) -> float:
-        """What a batch or a record's age is expected to gain."""
+        """Expected gain of a batch or of a record's age, in seconds."""
         return self.effect.likely
 
 
@@ -155,11 +153,11 @@ class Advice:
     Attributes
     ----------
     history
-        What was read.
+        The history that was read.
     findings
-        The dearest first: by dollars a month, then by seconds.
+        The most valuable first: by dollars a month, then by seconds.
     disturbed
-        Why figures of this run are not to be trusted; ``None`` where they are.
+        Why figures of this run cannot be trusted; ``None`` where they can.
     notes
         What could not be judged, and why.
     """

@@ -1,4 +1,4 @@
-"""Time of a batch in which no task runs: planning, offsets, checkpoint, commits; and triggers that come too soon for it."""
+"""Findings about overhead: time of a batch without tasks (planning, offsets, checkpoint, commits), and too short triggers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ CHECKPOINT = ("walCommit", "commitOffsets")
 PLANNING = ("latestOffset", "getBatch", "queryPlanning")
 
 SLOW_CHECKPOINT = 0.5
-"""Seconds of writing offsets and commits: two small files, which S3 takes in a tenth of a second each."""
+"""Limit in seconds for writing offsets and commits: two small files, and S3 takes a tenth of a second for each."""
 
 SLOW_PLANNING = 0.5
-"""Seconds of planning and asking for offsets, which a plan of usual size takes in a tenth."""
+"""Limit in seconds for planning and asking for offsets; a plan of usual size takes a tenth."""
 
 SHARE = 0.25
-"""Share of a batch from which a part of its overhead is worth a change."""
+"""Share of a batch from which on a part of its overhead is worth a change."""
 
 WANTED = 0.2
-"""Share that overhead may have of the time between triggers."""
+"""Target for overhead's share of the time between triggers."""
 
 
 def find(view: QueryView) -> Iterator[Finding]:
-    """Yield what is wrong with a query's overhead."""
+    """Yield the findings about a query's overhead."""
     if not view.has_enough_batches:
         return
     limited = hits(view) is not None
@@ -38,7 +38,7 @@ def find(view: QueryView) -> Iterator[Finding]:
     if checkpoint is not None:
         yield checkpoint
     if limited:
-        return  # a longer trigger takes as many records less often: it is the limit that has to be higher
+        return  # a longer trigger takes as many records less often: the limit has to be higher
     planning = _planning(view)
     if planning is not None:
         yield planning
@@ -47,10 +47,11 @@ def find(view: QueryView) -> Iterator[Finding]:
 
 
 def without_batches(view: QueryView) -> str | None:
-    """Say what there is for a query of whose latency the overhead of its batches leaves nothing; None for any other.
+    """Describe the alternative for a query whose overhead takes half of its latency or more; None for any other.
 
-    Real-time mode came with Spark 4.1: for queries without state in Scala, of which Kafka is a source and a sink, with all tasks
-    running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does not have it).
+    Real-time mode came with Spark 4.1: for queries without state, in Scala, with Kafka as source and sink, and with
+    all tasks running at once (Structured Streaming Programming Guide, "Real-time Mode"; PySpark's ``trigger`` does
+    not have it).
     """
     latency = view.subject.latency_seconds(view.query)
     if (
@@ -71,9 +72,9 @@ def without_batches(view: QueryView) -> str | None:
 
 
 def _trigger_for(overhead: float, view: QueryView) -> float:
-    """The interval at which the overhead is a fifth of the time; whole seconds, as people write them.
+    """Return the interval at which overhead is a fifth of the time, in whole seconds.
 
-    No longer than half of the latency, where one is known: a record waits for a trigger and a batch.
+    At most half of the latency, where one is known: a record waits for a trigger and a batch.
     """
     wanted = math.ceil(overhead / WANTED)
     latency = view.subject.latency_seconds(view.query)
@@ -126,7 +127,7 @@ def _planning(view: QueryView) -> Finding | None:
 
 
 def _trigger(view: QueryView) -> Iterator[Finding]:
-    """Batches back to back that hold little but overhead."""
+    """Yield a finding for batches back to back that are mostly overhead."""
     share = view.overhead_share
     if not view.back_to_back or share.low < BOUND:
         return

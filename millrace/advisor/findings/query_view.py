@@ -1,4 +1,4 @@
-"""One query's batches as columns, and what was at its disposal: all that the findings look at."""
+"""View of one query for the findings: its batches as columns, and its resources."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from millrace.advisor.job_context import AdvisedJob, Setting
 from millrace.advisor.statistics import Estimate, median, startup_batches, union_seconds
 
 LEAST = 8
-"""Settled batches below which nothing is said of a query's times: an interval of fewer is too wide to act on."""
+"""Minimum number of settled batches for any statement about a query's times: with fewer, an interval is too wide to act on."""
 
 BACK_TO_BACK = 0.85
-"""Share of its time that a query works above which it has no rest left: the next trigger is due or past."""
+"""Share of its time in which a query works, above which it has no rest left: the next trigger is due or past."""
 
 BOUND = 0.5
-"""Share of a batch from which overhead, not work, sets its length."""
+"""Share of a batch above which overhead, not work, sets its length."""
 
 _PRICED = {"batch duration", "machine time"}
-"""Effects whose seconds are a share of what the machines cost; an older record, or a day's growth, is none."""
+"""Effects whose seconds are a share of the machines' cost; a record's age or a day's growth is not."""
 
 
 @dataclass(frozen=True)
 class QueryView:
-    """A query and what surrounds it.
+    """A query with its application and its job.
 
     Attributes
     ----------
-    history, query, subject
-        Of it.
+    history
+        History of the application.
+    subject
+        The job.
     """
 
     history: History
@@ -42,7 +44,7 @@ class QueryView:
 
     @cached_property
     def start_up(self) -> int:
-        """Batches at the begin that are start-up."""
+        """Number of batches at the start that are start-up."""
         return startup_batches([each.duration for each in self.query.batches])
 
     @cached_property
@@ -67,7 +69,7 @@ class QueryView:
 
     @cached_property
     def gaps(self) -> Floats:
-        """Seconds from the begin of a settled batch to that of the next one."""
+        """Seconds from the start of a settled batch to that of the next one."""
         begun = np.array([each.begun for each in self.query.batches[self.start_up :]])
         return np.diff(begun)
 
@@ -78,7 +80,7 @@ class QueryView:
 
     @cached_property
     def busy_share(self) -> float:
-        """Share of the time in which a batch ran, in the median."""
+        """Median share of the time in which a batch ran."""
         if not len(self.gaps):
             return 0.0
         lasted = np.array([each.duration for each in self.query.batches[self.start_up : -1]])
@@ -86,7 +88,7 @@ class QueryView:
 
     @property
     def back_to_back(self) -> bool:
-        """Whether the query has no rest between its batches."""
+        """True for a query without rest between its batches."""
         return self.busy_share >= BACK_TO_BACK
 
     @cached_property
@@ -106,19 +108,19 @@ class QueryView:
 
     @property
     def has_enough_batches(self) -> bool:
-        """Whether there are batches enough to say anything of times."""
+        """True with enough batches for statements about times."""
         return len(self.batches) >= LEAST
 
     def part_seconds(self, *names: str) -> Floats:
-        """Seconds of some parts of each settled batch."""
+        """Return the seconds of some parts of each settled batch."""
         return np.array([sum(each.parts.get(name, 0.0) for name in names) for each in self.batches])
 
     def changes(self, setting: Setting, old: Value, new: Value) -> tuple[Change, ...]:
-        """Name a change as the job's owner knows it."""
+        """Return a change under the names that the job's owner knows."""
         return self.subject.changes(self.query, self.history, setting, old, new)
 
     def dollars(self, seconds: float) -> float | None:
-        """Return what seconds of every batch cost in a month: their share of the machines' time."""
+        """Return the monthly cost of seconds of every batch: their share of the machines' time."""
         month = self.subject.dollars_month
         return None if month is None else month * seconds / max(self.interval, self.duration.value, 1e-3)
 

@@ -1,4 +1,4 @@
-"""What a batch reads and writes: rows read several times, caches that are missing or serve nobody, small files."""
+"""Findings about reads and writes: rows read several times, missing or useless caches, small files."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from millrace.advisor.findings.query_view import QueryView, figure_evidence
 from millrace.advisor.statistics import median
 
 USUAL = 0.8
-"""Share of the batches in which it must show: what a program does in every batch."""
+"""Share of the batches in which it must show, as a program does the same in every batch."""
 
 FEWEST = 3
-"""Batches from which it is a program's way that each of them reads its source several times: no time is judged for that."""
+"""Minimum number of batches to conclude that a program always reads its source several times: no time is judged for that."""
 
 TWICE = 1.5
-"""How often a record must be counted to be counted more than once."""
+"""Counts of one record from which on it is counted more than once."""
 
 SAME = 0.02
-"""By how much what the tasks read may differ from what the batch says."""
+"""Tolerance between what the tasks read and what the batch reports."""
 
 _TABLES = ("BatchScan", "FileScan", "Scan parquet")
-"""What Spark calls the reading of a table beside the stream."""
+"""Spark's names for reading a table beside the stream."""
 
 FILE = 128 * 1024 * 1024
-"""Bytes that a file of a lake should have: what Parquet readers and Iceberg's own target take for one task."""
+"""Target size of a lake's file in bytes: Parquet readers and Iceberg's own target use it for one task."""
 
 SMALL = FILE // 8
 """Bytes below which reading a file costs more in requests than in bytes."""
 
 FILES = 4
-"""How many times the files that a batch needs are too many."""
+"""Multiple of the files that a batch needs, from which on there are too many."""
 
 
 def find(view: QueryView) -> Iterator[Finding]:
-    """Yield what is wrong with what a query reads and writes."""
+    """Yield the findings about a query's reads and writes."""
     missing = _missing_cache(view)
     if missing is not None:
         yield missing
@@ -53,10 +53,10 @@ def find(view: QueryView) -> Iterator[Finding]:
 
 
 def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
-    """The stages that read the batch's source, one for each action, and not from what is held.
+    """Return the stages that read the batch's source, one for each action; those that read a cache are left out.
 
-    They are told by what they read: each the batch's records, where offsets count those, or anyway and together the
-    rows that Spark counted. A connector that counts nothing is told by its name.
+    They are recognised by what they read: each reads the batch's records, where offsets count those, or together they read
+    the rows that Spark counted. A connector that counts nothing is recognised by its name.
     """
     read: dict[int, list[tuple[SparkJob, Stage]]] = defaultdict(list)
     named: list[tuple[SparkJob, Stage]] = []
@@ -82,7 +82,7 @@ def _readers(batch: Batch) -> list[tuple[SparkJob, Stage]]:
 
 
 def _action(job: SparkJob) -> int:
-    """The number of what a program asked for: a SQL execution, which may be several jobs, or a job without one."""
+    """Return the number of an action: a SQL execution, which may be several jobs, or a job without one."""
     return job.execution if job.execution is not None else -job.id - 1
 
 
@@ -99,7 +99,7 @@ def _elapsed(stage: Stage) -> float:
 
 
 def _missing_cache(view: QueryView) -> Finding | None:
-    # Those of the start-up, too: it is cut for times, and what is counted is the same in them.
+    # Start-up batches, too: they are excluded for times, but their counts are the same.
     batches = [each for each in view.query.batches if each.records]
     readers = [_readers(batch) for batch in batches]
     several = np.array([len(each) for each in readers])
@@ -128,13 +128,13 @@ def _missing_cache(view: QueryView) -> Finding | None:
 
 
 def _records(batch: Batch, readers: list[tuple[SparkJob, Stage]]) -> float:
-    """Records of a batch as one of its readers had them: where no offsets count them, Spark's count has each reader's."""
+    """Return a batch's records as one reader had them: without offsets, Spark's count adds up all readers."""
     read = min((int(stage.tasks.records_read.sum()) for _, stage in readers), default=0)
     return read or batch.records
 
 
 def _counted(view: QueryView) -> Iterator[Finding]:
-    """Rows counted more often than there are records, without several actions: several scans in one plan."""
+    """Yield a finding for rows counted more often than there are records, without several actions: several scans in one plan."""
     counted = median([batch.rows / batch.records for batch in view.batches])
     if counted.low < TWICE:
         return
@@ -152,7 +152,7 @@ def _counted(view: QueryView) -> Iterator[Finding]:
 
 
 def _needless_cache(view: QueryView) -> Iterator[Finding]:
-    """Data that is held in a batch and that one action reads, the one that made it."""
+    """Yield a finding for data that is cached in a batch and read by one action only, the one that made it."""
     users: dict[int, set[int]] = defaultdict(set)
     seen: dict[int, set[int]] = defaultdict(set)
     spent: dict[int, float] = defaultdict(float)
@@ -164,7 +164,7 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
                         users[scan.rdd].add(_action(job))
                         seen[scan.rdd].add(batch.id)
                         spent[scan.rdd] += _elapsed(stage)
-    # What lives longer than a batch is a reference table.
+    # Data that lives longer than a batch is a reference table.
     single = {rdd: next(iter(seen[rdd])) for rdd, by in users.items() if len(by) == 1 and len(seen[rdd]) == 1}
     by_batch: dict[int, list[int]] = defaultdict(list)
     for rdd, number in single.items():
@@ -190,7 +190,7 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
 
 
 def _writes(batch: Batch) -> list[Floats]:
-    """Bytes of the files that each action of a batch writes; what two of them write cannot share a file."""
+    """Return the bytes of the files that each action of a batch writes; two actions cannot share a file."""
     written: dict[int, list[Floats]] = defaultdict(list)
     for job in batch.jobs:
         for stage in job.stages:

@@ -1,4 +1,4 @@
-"""Whether a run's figures can be trusted: the same work must take the same time in all parts of the run."""
+"""Disturbances of a run: the same work must take the same time in all parts of the run."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from millrace.advisor.findings.query_view import QueryView, stages
 from millrace.advisor.statistics import Estimate, median, slope
 
 MOVED = 0.25
-"""How far the time of the same work may move between parts of a run (the sizing model's rule)."""
+"""Largest change in the time of the same work between parts of a run (the sizing model's rule)."""
 
 PARTS = 4
-"""Into so many parts a run is cut: a disturbance that lasts a quarter of it is seen whole."""
+"""Number of parts of a run: a disturbance that lasts a quarter of it fills one."""
 
 LEAST = 4
-"""Batches of a part: fewer have no interval."""
+"""Minimum number of batches of a part: fewer have no interval."""
 
 RUN = 0.1
-"""Seconds of task time in a batch below which nothing is said: single milliseconds of waiting move the ratio then."""
+"""Minimum seconds of task time in a batch: below it single milliseconds of waiting move the ratio."""
 
 START_UP = 5
-"""The share of a run, one in so many, that may count as start-up: a disturbance in the middle looks like its end."""
+"""Largest share of a run, one in so many, that may count as start-up: a disturbance in the middle looks like its end."""
 
 
 def describe_disturbances(views: Sequence[QueryView]) -> str | None:
-    """Say what disturbed a run, ``None`` where nothing did.
+    """Describe what disturbed a run; ``None`` for an undisturbed one.
 
-    What a task costs is told apart from what it waits for: its seconds on the executor over its seconds of CPU time. A
-    machine that others use makes the first longer and not the second. Both are first divided by what a batch of so many
-    records takes in this run, since a small batch waits more for each second of work.
+    The cost of a task is separated from its waits: its seconds on the executor over its seconds of CPU time. A machine that
+    others use makes the first longer and not the second. Both are first divided by the usual value of a batch of so many
+    records in this run, since a small batch waits more for each second of work.
     """
     for view in views:
         if not view.has_enough_batches:
@@ -53,7 +53,7 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
 
 
 def _stretch(batches: Sequence[Batch]) -> Floats | None:
-    """How many times the usual seconds on the executors each batch took for its CPU time, at its size."""
+    """Return each batch's executor seconds over its CPU seconds, both as multiples of the usual at its size."""
     records = np.array([each.records for each in batches], float)
     run = np.array([sum(float((s.tasks.run - s.tasks.gc).sum()) for s in stages(each)) for each in batches])
     cpu = np.array([sum(float(s.tasks.cpu.sum()) for s in stages(each)) for each in batches])
@@ -63,7 +63,7 @@ def _stretch(batches: Sequence[Batch]) -> Floats | None:
 
 
 def _usual(records: Floats, seconds: Floats) -> Floats:
-    """What a batch of so many records takes: a line that outliers do not move, neither end of it below 0."""
+    """Return the usual seconds of a batch of so many records: a line that outliers do not move, and that is never below 0."""
     rise = max(0.0, slope(records, seconds).value)
     base = max(0.0, float(np.median(seconds - rise * records)))
     return np.asarray(np.maximum(base + rise * records, 1e-6))

@@ -1,4 +1,4 @@
-"""State that grows, and queries that ended with an error."""
+"""Findings about state that grows, and about queries that ended with an error."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from millrace.advisor.statistics import Estimate, slope
 DAY = 86400.0
 
 GROWN = 0.2
-"""By how much of its size state must have grown in the second half of a run."""
+"""Minimum growth of state in the second half of a run, as a share of its size."""
 
 FORGOTTEN = 0.5
-"""Share of the new rows that must be forgotten again for state to be on its way to a bound."""
+"""Share of the new rows that must be removed again for state to have a bound."""
 
 
 def find(view: QueryView) -> Iterator[Finding]:
-    """Yield what is wrong with what a query keeps, and with how it ended."""
+    """Yield the findings about a query's state, and about its failure."""
     if view.query.failure is not None:
         yield _failed(view)
     if view.has_enough_batches:
@@ -43,7 +43,7 @@ def _growing(view: QueryView, place: int) -> Iterator[Finding]:
     memory = np.array([each.state[place].memory for each in every], float)
     memory_growth = slope([each.begun for each in every], memory)
     operator = half[-1].state[place]
-    # What the state costs by the row is in the batches themselves: their time over its rows.
+    # The batches themselves show the cost of a row of state: their time over its rows.
     cost = slope([each.state[place].rows for each in every], view.durations)
     low, likely, high = (max(0.0, each) for each in (cost.low, cost.value, cost.high))
     a_day = growth.value * DAY

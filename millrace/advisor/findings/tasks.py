@@ -1,4 +1,4 @@
-"""How a query's tasks share the work: skew, waves, too few, too many, and those that failed."""
+"""Findings about a query's tasks: skew, waves, too few, too many, and those that failed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from millrace.advisor.job_context import SHUFFLE
 from millrace.advisor.statistics import Estimate, list_schedule_seconds, median
 
 SKEWED = 2.0
-"""How many times the median of the others a task must last, and its records be, to be skewed: twice is what no even
-split of records does, and what doubles a stage."""
+"""How many times the median of the others a task must last, and its records be, to be skewed: no even split of records gives
+twice, and twice doubles a stage.
+"""
 
 WORTH = 0.1
-"""Share of a batch that a change must be expected to save: people change nothing for less than a tenth."""
+"""Share of a batch that a change must be expected to save: nobody makes a change for less than a tenth."""
 
 SECONDS = 0.2
-"""Seconds of a batch that it must save: a person changes nothing for less."""
+"""Seconds of a batch that a change must save: nobody makes a change for less."""
 
 SHORT_TASK = 0.1
-"""Seconds: Spark's own guide asks for tasks of a tenth of a second and more, as launching one takes a hundredth."""
+"""Shortest task in seconds by Spark's own guide, a tenth of a second: launching one takes a hundredth."""
 
 MANY = 4
-"""Tasks for each core from which there are more than balance needs: two to three are what Spark's guide asks for."""
+"""Tasks for each core from which on there are more than balance needs: Spark's guide asks for two to three."""
 
 _DEFAULT = "200"
-"""Tasks after a shuffle where nothing is set (Spark SQL, performance tuning)."""
+"""Default number of tasks after a shuffle (Spark SQL, performance tuning)."""
 
 _FIXED = (
     " State has as many partitions as when its checkpoint was made: another number takes a new checkpoint."
@@ -47,9 +48,9 @@ class RepeatedStage:
     Attributes
     ----------
     pairs
-        Batch and its stage.
+        Each batch and its stage.
     partitions
-        Tasks that it needs.
+        Number of its tasks.
     """
 
     pairs: tuple[tuple[Batch, Stage], ...]
@@ -57,22 +58,22 @@ class RepeatedStage:
 
     @property
     def reads_shuffle(self) -> bool:
-        """Whether it reads a shuffle, so that the session sets its tasks; else its source does."""
+        """True if it reads a shuffle, so that the session sets its tasks; else its source does."""
         return any(stage.tasks.shuffle_records_read.any() for _, stage in self.pairs)
 
     @property
     def chosen_adaptively(self) -> bool:
-        """Whether Spark itself chose how many tasks read its shuffle."""
+        """True if Spark itself chose how many tasks read its shuffle."""
         return any(stage.adaptive for _, stage in self.pairs)
 
     @property
     def stateful(self) -> bool:
-        """Whether its batches keep state, whose partitions are fixed when the checkpoint is made."""
+        """True if its batches keep state, whose partitions are fixed when the checkpoint is made."""
         return self.reads_shuffle and any(batch.state for batch, _ in self.pairs)
 
 
 def find(view: QueryView, cores: int) -> Iterator[Finding]:
-    """Yield what is wrong with how tasks share a query's work on so many cores."""
+    """Yield the findings about how tasks share a query's work on so many cores."""
     yield from _retried(view)
     if not view.has_enough_batches or cores < 1:
         return
@@ -81,11 +82,11 @@ def find(view: QueryView, cores: int) -> Iterator[Finding]:
             found = judge(view, stage, cores)
             if found is not None:
                 yield replace(found, words=found.words + _FIXED) if stage.stateful else found
-                break  # a stage has one main trouble; the others follow from it
+                break  # a stage has one main problem; the others follow from it
 
 
 def repeated_stages(view: QueryView) -> list[RepeatedStage]:
-    """Bring the stages of all batches together that do the same: the same place in the order, as many tasks."""
+    """Group the stages of all batches that do the same: the same place in the order, as many tasks."""
     same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
     for batch in view.batches:
         for place, stage in enumerate(sorted(stages(batch), key=lambda each: (each.id, each.attempt))):
@@ -94,7 +95,7 @@ def repeated_stages(view: QueryView) -> list[RepeatedStage]:
 
 
 def _lost(stage: RepeatedStage, seconds: Callable[[Stage], float]) -> tuple[Floats, Floats]:
-    """Seconds that each batch would save, and their share of it."""
+    """Return the seconds that each batch would save, and their share of it."""
     lost = np.array([max(0.0, seconds(each)) for _, each in stage.pairs])
     return lost, lost / np.array([max(batch.duration, 1e-3) for batch, _ in stage.pairs])
 
@@ -104,7 +105,7 @@ def _matters(lost: Floats, share: Floats) -> bool:
 
 
 def _whole(stage: Stage) -> Flags:
-    """Which attempts did a partition's work: neither failed nor a second copy."""
+    """Return which attempts did a partition's work: neither failed nor a second copy."""
     return ~stage.tasks.failed & ~stage.tasks.speculative
 
 
@@ -114,7 +115,7 @@ def _records(stage: Stage) -> Floats:
 
 
 def _spread(stage: Stage) -> tuple[float, float]:
-    """How many times the median of the others the longest task lasted, and its records were."""
+    """Return the longest task's duration and its records, each as a multiple of the others' median."""
     durations, records = stage.tasks.duration[_whole(stage)], _records(stage)
     if len(durations) < 2:
         return 1.0, 1.0
@@ -173,7 +174,7 @@ def _ids(stage: RepeatedStage, lost: Floats) -> tuple[int, ...]:
 
 
 def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
-    """More tasks than cores, but no multiple of them: the last wave leaves cores idle."""
+    """Return a finding for more tasks than cores that are no multiple of them: the last wave leaves cores idle."""
     tasks = stage.partitions
     if not cores < tasks < MANY * cores or tasks % cores == 0:
         return None
@@ -236,7 +237,7 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     durations = median([float(np.median(each.tasks.duration)) for _, each in stage.pairs])
     if durations.high >= SHORT_TASK:
         return None
-    # The shortest tenth of the tasks have next to no records: what they take is the cost of a task.
+    # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
     fixed = float(np.percentile(np.concatenate([each.tasks.duration for _, each in stage.pairs]), 10))
     lost, share = _lost(
         stage, lambda each: _spent(each) * (1 - cores / tasks) * fixed / max(durations.value, 1e-4)
@@ -267,12 +268,12 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
 
 
 def _spent(stage: Stage) -> float:
-    """Seconds from the first launch to the last end."""
+    """Return the seconds from the first launch to the last end."""
     return float(stage.tasks.finished.max() - stage.tasks.launched.min())
 
 
 def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple[Change, ...]:
-    """Say how a stage gets as many tasks as are wanted."""
+    """Return the changes that give a stage so many tasks."""
     place = view.subject.where
     name = f"query {view.query.name}" + (f" of {place}" if place else "")
     if stage.reads_shuffle:
@@ -285,7 +286,7 @@ def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple
         if least is None:
             return view.subject.code(name, "after the source", f"repartition({wanted})")
         return view.changes("partitions", stage.partitions, least)
-    # The topic's own partitions are the fewest that its reader takes: what joins them comes after it.
+    # A reader has at least one task for each partition of the topic: tasks can be joined only after it.
     own = int(np.median([len(each) for each in sizes]))
     split = view.changes("partitions", stage.partitions, max(own, wanted)) if own < stage.partitions else ()
     joined = view.subject.code(name, "after the source", f"coalesce({wanted})") if wanted < own else ()
@@ -293,13 +294,13 @@ def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple
 
 
 def _after_shuffle(view: QueryView, stage: RepeatedStage, wanted: int, name: str) -> tuple[Change, ...]:
-    """Say how a stage behind a shuffle gets as many tasks: by what decided how many it has."""
-    # Without its first part a log has no settings; with them, what is not among them has Spark's default.
+    """Return the changes that give a stage behind a shuffle so many tasks, by what decided its number."""
+    # A log without its first part has no settings; in any other, a missing setting has Spark's default.
     said = view.history.properties.get(SHUFFLE, _DEFAULT) if view.history.properties else None
     most = int(said) if said is not None and said.isdecimal() else None
     read = median([float(each.tasks.shuffle_bytes_read.sum()) for _, each in stage.pairs]).value
     if stage.chosen_adaptively and read > 0 and (most is None or wanted <= most):
-        # Spark merges what is left of a shuffle's partitions up to so many bytes; another number it would merge again.
+        # Spark merges a shuffle's partitions up to so many bytes; it would merge another number of them again.
         return view.changes("merged", None, f"{max(1, math.ceil(read / wanted))}b")
     if not stage.chosen_adaptively and not stage.stateful and most not in (None, stage.partitions):
         return view.subject.code(name, f"repartition, or {SHUFFLE} where the program sets it", wanted)
@@ -307,7 +308,7 @@ def _after_shuffle(view: QueryView, stage: RepeatedStage, wanted: int, name: str
 
 
 def _retried(view: QueryView) -> Iterator[Finding]:
-    """Tasks that failed and were run again."""
+    """Yield a finding for tasks that failed and were repeated."""
     failures: Counter[tuple[str, str]] = Counter()
     batches, wasted, attempts = [], [], 0
     for batch in view.query.batches:
@@ -322,7 +323,7 @@ def _retried(view: QueryView) -> Iterator[Finding]:
             wasted.append(failed)
     count = sum(failures.values())
     if count < 3 or len(batches) < 2:
-        return  # one lost executor or one reset connection in a long run is what retries are for
+        return  # a single lost executor or reset connection in a long run is what retries are for
     (error, message), most = failures.most_common(1)[0]
     again = len(batches) / len(view.query.batches)
     spent = median(wasted)

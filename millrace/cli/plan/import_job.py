@@ -21,7 +21,7 @@ from millrace.config.units import parse_start
 
 if TYPE_CHECKING:
     from millrace.advisor.application_history import History, Query
-    from millrace.advisor.job_import import Running
+    from millrace.advisor.job_import import RunningJob
     from millrace.advisor.log_simulation import QueryTwin
     from millrace.sizing import Plan
 
@@ -228,7 +228,7 @@ def _moment(start: str | None) -> str:
         raise wrong_option("--start", start, str(error)) from None
 
 
-def _running(source: str) -> Running:
+def _running(source: str) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -260,7 +260,7 @@ def _history(place: str) -> History:
     return read(find(place)[0])
 
 
-def _query_of(history: History, found: Running) -> Query | None:
+def _query_of(history: History, found: RunningJob) -> Query | None:
     """Return the query that reads the source, found by the source's own name."""
     name = (found.said.name or "").rpartition("/")[2]
     for query in reversed(history.queries):

@@ -137,7 +137,7 @@ def old_prices(environment: Environment, today: date | None = None) -> str | Non
     from millrace.sizing.prices_and_limits import prices
 
     table = prices(environment.region, environment.places.root)
-    return table.old(datetime.now(UTC).date() if today is None else today)
+    return table.describe_old_prices(datetime.now(UTC).date() if today is None else today)
 
 
 def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
@@ -181,7 +181,7 @@ def _differs(
     if as_json:
         typer.echo(json.dumps(plan_diff.as_json(found), indent=2, ensure_ascii=False))
     elif as_markdown:
-        typer.echo(plan_diff.markdown(found, reference), nl=False)
+        typer.echo(plan_diff.markdown_table(found, reference), nl=False)
     elif not found:
         typer.echo(f"no difference from the plan of {reference}")
     else:

@@ -122,7 +122,7 @@ def cells(each: Difference) -> tuple[str, str, str, str]:
     )
 
 
-def markdown(found: Sequence[Difference], reference: str) -> str:
+def markdown_table(found: Sequence[Difference], reference: str) -> str:
     """Return a table for a pull request."""
     if not found:
         return f"No difference from the plan of `{reference}`.\n"

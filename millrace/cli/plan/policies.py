@@ -79,7 +79,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     from millrace.infra.command_permissions import policies as of_role
     from millrace.infra.command_scope import Scope
     from millrace.infra.launch_settings import job_settings
-    from millrace.lifecycle import catalog
+    from millrace.lifecycle import catalog_columns
     from millrace.sizing import plan
 
     if environment.account is None:
@@ -91,7 +91,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     names = Names(environment, environment.account)
     sized = plan(environment)
     settings = [job_settings(environment, job, names) for job in sized.jobs.values()]
-    tables = sorted(set[str]().union(*(catalog.named(each) for each in settings)))
+    tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
     scope = Scope(names, tables)
     found: dict[str, dict[str, Any]] = {}
     for role in ROLES:

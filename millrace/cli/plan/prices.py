@@ -52,22 +52,22 @@ def update(
     """
     from millrace.lifecycle.problems import translate_aws_errors
     from millrace.sizing.pricelist import renew, to_yaml
-    from millrace.sizing.prices_and_limits import PRICES, known
+    from millrace.sizing.prices_and_limits import PRICES, required_prices
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
         raise _wrong(region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:
-        before = known(region, root)
+        before = required_prices(region, root)
     except ValueError as error:
         raise _wrong(region, f"a region whose price table can be read: {error}") from error
     with translate_aws_errors("asking the AWS Price List API"):
         found = renew(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
-    if found.renewed:
+    if found.renewed_count:
         with report_write_errors("--region", file):
             _replace(file, to_yaml(found.table))
-    _tell(found, f"{PRICES}/{region}.yaml" if found.renewed else None, as_json=as_json)
+    _tell(found, f"{PRICES}/{region}.yaml" if found.renewed_count else None, as_json=as_json)
     if found.stayed:
         raise typer.Exit(STAYED)
 
@@ -101,7 +101,7 @@ def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:
         told = {
             "version": 1,
             "file": file,
-            "renewed": found.renewed,
+            "renewed": found.renewed_count,
             "stayed": dict(found.stayed),
             "unknown": list(found.unknown),
         }
@@ -111,5 +111,5 @@ def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:
         typer.echo(f"{name} not updated: {why}")
     for name in found.unknown:
         typer.echo(f"{name} not updated: no product of the Price List API is known for it")
-    count = f"{found.renewed} of {len(found.table.prices)} prices"
+    count = f"{found.renewed_count} of {len(found.table.prices)} prices"
     typer.echo(f"{file}: {count} of today" if file else f"no file is written: {count} were answered")

@@ -304,7 +304,7 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
     for name, query in result.queries.items():
         sla = plan.jobs[job].queries[name].latency_seconds.value
         some = len(query.ends) > 0
-        age = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.most}
+        age = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.oldest}
         queries[name] = {
             "arrived": query.arrived,
             "committed": query.committed,
@@ -367,7 +367,7 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
             cells["within"] = f"{within:.2%}"
             if len(query.ends):
                 cells |= {f"p{p}": f"{query.ages.percentile(p):,.1f} s" for p in PERCENTILES}
-                cells["max"] = f"{query.ages.most:,.1f} s"
+                cells["max"] = f"{query.ages.oldest:,.1f} s"
             red = {"within": "bold red"} if columns is not None and within < WITHIN else {}
             table.add_row(each, *(Text(cells[column], red.get(column, "")) for column in kept))
         show(head, table)

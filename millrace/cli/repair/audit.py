@@ -15,7 +15,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from millrace.lifecycle.audit import Audit, Unaudited
+    from millrace.lifecycle.audit import Audit, NotAudited
 
 Hours = Annotated[
     int, typer.Option(min=1, max=24 * 365, help="Compare the records that arrived in the last so many hours.")
@@ -71,7 +71,7 @@ def audit(
             [Finding(("jobs", job, "queries"), value=name, allowed=allowed) for name in wrong or [job]]
         )
     end = datetime.now(UTC)
-    found: list[Audit | Unaudited] = []
+    found: list[Audit | NotAudited] = []
     place = running_sandbox.running_place(environment) or on_aws(
         connect(Names(environment, environment.account or ""))
     )
@@ -89,16 +89,16 @@ def audit(
         typer.echo(json.dumps([_json(each) for each in found], indent=2))
     else:
         _show(found)
-    raise typer.Exit(1 if any(getattr(each, "missing", 0) for each in found) else 0)
+    raise typer.Exit(1 if any(getattr(each, "missing_records", 0) for each in found) else 0)
 
 
-def _json(found: Audit | Unaudited) -> dict[str, Any]:
-    from millrace.lifecycle.audit import Unaudited
+def _json(found: Audit | NotAudited) -> dict[str, Any]:
+    from millrace.lifecycle.audit import NotAudited
 
     document = dataclasses.asdict(found)
-    if isinstance(found, Unaudited):
+    if isinstance(found, NotAudited):
         return document
-    document |= {"missing": found.missing, "untold": found.forgotten_records}
+    document |= {"missing": found.missing_records, "untold": found.forgotten_records}
     for part in (*document["hours"], *document["holes"], *document["behind"]):
         for key, value in part.items():
             if isinstance(value, datetime):
@@ -106,15 +106,15 @@ def _json(found: Audit | Unaudited) -> dict[str, Any]:
     return document
 
 
-def _show(audits: list[Audit | Unaudited]) -> None:
+def _show(audits: list[Audit | NotAudited]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from millrace.lifecycle.audit import Unaudited
+    from millrace.lifecycle.audit import NotAudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for found in audits:
-        if isinstance(found, Unaudited):
+        if isinstance(found, NotAudited):
             console.print(
                 f"[yellow]{found.query}: {found.stream} cannot be audited[/yellow]: {escape(found.why)}",
                 soft_wrap=True,
@@ -156,15 +156,14 @@ def _hours(found: Audit) -> Table:
         if any(figures) or hour.left_out:
             style = "red" if hour.missing else None
             figures += [hour.left_out] if left_out else []
-            counts = ["?" if n is None else f"{n:,}" for n in figures]
-            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *counts, style=style)
+            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *(f"{n:,}" for n in figures), style=style)
     return table
 
 
 def _sentence(found: Audit) -> str:
-    came = sum(hour.came or 0 for hour in found.hours)
-    if found.missing:
-        return f"[red]{found.query}: {found.missing:,} of {came:,} records are missing[/red]"
+    came = sum(hour.came for hour in found.hours)
+    if found.missing_records:
+        return f"[red]{found.query}: {found.missing_records:,} of {came:,} records are missing[/red]"
     waiting = sum(hour.waiting for hour in found.hours)
     more = f", {waiting:,} wait to be read" if waiting else ""
     left_out = sum(hour.left_out for hour in found.hours)

@@ -141,7 +141,7 @@ def _size(
 ) -> str:
     """Return the amount to read, with time and cost."""
     from millrace.config.queries import LandQuery
-    from millrace.lifecycle.audit_table import Landed
+    from millrace.lifecycle.audit_table import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"
@@ -149,7 +149,7 @@ def _size(
     when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
     if origin is None:
         table = _landing(environment, job, name)
-        rows = Landed.open(place.catalog(), place.names.table(table), "").rows(begin, end)
+        rows = LandedRecords.open(place.catalog(), place.names.table(table), "").rows(begin, end)
         return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, name, rows, begin, end)}"
     found = environment.jobs[job].queries[name]
     assert isinstance(found, LandQuery)
@@ -181,7 +181,7 @@ def _where(environment: Environment) -> tuple[Place, Aws | None]:
 
 def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str, str]) -> dict[str, Any]:
     """Run the job's entry script once, and return its output, or how the run ended."""
-    from millrace.lifecycle.one_off_run import outcome, run_once
+    from millrace.lifecycle.one_off_run import await_outcome, run_once
     from millrace.lifecycle.problems import AwsError
     from millrace.sandbox import running_sandbox
 
@@ -197,7 +197,7 @@ def _run(environment: Environment, job: str, aws: Aws | None, asked: Mapping[str
             "are kept; run the same command again for the rest"
         )
     name = asked["--backfill"]
-    said = outcome(aws, job, begun, "backfilled", name)
+    said = await_outcome(aws, job, begun, "backfilled", name)
     return {**(said or {"query": name}), "run": ended.run, "state": ended.state}
 
 

@@ -115,7 +115,7 @@ def reset(
       millrace checkpoint reset flights land-flights --env prod --at 2026-11-20T08:00:00Z --dry-run
     """
     from millrace.lifecycle.problems import translate_aws_errors
-    from millrace.lifecycle.reset_effects import beginning, reset_objection
+    from millrace.lifecycle.reset_effects import reset_objection, start_time_text
 
     environment = load(env)
     check_job(environment, job)
@@ -128,7 +128,7 @@ def reset(
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
-    start = None if moment is None else beginning(moment, span)
+    start = None if moment is None else start_time_text(moment, span)
     typer.echo("\n".join(_again(environment, job, query, start, now)), err=True)
     with translate_aws_errors("reading the checkpoints"):
         found = _checkpoints(environment, job)

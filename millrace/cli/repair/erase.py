@@ -87,7 +87,7 @@ def erase(
     place = sandbox or on_aws(connect(Names(environment, environment.account or "")))
     desk = Erasures(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
-    with running_sandbox.running(environment, desk.jobs) if sandbox is not None else nullcontext():
+    with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
         request = _under_way(desk, where)
         if request is not None:
             console.print(f"erasure {request.id} is under way", markup=False)
@@ -122,7 +122,7 @@ def _under_way(desk: Erasures, where: str) -> Request | None:
     """
     from millrace.lifecycle.erase import Request
 
-    found = desk.asked()
+    found = desk.current_request()
     if found is None:
         return None
     if found["where"] != where:

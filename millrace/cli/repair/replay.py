@@ -87,7 +87,7 @@ def _on_aws(
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
     from millrace.config.names import Names
-    from millrace.lifecycle.one_off_run import outcome, run_once
+    from millrace.lifecycle.one_off_run import await_outcome, run_once
     from millrace.lifecycle.problems import AwsError
     from millrace.lifecycle.state_machine import connect
 
@@ -102,7 +102,7 @@ def _on_aws(
             url = held.enter_context(_uploaded(aws, job, corrected, begun))
             asked.append(("--corrected", url))
         ended = run_once(aws, job, asked, progress=lambda line: typer.echo(line, err=True))
-    said = outcome(aws, job, begun, "replayed", query)
+    said = await_outcome(aws, job, begun, "replayed", query)
     # An identity without a dead letter makes the run fail, but the others are replayed.
     if not ended.succeeded and not (said or {}).get("unknown_ids"):
         raise AwsError(

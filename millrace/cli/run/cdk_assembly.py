@@ -111,12 +111,12 @@ def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
     from millrace.config import find_root
     from millrace.lifecycle.deploy import DeployError
     from millrace.lifecycle.problems import cdk_failure
-    from millrace.sandbox.toolchain import installed, program_environment
+    from millrace.sandbox.toolchain import find_program, program_environment
 
     # A custom endpoint is LocalStack's; its wrapper adapts CDK.
     program = "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
     # With CI set, CDK writes its progress to standard output, and errors to standard error.
     environment = {**program_environment(java=False), **extra, "NO_COLOR": "1", "CI": "1"}
-    status, said = relay([installed(program, environment), *arguments], find_root(), environment)
+    status, said = relay([find_program(program, environment), *arguments], find_root(), environment)
     if status != 0:
         raise DeployError(cdk_failure(arguments[0], status, said))

@@ -15,16 +15,16 @@ _SHOWN_LINES = 30
 
 def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     """Return the changes to tables when jobs that were deployed before start again."""
-    from millrace.lifecycle import catalog
-    from millrace.lifecycle.deploy import settings_of
+    from millrace.lifecycle import catalog_columns
+    from millrace.lifecycle.deploy import job_settings
     from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
 
     jobs = [change.job for change in found.jobs if change.after == "restart"]
     if not jobs:
         return Rehearsal({}, ())
-    settings = [settings_of(aws.names, assembly, job) for job in jobs]
-    named = sorted(set[str]().union(*(catalog.named(each) for each in settings)))
-    return rehearse_starts(settings, catalog.columns(aws.client("glue"), named))
+    settings = [job_settings(aws.names, assembly, job) for job in jobs]
+    named = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
+    return rehearse_starts(settings, catalog_columns.columns(aws.client("glue"), named))
 
 
 def describe(found: Changes) -> list[str]:

@@ -40,13 +40,13 @@ def deploy(
 
       millrace deploy --env orders --stopped
     """
-    from millrace.lifecycle.deploy import apply, changes, unstarted
+    from millrace.lifecycle.deploy import apply, changes, without_starts
     from millrace.lifecycle.upgrade import deployed_version
 
     environment = load(env)
     aws, assembly, found = synthesize_and_compare(environment, env)
     if stopped:
-        found = unstarted(found)
+        found = without_starts(found)
     if not as_json:
         typer.echo("\n".join(describe(found)))
     tables = tables_of(aws, assembly, found)

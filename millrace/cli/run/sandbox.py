@@ -17,7 +17,7 @@ from millrace.cli.shared.options import EnvironmentName
 if TYPE_CHECKING:
     from millrace.config import Environment
     from millrace.config.problems import Finding
-    from millrace.sandbox.environment_trial import Landed
+    from millrace.sandbox.environment_trial import LandedTable
 
 sandbox_app = typer.Typer(
     help="Run an environment on this machine; stop what a sandbox left running.", no_args_is_help=True
@@ -124,7 +124,7 @@ def run_here(
     )
 
 
-def _figures(landed: Landed) -> str:
+def _figures(landed: LandedTable) -> str:
     from millrace.sizing.plurals import count
 
     at = landed.first_seconds
@@ -141,13 +141,13 @@ def _figures(landed: Landed) -> str:
 def _without_server(loaded: Environment) -> Iterator[Finding]:
     """Yield sinks that the sandbox does not support, unless the user provides a LocalStack."""
     from millrace.config import Finding
-    from millrace.config.queries import written
+    from millrace.config.queries import sink_writes
 
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return
     for job_name, job in loaded.jobs.items():
         for name, query in job.queries.items():
-            for place, each in written(query).items():
+            for place, each in sink_writes(query).items():
                 if each.sink.not_in_sandbox is not None:
                     allowed = (
                         f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "

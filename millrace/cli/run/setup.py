@@ -34,4 +34,4 @@ def setup(
 
     if in_clone():
         raise RefusedError("this is a clone of Millrace; run `make setup` instead")
-    (installing.deploying if what == "deploy" else installing.install_all)(typer.echo)
+    (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)

@@ -63,7 +63,7 @@ class Risk:
     usd_month: float | None = None
 
 
-def ranked(risks: Iterable[Risk]) -> tuple[Risk, ...]:
+def largest_first(risks: Iterable[Risk]) -> tuple[Risk, ...]:
     """Order risks, the largest first.
 
     Breaches come before warnings, warnings before notes. Among equals, the one that concerns more dollars a month
@@ -111,7 +111,7 @@ class Verdict:
     sla
         State of the SLA.
     risks
-        All of them, the largest first (:func:`ranked`).
+        All of them, the largest first (:func:`largest_first`).
     command, why
         Next command, and its effect.
     """

@@ -54,7 +54,7 @@ Html = Annotated[
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class TwinAnswers:
     """Forecasts of the twin, and scores of earlier ones.
 
     Attributes
@@ -77,7 +77,7 @@ class Foreseen:
 
 def foresee(
     advice: Advice, subject: AdvisedJob, asked: Sequence[str], score_file: Path | None, *, findings: bool
-) -> Foreseen:
+) -> TwinAnswers:
     """Fit the twin and simulate the changes that are asked for.
 
     Parameters
@@ -101,12 +101,12 @@ def foresee(
             raise wrong_option(
                 "--what-if", asked[0], f"a log that shows enough: {'; '.join(twin.notes) or 'no query'}"
             )
-        return Foreseen(twin, (), {}, score(earlier, twin))
+        return TwinAnswers(twin, (), {}, score(earlier, twin))
     if findings:
         changes += [each for each in playable_changes(advice.findings, names) if each not in changes]
     before = twin.replay()
     played = [before, *(twin.what_if(each) for each in changes)]
-    return Foreseen(
+    return TwinAnswers(
         twin,
         tuple(forecast(twin, each) for each in played),
         twin.relative_errors(before),
@@ -126,7 +126,7 @@ def _price(history: History, subject: AdvisedJob) -> float | None:
     return subject.dollars_month / HOURS / (math.ceil(history.cores / max(1, history.executor_cores)) + 1)
 
 
-def to_json(found: Foreseen) -> dict[str, Any]:
+def to_json(found: TwinAnswers) -> dict[str, Any]:
     """Return ``forecasts``, ``replay_missed`` (relative error by query) and ``scores`` for ``--json``."""
     return {
         "forecasts": [each.model_dump() for each in found.forecasts],
@@ -143,7 +143,7 @@ def to_json(found: Foreseen) -> dict[str, Any]:
     }
 
 
-def show_foreseen(found: Foreseen) -> None:
+def show_foreseen(found: TwinAnswers) -> None:
     """Print forecasts and scores."""
     from rich.table import Table
     from rich.text import Text

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, Severity, Sla, Verdict, ranked
+from millrace.cli.shared.verdict import Risk, Severity, Sla, Verdict, largest_first
 from millrace.sizing.plurals import count, dollars, length, names
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def advice_verdict(
         The environment as the command line named it.
     """
     history = advice.history
-    risks = ranked(_risks(advice))
+    risks = largest_first(_risks(advice))
     usd = None if subject is None else subject.dollars_month
     command, why = _next(advice, risks, source, env)
     batches = sum(len(each.batches) for each in history.queries)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millrace.verify.removal import Removed
     from millrace.verify.removal_scope import Scope
     from millrace.verify.verification_outcome import Outcome
-    from millrace.verify.verification_target import Expected, Place
+    from millrace.verify.verification_target import ExpectedSeconds, Place
 
 NOT_EXACT = 1
 
@@ -171,7 +171,7 @@ def _verify(
     from millrace.sandbox.toolchain import state_folder
     from millrace.sizing import plan
     from millrace.verify.environment import derive, new_name
-    from millrace.verify.run import Verification, expected
+    from millrace.verify.run import Verification, estimate
     from millrace.verify.verification_cost import cost_items
 
     kind = _kind(environment, in_sandbox=in_sandbox)
@@ -189,7 +189,7 @@ def _verify(
     try:
         sized = plan(copy.environment)
         left_out = _left_out(environment, copy, in_sandbox=in_sandbox)
-        seconds, usage = expected(kind.expected, copy, sized, wanted)
+        seconds, usage = estimate(kind.expected, copy, sized, wanted)
         items = cost_items(copy.environment, sized, usage, expected=True)
         verify_report.print_announcement(
             kind.where,
@@ -231,7 +231,7 @@ class _Kind:
 
     account: str
     where: str
-    expected: Expected
+    expected: ExpectedSeconds
     clusters: Mapping[str, Mapping[str, Any]]
     opened: Callable[[VerificationCopy, Plan], AbstractContextManager[Place]]
 
@@ -242,7 +242,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
         from millrace.verify import in_sandbox as sandbox
 
         where = "the sandbox on this machine"
-        return _Kind(ACCOUNT, where, sandbox.EXPECTED, sandbox.clusters(environment), sandbox.opened)
+        return _Kind(ACCOUNT, where, sandbox.EXPECTED, sandbox.clusters(environment), sandbox.open_sandbox)
     from millrace.config.names import Names
     from millrace.lifecycle.state_machine import connect
     from millrace.verify import on_aws

@@ -14,7 +14,7 @@ from millrace.config.base import Model, RoleArn, Slug
 from millrace.config.engines.versions import Line, line_of
 from millrace.config.formats import PayloadFormat
 from millrace.config.problems import Finding, Path
-from millrace.config.queries import Query, SourceQuery, written
+from millrace.config.queries import Query, SourceQuery, sink_writes
 from millrace.config.rate import Rate
 from millrace.config.sinks import Sink
 from millrace.config.units import Duration, Size
@@ -286,7 +286,7 @@ class JobBase(Model, ABC):
     @property
     def sinks(self) -> tuple[Sink, ...]:
         """Sinks that its queries write, in their order."""
-        return tuple(end.sink for query in self.queries.values() for end in written(query).values())
+        return tuple(end.sink for query in self.queries.values() for end in sink_writes(query).values())
 
 
 Job = JobBase

@@ -260,7 +260,7 @@ class StreamConfig(Model, ABC):
         return None
 
     @property
-    def metered(self) -> bool:
+    def has_shard_metrics(self) -> bool:
         """True if each partition has billed metrics."""
         return False
 

@@ -188,7 +188,7 @@ class KafkaTopic(StreamConfig):
             "topic": context.names.stream(name),
             "connection": self.cluster,
             "records_per_batch": context.records_per_batch,
-            "reading": self._reading(context.query.reading),
+            "reading": self._reading(context.query.kafka_reading),
         }
 
     def _reading(self, given: KafkaReading | None) -> dict[str, Any] | None:
@@ -272,7 +272,7 @@ def _groups(cluster: str, context: JobReading) -> list[str]:
     streams = context.names.environment.streams
     found = []
     for query in context.queries.values():
-        asked = query.reading or KafkaReading()
+        asked = query.kafka_reading or KafkaReading()
         for name in query.streams:
             if streams[name].cluster_name == cluster:
                 found.append(f"{asked.group_id_prefix or _SPARKS_OWN}-*")

@@ -147,7 +147,7 @@ class KinesisStream(StreamConfig):
         return on_demand if self.mode == "on-demand" else None
 
     @property
-    def metered(self) -> bool:
+    def has_shard_metrics(self) -> bool:
         """True if the file asks for shard-level metrics of an own stream."""
         return self.shard_level_metrics and self.existing is None
 
@@ -309,7 +309,7 @@ class KinesisStream(StreamConfig):
         """Yield the cost of shards or gigabytes; an existing stream costs this environment nothing."""
         if self.existing is not None:
             return iter(())
-        by = kinesis_charges.on_demand if self.mode == "on-demand" else kinesis_charges.provisioned
+        by = kinesis_charges.on_demand if self.mode == "on-demand" else kinesis_charges.provisioned_charges
         return by(self.traffic, self.retention, usage)
 
     def alarms(self, name: str, names: Names, readers: Sequence[StreamReader]) -> Iterable[StreamAlarm]:

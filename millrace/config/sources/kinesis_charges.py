@@ -19,7 +19,7 @@ _WEEK = 7 * _DAY
 _MONTH = timedelta(hours=HOURS)
 
 
-def provisioned(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
+def provisioned_charges(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[Charge]:
     """Yield the charges of a provisioned stream."""
     shards, guess = usage.partitions, usage.assumed
     hours = shards * HOURS

@@ -1,4 +1,4 @@
-"""From values to a stream's payloads, in its query's format, good or spoiled. One module for each kind.
+"""Payloads of a stream from values, in its query's format, good or spoiled. One module for each kind.
 
 A format names its own (``payloads`` of :class:`millrace.config.formats.base.FormatConfig`): a function of the format and
 its schema file.
@@ -30,16 +30,16 @@ Spoil = Callable[[Values, random.Random], tuple[bytes, Dirt]]
 
 @dataclass(frozen=True)
 class Payloads:
-    """How records of a stream are written.
+    """Functions that write records of a stream.
 
     Attributes
     ----------
     schema
-        Of the values.
+        Schema of the values.
     encode
-        From values to bytes that the query decodes.
+        Function from values to bytes that the query decodes.
     spoil
-        From values to bytes that it does not, and how they were spoiled.
+        Function from values to bytes that it does not decode, and the kind of damage.
     """
 
     schema: StructType
@@ -48,23 +48,23 @@ class Payloads:
 
 
 def of_query(query: Payload, root: Path) -> Payloads:
-    """Find out how payloads of a query or a route are written, as :func:`payloads` does.
+    """Return the writers of payloads of a query or a route, as :func:`payloads` does.
 
     Parameters
     ----------
     query
-        Whose format and schema file say it.
+        Query or route, for its format and schema file.
     """
     return payloads(query.format, root / query.schema_)
 
 
 def payloads(form: PayloadFormat, path: Path) -> Payloads:
-    """Find out how payloads of a format and a schema file are written.
+    """Return the writers of payloads for a format and a schema file.
 
     Raises
     ------
     SandboxError
-        A schema for which no values are made, or a format.
+        No values can be made for the schema or the format.
     """
     if form.payloads is None:
         raise SandboxError(
@@ -78,7 +78,7 @@ def payloads(form: PayloadFormat, path: Path) -> Payloads:
 
 
 def plain(value: Any) -> Any:
-    """A value as texts, numbers and flags can say it."""
+    """Return a value as text, number or flag."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     if isinstance(value, date):
@@ -90,14 +90,14 @@ def plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class PayloadBreaker:
-    """Breaks what can be broken in JSON and CSV: the form, a value's type, or all of it."""
+    """Spoiler of JSON and CSV: it breaks the form, or a value's type, or leaves nothing."""
 
     schema: StructType
     encode: Encode
     broken: Callable[[bytes, random.Random], bytes]
 
     def __call__(self, values: Values, choose: random.Random) -> tuple[bytes, Dirt]:
-        """Break a record, one way or the other."""
+        """Spoil a record in one of these ways."""
         retyped = [f.name for f in self.schema.fields if isinstance(f.dataType, NumericType | BooleanType)]
         dirt: Dirt = choose.choice(("broken", "retyped", "empty") if retyped else ("broken", "empty"))
         if dirt == "empty":

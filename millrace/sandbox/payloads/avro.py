@@ -1,4 +1,4 @@
-"""Datums of Avro for test traffic, bare or behind a registry's header."""
+"""Avro datums for test traffic, bare or after a registry's header."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from millrace.sandbox.traffic_values import Values
 
 
 def payloads(form: AvroFormat, path: Path) -> Payloads:
-    """Make datums of the newest writer's schema, or of the query's where there is no registry.
+    """Return the writers of datums of the newest writer's schema, or of the query's where there is no registry.
 
     Raises
     ------
     SandboxError
-        The writers' schemas are in a registry only.
+        The writers' schemas are only in a registry.
     """
     header = b""
     if form.framing != "none":
@@ -27,7 +27,7 @@ def payloads(form: AvroFormat, path: Path) -> Payloads:
             raise SandboxError(
                 "records for a schema registry are made from schema files: name their folder in `writers`"
             )
-        # The newest: ids count up, and a UUID's file is as good as another.
+        # The newest: ids count up; among UUIDs any file will do.
         folder = next(p for p in (path.parent, *path.parents) if (p / form.writers).is_dir()) / form.writers
         files = sorted(
             folder.glob("*.avsc"), key=lambda p: (int(p.stem) if p.stem.isdecimal() else 0, p.stem)

@@ -1,4 +1,4 @@
-"""Records of CSV for test traffic."""
+"""CSV records for test traffic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millrace.sandbox.traffic_values import Values
 
 
 def payloads(form: CsvFormat, path: Path) -> Payloads:
-    """Make records; a broken one has columns too many: whatever the others hold, no record of the schema has them."""
+    """Return the writers of records; a broken record has more columns than any of the schema."""
     schema, encode = ddl.read(path), _csv(form)
     extra = form.delimiter.encode() * (1 + len(schema.fields))
     return Payloads(schema, encode, PayloadBreaker(schema, encode, lambda payload, _: payload + extra))

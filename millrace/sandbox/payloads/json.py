@@ -13,7 +13,7 @@ from millrace.sandbox.traffic_values import Values
 
 
 def payloads(_form: JsonFormat, path: Path) -> Payloads:
-    """Make objects without the fields that are null."""
+    """Return the writers of objects without null fields."""
     schema = ddl.read(path)
     return Payloads(schema, _json, PayloadBreaker(schema, _json, _cut))
 

@@ -19,7 +19,7 @@ from millrace.sandbox.traffic_values import Values
 
 
 def payloads(form: ProtobufFormat, path: Path) -> Payloads:
-    """Make messages; one that is spoiled has a field of another type, or a tag that is none."""
+    """Return the writers of messages; a spoiled one has a field of another type, or an invalid tag."""
     message = protobuf_descriptors.read(path.read_bytes(), form.message, str(path))
     return Payloads(message.struct, lambda values: _message(message, values), _spoil(message))
 
@@ -79,7 +79,7 @@ def _varint(value: int) -> bytes:
 
 def _spoil(message: Message) -> Spoil:
     first = message.fields[0]
-    # Of the other wire types one is wrong for any field: 4 bytes, or the 8 of a field that has 4.
+    # One of the other wire types is wrong for any field: 4 bytes, or 8 for a field that has 4.
     wrong = 1 if first.kind in (2, 7, 15) else 5
     retyped = _varint(first.number << 3 | wrong) + bytes(8 if wrong == 1 else 4)
 

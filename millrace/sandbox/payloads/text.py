@@ -13,7 +13,7 @@ from millrace.sandbox.traffic_values import Values
 
 
 def payloads(_form: TextFormat, path: Path) -> Payloads:
-    """Make values of the one field; one that is spoiled is not UTF-8."""
+    """Return the writers of values of the one field; a spoiled one is not UTF-8."""
     schema = ddl.read(path)
     [field] = schema.fieldNames()
 

@@ -64,7 +64,7 @@ class Ages:
         return float(np.interp(percent / 100 * below[-1], below, places))
 
     @property
-    def most(self) -> float:
+    def oldest(self) -> float:
         """Age of the oldest record in seconds."""
         return float(self.high.max()) if len(self.high) else float("nan")
 
@@ -75,7 +75,7 @@ class Ages:
             return float("nan")
         return float(np.average((self.low + self.high) / 2, weights=self.records))
 
-    def within(self, seconds: float) -> float:
+    def share_within(self, seconds: float) -> float:
         """Return the share of records that were no older; NaN without records."""
         if not len(self.records):
             return float("nan")
@@ -145,7 +145,7 @@ class QueryResult:
         judged = committed + max(0.0, self.arrivals.arrived_before(end - sla) - self.committed)
         if not judged:
             return 1.0
-        return (ages.within(sla) if committed else 0.0) * committed / judged
+        return (ages.share_within(sla) if committed else 0.0) * committed / judged
 
     def waiting_at(self, times: Floats) -> Floats:
         """Return the backlog at each time: records that had arrived and were not committed."""

@@ -102,7 +102,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
                 query=name,
                 sla=sla,
                 within=result.in_time(sla, seconds, since=settled),
-                oldest=result.ages_since(settled).most,
+                oldest=result.ages_since(settled).oldest,
                 outage=outage_of(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),

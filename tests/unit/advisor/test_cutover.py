@@ -20,7 +20,7 @@ from millrace.advisor.import_cutover import (
     job_comment,
     set_start_position,
 )
-from millrace.advisor.job_import import Running, environment
+from millrace.advisor.job_import import RunningJob, environment
 from millrace.advisor.job_program import read
 from millrace.cli import app
 from millrace.cli.plan.import_job import _begin_again, _yaml
@@ -28,7 +28,7 @@ from millrace.config import load
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
-RUNNING = Running(
+RUNNING = RunningJob(
     "glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, read(PLAIN, {"topic": "orders"})
 )
 DERIVE = """\
@@ -40,7 +40,7 @@ DERIVE = """\
 
 
 def made(
-    offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z", running: Running = RUNNING
+    offsets: dict[int, int] | None, start: str = "2026-12-01T08:00:00Z", running: RunningJob = RUNNING
 ) -> dict[str, Any]:
     return environment(
         running, project="moved", schema=SCHEMA, start=start, rate=800.0, record_size="1KiB",

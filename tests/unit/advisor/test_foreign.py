@@ -23,7 +23,7 @@ from millrace.advisor.foreign_jobs import (
     emr_application,
     glue_job,
     log_of,
-    settings_of,
+    parse_spark_conf,
 )
 from millrace.advisor.job_context import AdvisedJob
 from millrace.cli.app import app
@@ -293,7 +293,7 @@ def test_what_a_run_was_billed_is_taken_before_what_it_may_use():
     ],
 )
 def test_settings_of_a_command_line(text, first, settings):
-    assert settings_of(text, first=first) == settings
+    assert parse_spark_conf(text, first=first) == settings
 
 
 @pytest.mark.parametrize(

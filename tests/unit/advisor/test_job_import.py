@@ -289,10 +289,10 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
 
 
 def _kafka():
-    from millrace.advisor.job_import import Running
+    from millrace.advisor.job_import import RunningJob
 
     said = read(EMR, {"topic": "orders"})
-    return Running("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
+    return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
 
 
 def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):

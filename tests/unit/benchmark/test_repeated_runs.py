@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.benchmark.measurements import Measurements
-from millrace.benchmark.repeated_runs import disagreeing_settings, replaced, schedule_again
+from millrace.benchmark.repeated_runs import disagreeing_settings, schedule_again, with_repeated_runs
 from millrace.benchmark.repetitions import Disturbance
 from millrace.benchmark.schedule import WARM_UP, schedule
 from tests.unit.benchmark.made import session
@@ -52,7 +52,7 @@ def measured_again(found: list[Disturbance], whole: Measurements) -> Measurement
 def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
     whole = slowed(session(2), (2000, 1))
     found = disagreeing_settings(whole, QUERIES)
-    mended = replaced(whole, measured_again(found, session(2)), found)
+    mended = with_repeated_runs(whole, measured_again(found, session(2)), found)
     assert disagreeing_settings(mended, QUERIES) == []
     assert mended.settings["measured_again"] == "2000 over 1"
     assert mended.settings["measured_again_beside"] == "8000 over 2"
@@ -69,7 +69,7 @@ def test_what_was_measured_again_takes_the_place_of_the_whole_setting() -> None:
 def test_what_disagrees_once_more_is_evidence_still() -> None:
     whole = slowed(session(2), (2000, 1))
     found = disagreeing_settings(whole, QUERIES)
-    assert disagreeing_settings(replaced(whole, measured_again(found, whole), found), QUERIES)
+    assert disagreeing_settings(with_repeated_runs(whole, measured_again(found, whole), found), QUERIES)
 
 
 @pytest.mark.parametrize("repetitions", [2, 3])
@@ -92,10 +92,10 @@ def test_a_machine_that_has_become_quicker_or_slower_meanwhile_is_told(
     )
     found = disagreeing_settings(whole, QUERIES)
     assert {(each.limit, each.partitions) for each in found} == {(2000, 1)}
-    mended = replaced(whole, measured_again(found, second), found)
+    mended = with_repeated_runs(whole, measured_again(found, second), found)
     (told,) = {(each.limit, each.partitions) for each in disagreeing_settings(mended, QUERIES)}
     assert told == (8000, 2)
-    still = replaced(whole, measured_again(found, first), found)
+    still = with_repeated_runs(whole, measured_again(found, first), found)
     assert disagreeing_settings(still, QUERIES) == []
 
 

@@ -7,14 +7,14 @@ import pytest
 from millrace.benchmark.fit import fit_model
 from millrace.benchmark.measurements import Measurements, Point
 from millrace.benchmark.repetitions import FitError, settled_points
-from millrace.benchmark.result import outcome
+from millrace.benchmark.result import fit_outcome
 from millrace.benchmark.scaling import curve
 from millrace.sizing.benchmark_figures import read
 from tests.unit.benchmark.made import A, B, session
 
 
 def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> None:
-    found = outcome(
+    found = fit_outcome(
         [session(2, alpha=0.2), session(1)],
         ("a", "b"),
         record_bytes=300,
@@ -41,7 +41,7 @@ def test_the_costliest_query_is_what_the_plan_counts_with(tmp_path: Path) -> Non
 
 
 def test_repetitions_apart_are_evidence() -> None:
-    found = outcome(
+    found = fit_outcome(
         [session(1, slow_repetition=1.5)],
         ("a",),
         record_bytes=300,
@@ -55,7 +55,7 @@ def test_repetitions_apart_are_evidence() -> None:
 
 def test_two_limits_leave_none_to_hold_out() -> None:
     with pytest.raises(FitError, match="three limits"):
-        outcome(
+        fit_outcome(
             [session(1, limits=(500, 2000))],
             ("a",),
             record_bytes=300,

@@ -96,7 +96,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jobs]:
 
     place = Place(Names(environment, "111122223333"), lambda _: made, none, lambda _: {})
     monkeypatch.setattr(running_sandbox, "running_place", lambda _: place)
-    monkeypatch.setattr(running_sandbox, "running", lambda *_: nullcontext())
+    monkeypatch.setattr(running_sandbox, "jobs_running", lambda *_: nullcontext())
     return made
 
 

@@ -25,9 +25,9 @@ from millrace.infra.command_scope import Scope
 from millrace.infra.deployment import build
 from millrace.infra.launch_settings import job_settings
 from millrace.infra.policies import MANAGED
-from millrace.lifecycle import audit_kafka, catalog
+from millrace.lifecycle import audit_kafka, catalog_columns
 from millrace.lifecycle import erase as erasing
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.upgrade import Version
 from millrace.sandbox import history_server, start_rehearsal, toolchain
 from millrace.sandbox.child_processes import SandboxError
@@ -78,7 +78,7 @@ def scope() -> Scope:
     environment = load("prod", root=ROOT)
     names = Names(environment, environment.account or "")
     settings = [job_settings(environment, job, names) for job in plan(environment).jobs.values()]
-    return Scope(names, sorted(set[str]().union(*(catalog.named(each) for each in settings))))
+    return Scope(names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings))))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def account(
         }
         return _Table()
 
-    monkeypatch.setattr(Landed, "open", opened)
+    monkeypatch.setattr(LandedRecords, "open", opened)
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(key, "test")
     monkeypatch.setenv("AWS_DEFAULT_REGION", scope.names.environment.region)

@@ -19,11 +19,11 @@ from millrace.advisor.what_if import twin_of_application
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_verdict, waiting_for
-from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, ranked
+from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
 from millrace.sizing import plan, total
-from millrace.sizing.plurals import count, dollars, format_bytes, large, length, names, percent
+from millrace.sizing.plurals import count, dollars, format_bytes, format_number, length, names, percent
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 from tests.unit.advisor.runs import Truth, history
@@ -49,7 +49,7 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
 ) -> None:
     verdict = plan_verdict(found)
     assert verdict.usd_month == pytest.approx(total(found.plan).value)
-    assert verdict.risks == ranked(verdict.risks)
+    assert verdict.risks == largest_first(verdict.risks)
     for risk in verdict.risks:
         assert risk.usd_month is not None
         assert 0 < risk.usd_month <= verdict.usd_month + 0.01
@@ -141,7 +141,7 @@ def test_a_plan_that_the_simulator_contradicts_is_a_breach(from_text: Loader) ->
     )
 )
 def test_risks_are_ranked_by_severity_and_then_by_dollars(risks: list[Risk]) -> None:
-    order = [(SEVERITIES.index(each.severity), -(each.usd_month or 0.0)) for each in ranked(risks)]
+    order = [(SEVERITIES.index(each.severity), -(each.usd_month or 0.0)) for each in largest_first(risks)]
     assert order == sorted(order)
     assert len(order) == len(risks)
 
@@ -164,7 +164,7 @@ def test_records_that_wait_too_long_are_late_though_nobody_committed_them() -> N
     """The job never comes back: of committed records all are in time, and the SLA is missed anyway."""
     environment, sized, result = played(outage=10_000)
     query = result.queries["land-glue"]
-    assert query.ages.within(60) == 1.0
+    assert query.ages.share_within(60) == 1.0
     assert waiting_for(query, result.seconds) == pytest.approx(result.seconds - 1200, abs=120)
     late = query.arrivals.arrived_before(result.seconds - 60) - query.committed
     assert query.in_time(60, result.seconds) == pytest.approx(query.committed / (query.committed + late))
@@ -249,7 +249,7 @@ def test_it_comes_first_in_a_terminal_and_is_narrow_enough() -> None:
 
 
 def test_numbers_as_people_read_them() -> None:
-    assert [large(each) for each in (1_234_567, 12_345, 999_999.9, 0.25, 3)] == [
+    assert [format_number(each) for each in (1_234_567, 12_345, 999_999.9, 0.25, 3)] == [
         *("1.23 million", "12,345", "1 million", "0.25", "3")
     ]
     assert [format_bytes(each) for each in (512, 13_314_398_617, 1024**2 - 1, 5e15)] == [

@@ -48,7 +48,7 @@ def refused(project: Path, *rules: str, more: str = "") -> dict[str, tuple[str, 
 def test_columns_of_a_condition(text: str, columns: tuple[str, ...], routed: str) -> None:
     condition = parse_condition(text)
     assert sorted(condition.columns) == sorted(columns)
-    assert condition.within("r", frozenset(ENVELOPE)) == routed
+    assert condition.condition_in_struct("r", frozenset(ENVELOPE)) == routed
 
 
 @pytest.mark.parametrize(

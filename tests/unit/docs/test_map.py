@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 import pytest
 
 from tests import map as product_map
+
+QUESTION = re.compile(r"(What|How|Whether|When|Where|Who|Why|Which)\b")
 
 
 def test_each_file_stands_below_its_folder() -> None:
@@ -21,6 +26,16 @@ def test_no_folder_is_listed_twice_by_its_link() -> None:
     assert not [path for path in paths if path.startswith(("millrace/etl/", "millrace/infra/"))]
     assert "etl/main.py" in paths
     assert "millrace/cli/__init__.py" in paths
+
+
+@pytest.mark.parametrize("place", ["etl", "infra", "millrace"])
+def test_docstrings_begin_with_a_noun_or_a_verb(place: str) -> None:
+    """A clause that begins with What, How or Whether makes the reader wait for its point."""
+    for path in product_map.files([place]):
+        for node in ast.walk(ast.parse((product_map.ROOT / path).read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                said = ast.get_docstring(node) or ""
+                assert not QUESTION.match(said), f"{path}: {said.splitlines()[0]}"
 
 
 @pytest.mark.parametrize("place", ["etl"])

@@ -20,9 +20,9 @@ from moto import mock_aws
 
 from millrace.etl.launch.settings import parse
 from millrace.etl.metrics import cloudwatch
+from millrace.etl.metrics.background_writer import ROOM, BackgroundWriter
 from millrace.etl.metrics.catalogue import METRICS
 from millrace.etl.metrics.jsonlines import JsonLines
-from millrace.etl.metrics.output_queues import ROOM, Pipe
 from millrace.etl.metrics.outputs import Console, open_monitor
 from millrace.etl.metrics.progress import MetricSample
 from millrace.etl.metrics.sketch import Sketch
@@ -227,7 +227,7 @@ def test_a_cloudwatch_that_cannot_be_reached_is_said_once_and_counted(
     for n in range(2):
         with pytest.raises(OSError, match="Unable to locate credentials"):
             output.write([sample(batch=n, InputRows=n)])
-    pipe = Pipe("refused", output.write)
+    pipe = BackgroundWriter("refused", output.write)
     pipe.put(sample(InputRows=3))
     assert pipe.close(30)
     assert pipe.take_dropped() == 1

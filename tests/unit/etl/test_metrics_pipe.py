@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from millrace.etl.metrics.output_queues import Pipe
+from millrace.etl.metrics.background_writer import BackgroundWriter
 
 
 def wait_for(what: threading.Event) -> None:
@@ -15,7 +15,7 @@ def wait_for(what: threading.Event) -> None:
 
 def test_everything_arrives_in_order() -> None:
     got: list[int] = []
-    pipe: Pipe[int] = Pipe("test", got.extend)
+    pipe: BackgroundWriter[int] = BackgroundWriter("test", got.extend)
     for n in range(500):
         pipe.put(n)
     assert pipe.close(10)
@@ -25,7 +25,9 @@ def test_everything_arrives_in_order() -> None:
 
 def test_things_are_gathered_for_a_while_and_the_end_does_not_wait_for_more() -> None:
     calls: list[list[int]] = []
-    pipe: Pipe[int] = Pipe("test", lambda items: calls.append(list(items)), gather_seconds=60)
+    pipe: BackgroundWriter[int] = BackgroundWriter(
+        "test", lambda items: calls.append(list(items)), gather_seconds=60
+    )
     for n in range(3):
         pipe.put(n)
     started = time.monotonic()
@@ -42,7 +44,9 @@ def test_what_is_urgent_waits_for_nothing() -> None:
         calls.append(list(items))
         written.set()
 
-    pipe: Pipe[int] = Pipe("test", write, gather_seconds=60, urgent=lambda item: item == 7)
+    pipe: BackgroundWriter[int] = BackgroundWriter(
+        "test", write, gather_seconds=60, urgent=lambda item: item == 7
+    )
     pipe.put(1)
     pipe.put(7)
     wait_for(written)
@@ -52,7 +56,7 @@ def test_what_is_urgent_waits_for_nothing() -> None:
 
 def test_a_gathered_lot_is_written_when_its_time_is_over() -> None:
     written = threading.Event()
-    pipe: Pipe[int] = Pipe("test", lambda _: written.set(), gather_seconds=0.1)
+    pipe: BackgroundWriter[int] = BackgroundWriter("test", lambda _: written.set(), gather_seconds=0.1)
     pipe.put(1)
     wait_for(written)
     assert pipe.close(10)
@@ -67,7 +71,7 @@ def test_an_output_that_hangs_holds_nobody_up_and_what_finds_no_room_is_counted(
         hanging.set()
         release.wait()
 
-    pipe: Pipe[int] = Pipe("test", write, room=10)
+    pipe: BackgroundWriter[int] = BackgroundWriter("test", write, room=10)
     pipe.put(-1)
     wait_for(hanging)
     longest = 0.0
@@ -96,7 +100,7 @@ def test_an_output_that_fails_loses_what_it_was_given_and_is_tried_again() -> No
             raise BrokenPipeError("nobody reads")
         got.extend(items)
 
-    pipe: Pipe[int] = Pipe("test", write)
+    pipe: BackgroundWriter[int] = BackgroundWriter("test", write)
     pipe.put(1)
     wait_for(tried)
     pipe.put(2)

@@ -243,7 +243,7 @@ def test_offset_log() -> None:
 
 
 def test_accounts_balance_or_are_refused() -> None:
-    assert Accounts.of_landing(read=5, landed=3, bad=1).landed() == {
+    assert Accounts.of_landing(read=5, landed=3, bad=1).land_figures() == {
         "read": 5,
         "duplicates": 2,
         "landed": 3,

@@ -18,7 +18,7 @@ from millrace.lifecycle.deploy import (
     UnhealthyDeploymentError,
     UnknownHealthError,
     apply,
-    unstarted,
+    without_starts,
 )
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import Aws
@@ -103,14 +103,14 @@ def deployed(aws: Aws) -> Deployed:
 
 
 def test_a_new_job_is_deployed_without_being_started_and_stays_so(deployed: Deployed) -> None:
-    asked = unstarted(change("start"))
+    asked = without_starts(change("start"))
     assert asked
     assert apply(deployed.place, asked, cdk_deploy=lambda: None, **QUICK) == ()
     assert deployed.verbs == ["stop"]
     # The next deployment, as with the offsets at which another job ended, leaves it stopped as well.
     assert apply(deployed.place, change("restart"), cdk_deploy=lambda: None, **QUICK) == ()
     assert "start" not in deployed.verbs
-    assert unstarted(change("restart")) == change("restart")
+    assert without_starts(change("restart")) == change("restart")
 
 
 def test_a_look_that_is_refused_is_taken_again(deployed: Deployed) -> None:

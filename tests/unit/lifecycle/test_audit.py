@@ -26,7 +26,7 @@ from millrace.lifecycle.audit import (
     MINUTE,
     Arrival,
     Audit,
-    Unaudited,
+    NotAudited,
     by_counters,
     by_records,
     gaps,
@@ -34,7 +34,7 @@ from millrace.lifecycle.audit import (
 )
 from millrace.lifecycle.audit_job import Place, audit
 from millrace.lifecycle.audit_kinesis import compare_counts, read_to
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 
@@ -63,14 +63,14 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     catalog.close()
 
 
-def landed(catalog: SqlCatalog, rows: Sequence[Row], source: str = "clicks") -> Landed:
+def landed(catalog: SqlCatalog, rows: Sequence[Row], source: str = "clicks") -> LandedRecords:
     table = catalog.create_table("db.landed", schema=COLUMNS)
     table.append(
         pa.Table.from_pylist(
             [{"_id": i, "_source": source, "_position": p, "_arrived_at": at} for i, p, at in rows], COLUMNS
         )
     )
-    return Landed.open(catalog, "db.landed", "clicks")
+    return LandedRecords.open(catalog, "db.landed", "clicks")
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 60), st.integers(0, 60))
@@ -194,7 +194,7 @@ def test_a_stream_that_cloudwatch_does_not_count_is_not_audited(catalog: SqlCata
     found = compare_counts(
         cloudwatch(moto), table, HOURS[:1], query="q", stream="elsewhere", table="db.landed"
     )
-    assert isinstance(found, Unaudited)
+    assert isinstance(found, NotAudited)
     assert "counted nothing that it took in, and 3 records of it landed" in found.why
 
 
@@ -210,10 +210,10 @@ def test_a_stream_of_another_account_is_not_looked_for_in_ours(
     (tmp_path / "environments/shop.yaml").write_text(ours.replace("traffic:", theirs))
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     names = Names(load("shop", root=tmp_path), "111122223333")
-    monkeypatch.setattr(Landed, "open", lambda *_: None)
+    monkeypatch.setattr(LandedRecords, "open", lambda *_: None)
     place = Place(names, client=pytest.fail, catalog=lambda: None, kafka=pytest.fail)  # type: ignore[arg-type, return-value]
     (found,) = audit(place, "clicks", "land-clicks", BEGIN, NOW)
-    assert isinstance(found, Unaudited)
+    assert isinstance(found, NotAudited)
     assert found.why.startswith("it belongs to account 999988887777")
 
 
@@ -265,7 +265,7 @@ def test_cloudwatchs_counts_against_a_table(catalog: SqlCatalog, moto: str) -> N
         (120, 118, 2, 0),
         (120, 60, 0, 60),
     ]
-    assert found.missing == 2
+    assert found.missing_records == 2
 
 
 def test_rows_of_another_stream_do_not_count(catalog: SqlCatalog) -> None:
@@ -279,13 +279,13 @@ def test_a_kafka_record_is_found_whatever_time_it_says(catalog: SqlCatalog) -> N
     rows += [("t/0/3", "3".zfill(20), BEGIN - timedelta(days=400)), ("t/1/4", "4".zfill(20), BEGIN)]
     rows.append(("t/0/4#replay", "4".zfill(20), BEGIN))
     table = landed(catalog, rows)
-    assert table.offsets(BEGIN, NOW) == {("t", 0): {0, 1, 2}, ("t", 1): {4}}
-    assert table.between("t", 0, 3, 4) == {3}
+    assert table.offsets_by_time(BEGIN, NOW) == {("t", 0): {0, 1, 2}, ("t", 1): {4}}
+    assert table.offsets_between("t", 0, 3, 4) == {3}
 
 
 def test_a_table_that_is_not_there_is_told(catalog: SqlCatalog) -> None:
     with pytest.raises(NotDeployedError, match=r"no table db\.nowhere"):
-        Landed.open(catalog, "db.nowhere", "clicks")
+        LandedRecords.open(catalog, "db.nowhere", "clicks")
 
 
 def test_a_catalog_and_a_store_that_refuse_are_told(
@@ -302,4 +302,4 @@ def test_a_catalog_and_a_store_that_refuse_are_told(
 
     monkeypatch.setattr(catalog, "load_table", refuse)
     with pytest.raises(AwsError, match=r"reading table db\.landed: access denied to GetTable"):
-        Landed.open(catalog, "db.landed", "clicks")
+        LandedRecords.open(catalog, "db.landed", "clicks")

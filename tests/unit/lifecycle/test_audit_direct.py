@@ -20,7 +20,7 @@ from millrace.config.queries import RouteQuery
 from millrace.etl.launch.source_kinds import group_sources
 from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.etl.sources.kinesis.source import KinesisSource
-from millrace.lifecycle.audit import HOUR, Audit, Hour, LaggingShard, Unaudited
+from millrace.lifecycle.audit import HOUR, Audit, Hour, LaggingShard, NotAudited
 from millrace.lifecycle.audit_direct import (
     OFFSETS,
     QUERY,
@@ -31,7 +31,7 @@ from millrace.lifecycle.audit_direct import (
 )
 from millrace.lifecycle.audit_job import leg_of
 from millrace.lifecycle.audit_kinesis import compare_counts, unread
-from millrace.lifecycle.audit_table import Landed
+from millrace.lifecycle.audit_table import LandedRecords
 
 NOW = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
 COLUMNS = pa.schema(
@@ -93,10 +93,10 @@ def test_records_are_looked_for_in_both_tables(catalog: SqlCatalog) -> None:
     sink.append(rows("orders/0/1", "orders/0/2/0", "orders/0/2/1", "mine/x/y"))
     sink.append(rows("orders/0/4", arrived=NOW - timedelta(days=300)))
     letters.append(rows("orders/0/3", "orders/0/3#replay", "orders/1/7"))
-    kept = RecordTable(Landed(letters, "orders"), SinkRecords(sink, "orders"), NOW)
-    assert kept.offsets(NOW - HOUR, NOW + HOUR) == {("orders", 0): {1, 2, 3}, ("orders", 1): {7}}
-    assert kept.between("orders", 0, 2, 9) == {2, 3, 4}
-    assert RecordTable(Landed(letters, "orders"), None, NOW).between("orders", 0, 0, 9) == {3}
+    kept = RecordTable(LandedRecords(letters, "orders"), SinkRecords(sink, "orders"), NOW)
+    assert kept.offsets_by_time(NOW - HOUR, NOW + HOUR) == {("orders", 0): {1, 2, 3}, ("orders", 1): {7}}
+    assert kept.offsets_between("orders", 0, 2, 9) == {2, 3, 4}
+    assert RecordTable(LandedRecords(letters, "orders"), None, NOW).offsets_between("orders", 0, 0, 9) == {3}
 
 
 ENVIRONMENT = """\
@@ -237,7 +237,7 @@ def test_a_shard_that_is_read_late_is_no_hole(catalog: SqlCatalog, moto: str) ->
             COLUMNS,
         )
     )
-    landed = Landed(table, "clicks")
+    landed = LandedRecords(table, "clicks")
     hours = [begin + n * HOUR for n in range(3)]
 
     def missing(told: tuple[LaggingShard, ...] | None) -> list[tuple[int, int]]:
@@ -259,7 +259,7 @@ def test_the_command_tells_what_cannot_be_audited_and_what_is_behind(
 ) -> None:
     hour = Hour(NOW, 10, 6, 0, 1, left_out=3)
     found = Audit("tax", "orders", "db.taxed", "offsets", (hour,), behind=(LaggingShard("shard-1", NOW),))
-    other = Unaudited("boards/clicks", "web.clicks", "its sink is dynamodb")
+    other = NotAudited("boards/clicks", "web.clicks", "its sink is dynamodb")
     command._show([found, other])
     text = capsys.readouterr().out
     assert "left out" in text

@@ -19,7 +19,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from millrace.lifecycle.catalog import columns, named
+from millrace.lifecycle.catalog_columns import columns, table_names
 from millrace.sandbox import running_sandbox
 
 
@@ -78,6 +78,6 @@ def test_all_tables_of_the_lake_that_a_job_names() -> None:
             {"kind": "direct", "routes": [{"sink": {"kind": "iceberg", "table": "shop.out"}}]},
         ]
     }
-    assert named(settings) == {
+    assert table_names(settings) == {
         "shop.landed", "shop.letters", "shop.other", "shop.out", "theirs.pages",
     }  # fmt: skip

@@ -87,7 +87,7 @@ GROUP = "/hello-minimal/jobs/clicks"
 
 def test_the_last_failures_come_from_all_streams_of_the_job_and_of_no_other(aws: Aws) -> None:
     put(aws, GROUP, *LOG.splitlines(), ago=timedelta(minutes=20))
-    put(aws, f"{GROUP}-hello-minimal-clicks/error", FAILED, stream="late", ago=timedelta(minutes=5))
+    put(aws, f"{GROUP}-hello-minimal-clicks-0123abcd/error", FAILED, stream="late", ago=timedelta(minutes=5))
     put(aws, f"{GROUP}-two", FAILED.replace("gone", "another job's"))
     found = logs.failures(aws, "clicks", datetime.now(UTC) - timedelta(days=1), 3)
     assert [each.kind for each in found] == ["traceback", "exception", "failed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millrace.lifecycle import one_off_run
-from millrace.lifecycle.one_off_run import Ended, run_once
+from millrace.lifecycle.one_off_run import EndedRun, run_once
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
 from tests.unit.lifecycle.test_apply import JOB, Deployed, throttled
@@ -26,6 +26,6 @@ def test_a_job_that_stands_still_after_the_run_is_told_with_what_starts_it(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("StartExecution")})
-    monkeypatch.setattr(one_off_run, "_start_of", lambda *_: lambda *_given: Ended("r", "SUCCEEDED", ""))
+    monkeypatch.setattr(one_off_run, "_start_of", lambda *_: lambda *_given: EndedRun("r", "SUCCEEDED", ""))
     with pytest.raises(AwsError, match=r"clicks is stopped.*`millrace start --env minimal clicks`"):
         run_once(deployed.place, JOB, [], progress=lambda _: None)

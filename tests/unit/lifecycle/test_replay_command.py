@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from millrace.cli import app
 from millrace.lifecycle import one_off_run, state_machine
 from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.one_off_run import Ended
+from millrace.lifecycle.one_off_run import EndedRun
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
 
@@ -32,8 +32,8 @@ def s3(aws: Aws) -> Any:
 def replay(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command, whose run reads what it is given and ends as it is told."""
 
-    def command(ends: BaseException | Ended, meanwhile: Callable[[str, str], None]) -> Result:
-        def run_once(_aws: Aws, _job: str, asked: list[tuple[str, str]], **_: Any) -> Ended:
+    def command(ends: BaseException | EndedRun, meanwhile: Callable[[str, str], None]) -> Result:
+        def run_once(_aws: Aws, _job: str, asked: list[tuple[str, str]], **_: Any) -> EndedRun:
             meanwhile(*split_url(dict(asked)["--corrected"]))
             if isinstance(ends, BaseException):
                 raise ends
@@ -41,7 +41,7 @@ def replay(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
         monkeypatch.setattr(state_machine, "connect", lambda _: aws)
         monkeypatch.setattr(one_off_run, "run_once", run_once)
-        monkeypatch.setattr(one_off_run, "outcome", lambda *_: None)
+        monkeypatch.setattr(one_off_run, "await_outcome", lambda *_: None)
         file = tmp_path / "corrected.jsonl"
         file.write_bytes(GIVEN)
         return CliRunner().invoke(
@@ -55,14 +55,19 @@ def replay(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
 @pytest.mark.parametrize(
     ("ends", "status"),
     [
-        (Ended("r", "SUCCEEDED", ""), 0),
-        (Ended("r", "FAILED", "why"), 1),
+        (EndedRun("r", "SUCCEEDED", ""), 0),
+        (EndedRun("r", "FAILED", "why"), 1),
         (AwsError("x"), 1),
         (KeyboardInterrupt(), 130),
     ],
 )
 def test_corrected_payloads_go_however_the_run_ends(
-    replay: Callable[..., Result], s3: Any, aws: Aws, ends: BaseException | Ended, status: int, versions: bool
+    replay: Callable[..., Result],
+    s3: Any,
+    aws: Aws,
+    ends: BaseException | EndedRun,
+    status: int,
+    versions: bool,
 ) -> None:
     bucket, read = aws.names.bucket("checkpoints"), list[bytes]()
     if versions:
@@ -85,7 +90,7 @@ def test_payloads_that_cannot_be_deleted_are_told_beside_what_the_run_said(
         s3.delete_object(Bucket=bucket, Key=key)
         s3.delete_bucket(Bucket=bucket)
 
-    done = replay(Ended("r", "SUCCEEDED", ""), lose)
+    done = replay(EndedRun("r", "SUCCEEDED", ""), lose)
     assert done.exit_code == 0
     assert json.loads(done.stdout)["state"] == "SUCCEEDED"
     assert done.stderr.startswith("millrace replay: deleting s3://")

@@ -74,4 +74,4 @@ def test_who_lacks_an_extra_is_told_which(
 
 
 def test_another_missing_module_is_a_defect() -> None:
-    assert extras.missing(ModuleNotFoundError(name="millrace.nothing")) is None
+    assert extras.extra_of_missing_module(ModuleNotFoundError(name="millrace.nothing")) is None

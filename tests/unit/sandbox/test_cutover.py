@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from millrace.advisor.job_import import Running, environment
+from millrace.advisor.job_import import RunningJob, environment
 from millrace.advisor.job_program import read
 from millrace.config import Names, load
 from millrace.etl.launch.settings import parse
@@ -29,7 +29,7 @@ def test_the_old_job_is_read_and_taken_over_in_three_ways(tmp_path: Path) -> Non
     said = read(OLD.read_text(), {"brokers": "127.0.0.1:9092"})
     assert (said.kind, said.name, said.trigger) == ("kafka", "orders", 2.0)
     job = {"engine": "glue", "version": "5.1", "worker": "G.1X", "max_workers": 3}
-    running = Running("glue:sales", ACCOUNT, "us-east-1", job, said)
+    running = RunningJob("glue:sales", ACCOUNT, "us-east-1", job, said)
     timed, exact = (
         environment(
             running,

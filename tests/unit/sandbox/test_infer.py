@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.sandbox import ddl
-from millrace.sandbox.infer import InferenceError, from_avro, from_csv, from_json, merged
+from millrace.sandbox.infer import InferenceError, common_type, from_avro, from_csv, from_json
 from millrace.sandbox.traffic_values import from_file
 
 KINDS = {
@@ -116,7 +116,7 @@ def test_any_objects_give_a_schema_that_can_be_written_and_read(rows: list[dict[
     assert sorted(f.name for f in again) == sorted(f.name for f in found.schema)
     for name in found.schema.fieldNames():
         one, other = found.schema[name].dataType, again[name].dataType
-        assert merged(one, other)[0].typeName() == one.typeName() == other.typeName()
+        assert common_type(one, other)[0].typeName() == one.typeName() == other.typeName()
 
 
 def container(schema: str) -> bytes:

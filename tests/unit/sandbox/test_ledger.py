@@ -122,6 +122,6 @@ def test_a_loss_and_a_double_count_whatever_was_made_of_the_payloads() -> None:
 def test_ledgers_of_several_streams_are_one() -> None:
     other = Ledger()
     other.add("u/0/0", GOOD, None)
-    whole = Ledger.merged([make_ledger(), other])
+    whole = Ledger.merge([make_ledger(), other])
     assert whole.ids == ["t/0/0", "t/0/1", "t/0/2", "t/0/3", "u/0/0"]
     assert (len(whole), whole.dirty) == (5, 2)

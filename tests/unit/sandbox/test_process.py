@@ -20,9 +20,9 @@ from millrace.sandbox import demo, localstack
 from millrace.sandbox.child_processes import (
     Process,
     SandboxError,
-    ended,
     only_one,
     stop_left_behind,
+    stopping,
     wait_until,
 )
 from tests.serving import Handler, served
@@ -167,7 +167,7 @@ def test_what_is_left_behind_is_known_after_the_clock_was_set(tmp_path, monkeypa
 def test_what_is_to_be_kept_is_stopped_where_what_it_is_for_fails(tmp_path, error):
     process = start(tmp_path, FOREVER)
     up(process)
-    with suppress(KeyboardInterrupt), ended(process, keep=True):
+    with suppress(KeyboardInterrupt), stopping(process, keep=True):
         if error:
             raise error
     assert process.alive == (error is None)

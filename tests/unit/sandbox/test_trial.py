@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from millrace.cli.run.sandbox import _figures
-from millrace.sandbox.environment_trial import Landed
+from millrace.sandbox.environment_trial import LandedTable
 from millrace.sandbox.ledger import Ledger, compare
 
 
@@ -17,7 +17,7 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
     })  # fmt: skip
     account = compare(ledger, nothing, nothing["_id"])
     assert account.lost_or_doubled
-    told = _figures(Landed(0, None, {}, account))
+    told = _figures(LandedTable(0, None, {}, account))
     assert (
         told
         == "1 record sent, 0 rows, none while others had theirs; over a kill -9 1 lost, 0 doubled, 0 others"

@@ -98,7 +98,7 @@ def test_large_records_need_a_core_for_every_two_shards(from_text: Loader) -> No
     played = scenario(
         environment, found, "clicks", {"clicks": Arrivals.constant(100, 3600)}, fixed=True, sigma=0.0
     )
-    assert simulate(played).queries["land"].ages.most <= 60
+    assert simulate(played).queries["land"].ages.oldest <= 60
 
 
 def test_readers_share_a_shards_way_out(from_text: Loader) -> None:

@@ -12,7 +12,7 @@ from millrace.sizing import plan
 from millrace.sizing.prices_and_limits import prices
 from millrace.verify import in_sandbox, on_aws
 from millrace.verify.environment import VerificationSettings
-from millrace.verify.run import expected
+from millrace.verify.run import estimate
 from millrace.verify.scenario import order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, put_units, quantities, total
 from tests.unit.verify.conftest import Make
@@ -57,7 +57,7 @@ def test_an_estimate_grows_with_what_is_wanted(make: Make, by: object) -> None:
     sized = plan(copy.environment)
 
     def dollars(wanted: VerificationSettings) -> tuple[float, float]:
-        seconds, usage = expected(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
+        seconds, usage = estimate(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
         return seconds, total(cost_items(copy.environment, sized, usage, expected=True))
 
     small, killed = (

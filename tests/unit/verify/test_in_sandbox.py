@@ -14,7 +14,7 @@ from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.spark import Job
 from millrace.sizing import plan
 from millrace.verify import in_sandbox
-from millrace.verify.in_sandbox import _Hosted, opened
+from millrace.verify.in_sandbox import _Hosted, open_sandbox
 from millrace.verify.verification_target import VerifyError
 from tests.unit.verify.conftest import Make
 
@@ -30,7 +30,7 @@ def test_no_driver_outlives_the_servers_after_a_failure(
     driver = Process.start("driver", ["sleep", "120"], environment={}, log=tmp_path / "log")
 
     def fail() -> None:
-        with opened(copy, plan(copy.environment)) as place:
+        with open_sandbox(copy, plan(copy.environment)) as place:
             place._runs["glue"] = [_Hosted(Job(driver, tmp_path), time.monotonic())]
             raise VerifyError("its stacks are not read")
 

@@ -21,7 +21,7 @@ from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.result import Outcome
-    from millrace.benchmark.schedule import Planned
+    from millrace.benchmark.schedule import PlannedRun
     from millrace.config import Environment
 
 On = Literal["sandbox", "glue", "emr"]
@@ -110,7 +110,7 @@ def bench(
 
       millrace bench flights --env local --largest 64000 --levels 6 --html bench.html
     """
-    from millrace.benchmark.result import outcome
+    from millrace.benchmark.result import fit_outcome
     from millrace.benchmark.schedule import limits, schedule
     from millrace.config import load
 
@@ -135,7 +135,7 @@ def bench(
         queries, size = (reading,), float(_record_size(environment, job, reading))
         measured = [_on_engine(environment, job, reading, runs, on, yes=yes)]
     worker, architecture = _worker(environment, job, on)
-    found = outcome(
+    found = fit_outcome(
         measured,
         queries,
         record_bytes=size,
@@ -193,7 +193,7 @@ def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x
 
 
 def _on_engine(
-    environment: Environment, job: str, reading: str, runs: Sequence[Planned], on: On, *, yes: bool
+    environment: Environment, job: str, reading: str, runs: Sequence[PlannedRun], on: On, *, yes: bool
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements

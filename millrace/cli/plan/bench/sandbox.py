@@ -16,7 +16,7 @@ from millrace.cli.shared.console import is_terminal
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
-    from millrace.benchmark.schedule import Planned
+    from millrace.benchmark.schedule import PlannedRun
     from millrace.config import Environment
     from millrace.sandbox.benchmark import MeasuredQuery
 
@@ -107,10 +107,10 @@ def _rows_of(table: str, given: Mapping[str, Path]) -> Any:
 
 
 def measure_core_levels(
-    subject: MeasuredQuery, payloads: Sequence[bytes], runs: Sequence[Planned], cores: Sequence[int]
+    subject: MeasuredQuery, payloads: Sequence[bytes], runs: Sequence[PlannedRun], cores: Sequence[int]
 ) -> list[Measurements]:
     """Run the schedule for each number of cores; repeat settings that disagree on the fewest cores, if they are few."""
-    from millrace.benchmark.repeated_runs import disagreeing_settings, replaced, schedule_again
+    from millrace.benchmark.repeated_runs import disagreeing_settings, schedule_again, with_repeated_runs
     from millrace.sandbox import benchmark, kafka
     from millrace.sandbox.child_processes import only_one
 
@@ -134,7 +134,7 @@ def measure_core_levels(
                 again = benchmark.run_schedule(
                     subject, repeated, broker.bootstrap, cores=cores[0], done=lambda _n, _of: moved()
                 )
-            measured[0] = replaced(measured[0], again, found)
+            measured[0] = with_repeated_runs(measured[0], again, found)
         return measured
 
 

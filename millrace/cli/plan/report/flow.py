@@ -8,11 +8,11 @@ from millrace.cli.plan.report.plan_verdict import CheckedPlan
 from millrace.cli.shared.flow_picture import Arrow, Box
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
-from millrace.config.queries import DeriveQuery, Landing, Query, written
+from millrace.config.queries import DeriveQuery, Landing, Query, sink_writes
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
-from millrace.sizing.plurals import count, dollars, format_bytes, large
+from millrace.sizing.plurals import count, dollars, format_bytes, format_number
 from millrace.sizing.storage import stored_gb
 
 _TROUBLES: Mapping[str, str] = {
@@ -77,7 +77,7 @@ def _stream(found: CheckedPlan, name: str, troubles: Mapping[str, tuple[Severity
     guess = "" if traffic.basis == "measured" else "~"
     lines = (
         f"{sized.kind} {sized.mode}, {parts}",
-        f"{guess}{large(traffic.records_per_second)} records/s, peak {large(peak)}",
+        f"{guess}{format_number(traffic.records_per_second)} records/s, peak {format_number(peak)}",
         f"{guess}{format_bytes(traffic.record_size)} a record",
     )
     return Box(key, "stream", name, lines, found.usd(f"streams.{name}"), None, severity, trouble)
@@ -98,7 +98,7 @@ def _job(found: CheckedPlan, name: str, troubles: Mapping[str, tuple[Severity, s
 
 def _table(key: str, rate: float, gb_month: float) -> Box:
     kind, name = key.split(" ", 1)
-    lines = [f"peak {large(rate)} records/s"] * bool(rate) + [
+    lines = [f"peak {format_number(rate)} records/s"] * bool(rate) + [
         f"+{format_bytes(gb_month * GB)} a month"
     ] * bool(gb_month)
     return Box(key, "table", name, (_KINDS.get(kind, kind), *lines))
@@ -111,7 +111,7 @@ def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
     """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
     if isinstance(query, Landing):
         yield f"table {query.table}"
-    for each in written(query).values():
+    for each in sink_writes(query).values():
         named = getattr(each.sink, each.sink.named_by, None)
         if each.sink.catalog_table is not None:
             yield f"table {each.sink.catalog_table}"

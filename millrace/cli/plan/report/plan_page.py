@@ -9,7 +9,7 @@ from millrace.cli.plan.report.flow import flow, flow_rows
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
 from millrace.cli.shared.html_pages import Page
-from millrace.sizing.plurals import count, dollars, large, length
+from millrace.sizing.plurals import count, dollars, format_number, length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -89,7 +89,7 @@ def _capacity(found: CheckedPlan) -> Iterator[Bar]:
         limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
         each = (query.batch_seconds.value - demand.work.overhead) / (demand.work.rate * trigger)
         capacity = limit / max(trigger, demand.work.overhead + limit * each)
-        words = f"{large(demand.work.rate)} of {large(capacity)} records/s"
+        words = f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s"
         yield Bar(f"{demand.job}/{demand.query}", demand.work.rate / capacity, words)
 
 

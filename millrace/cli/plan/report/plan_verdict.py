@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from millrace.cli.plan.report.next_command import next_command
-from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, ranked
-from millrace.sizing.plurals import count, dollars, large, length, names, percent, plural
+from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
+from millrace.sizing.plurals import count, dollars, format_number, length, names, percent, plural
 
 if TYPE_CHECKING:
     from millrace.config import Environment
@@ -79,7 +79,7 @@ def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
     from millrace.sizing.simulation.expected_cost import ALIKE, largest_monthly_cost
 
     environment, plan = found.environment, found.plan
-    risks = ranked(risk for find in _RISKS for risk in find(found))
+    risks = largest_first(risk for find in _RISKS for risk in find(found))
     assumed = any(line.assumed for line in found.items())
     saved = sum(
         max(0.0, largest_monthly_cost(job) - job.expected_usd.value)
@@ -169,7 +169,7 @@ def _contradicted_catch_up(found: CheckedPlan) -> Iterator[Risk]:
             "catch-up-contradicted",
             [(each.job, each.query) for each in late],
             f"the simulator contradicts the catch-up after {length(first.outage.total_seconds())} of outage: "
-            f"{large(first.waiting)} records of {first.query} still wait when the plan has none{{also}}",
+            f"{format_number(first.waiting)} records of {first.query} still wait when the plan has none{{also}}",
         )
 
 
@@ -236,19 +236,21 @@ def _assumed(found: CheckedPlan) -> Iterator[Risk]:
 
 def _unpriced(found: CheckedPlan) -> Iterator[Risk]:
     """Yield a risk for each sink that is billed by write, because the bill does not include it."""
-    from millrace.config.queries import written
+    from millrace.config.queries import sink_writes
     from millrace.sizing.cost import HOURS
 
     jobs = found.environment.jobs
     for demand in found.demands:
         writes = {
             each.sink.paid_by_write
-            for each in written(jobs[demand.job].queries[demand.query]).values()
+            for each in sink_writes(jobs[demand.job].queries[demand.query]).values()
             if each.sink.paid_by_write
         }
         month = demand.work.rate * demand.average * HOURS * 3600
         for what in sorted(writes):
-            words = f"no line of the bill has the {what} of {demand.query}: up to {large(month)} a month"
+            words = (
+                f"no line of the bill has the {what} of {demand.query}: up to {format_number(month)} a month"
+            )
             key = f"jobs.{demand.job}.queries.{demand.query}"
             yield Risk("unpriced-writes", "warning", words, (key,), found.usd(f"jobs.{demand.job}"))
 

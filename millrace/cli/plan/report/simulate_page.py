@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.shared.charts import POINTS, keep_peaks, line_chart
 from millrace.cli.shared.html_pages import Badge, Cell, Page
-from millrace.sizing.plurals import dollars, large, length
+from millrace.sizing.plurals import dollars, format_number, length
 
 if TYPE_CHECKING:
     from millrace.cli.shared.verdict import Verdict
@@ -37,7 +37,7 @@ def simulation_page(
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
             ages = [
-                length(age) for age in (*(query.ages.percentile(p) for p in (50, 95, 99)), query.ages.most)
+                length(age) for age in (*(query.ages.percentile(p) for p in (50, 95, 99)), query.ages.oldest)
             ]
             told = "kept" if query.in_time(sla, result.seconds) >= WITHIN else "missed"
             rows.append(
@@ -46,7 +46,7 @@ def simulation_page(
                     *(ages if len(query.ends) else "-" * 4),
                     length(sla),
                     Badge(told),
-                    large(query.waiting),
+                    format_number(query.waiting),
                 ]
             )
         page.table(

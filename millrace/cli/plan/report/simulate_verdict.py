@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, ranked
+from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
 from millrace.sizing.cost import HOURS
-from millrace.sizing.plurals import dollars, large, length, names, percent
+from millrace.sizing.plurals import dollars, format_number, length, names, percent
 
 if TYPE_CHECKING:
     from millrace.config import Environment
@@ -40,7 +40,7 @@ def simulation_verdict(
         Whether all executors ran all the time.
     """
     usd = sum(month(result) for result in found.values())
-    risks = ranked(
+    risks = largest_first(
         (*_late(plan, found), *_silent(plan, found), *_outgrown(plan, found), *_assumed(plan, found))
     )
     sla = _sla(plan, found)
@@ -98,7 +98,7 @@ def _sla(plan: Plan, found: Mapping[str, JobResult]) -> Sla:
     _, query, sla, share, _ = min(_queries(plan, found), key=lambda each: each[3])
     words = f"{percent(share)} of {query.name}'s records within {length(sla)}"
     if len(query.ends):
-        words += f", the oldest {length(query.ages.most)}"
+        words += f", the oldest {length(query.ages.oldest)}"
     return Sla("kept" if share >= WITHIN else "missed", words, share)
 
 
@@ -145,7 +145,7 @@ def _silent(plan: Plan, found: Mapping[str, JobResult]) -> Iterator[Risk]:
         yield Risk(
             "silent-backlog",
             "breach",
-            f"{large(query.waiting)} records of {query.name} wait at the end, the oldest for {length(age)}: no age of a "
+            f"{format_number(query.waiting)} records of {query.name} wait at the end, the oldest for {length(age)}: no age of a "
             f"committed record shows it{also_concerned([each[2].name for each in old])}",
             tuple(f"jobs.{job}.queries.{each.name}" for _, job, each in old),
             _usd(found, [job for _, job, _ in old]),

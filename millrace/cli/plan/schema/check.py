@@ -57,7 +57,7 @@ def check(
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
     from millrace.infra.launch_settings import job_settings
-    from millrace.lifecycle import catalog
+    from millrace.lifecycle import catalog_columns
     from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import running_sandbox, start_rehearsal
     from millrace.sizing import plan
@@ -69,7 +69,7 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
 
         aws = connect(Names(environment, environment.account or ""))
         settings = [job_settings(environment, sized.jobs[job], aws.names) for job in jobs]
-        deployed = catalog.columns(aws.client("glue"), _named(settings))
+        deployed = catalog_columns.columns(aws.client("glue"), _named(settings))
     else:
         settings = [job_settings(environment, sized.jobs[job], place.names) for job in jobs]
         deployed = running_sandbox.columns(place.catalog(), _named(settings))
@@ -77,6 +77,6 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
 
 
 def _named(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    from millrace.lifecycle import catalog
+    from millrace.lifecycle import catalog_columns
 
-    return sorted(set[str]().union(*(catalog.named(each) for each in settings)))
+    return sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))

@@ -218,8 +218,8 @@ def _sampled(
     if file is None:
         assert stream is not None, "neither stream nor file"
         environment = _load(env, stream)
-        payloads = samples.opened(
-            traffic_targets.sampled(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
+        payloads = samples.decompress_all(
+            traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
         return payloads, names, delimiter or samples.delimiter_of(b"\n".join(payloads[:20]))
     headed = form == "csv" and names is None

@@ -1,12 +1,12 @@
-"""Kinesis as a data source in Python, for Spark 4: in the place of a connector for the JVM where there is none.
+"""Kinesis data source in Python, for Spark 4 without a JVM connector.
 
-It takes the options of Glue's connector that the core gives, with ``region`` beside them, and has its columns. Its batches are
-fixed ranges of sequence numbers, which :mod:`.stream_batches` finds: the driver reads the stream to find where a
-batch ends, its tasks read the same records again.
+It has the options of Glue's connector that the core sets, and ``region``, and the connector's columns. Its batches are fixed
+ranges of sequence numbers, which :mod:`.stream_batches` finds: the driver reads the stream to find the end of a batch, and the
+tasks read the same records again.
 
 Spark 4 looks for modules whose names begin with ``pyspark_`` and registers the ``DefaultSource`` of each
-(``pyspark.sql.worker.lookup_data_sources``). It is no part of :mod:`millrace.sandbox`: a driver finds the package
-``millrace`` in its job's archive, and this one beside it.
+(``pyspark.sql.worker.lookup_data_sources``). It is not in the package :mod:`millrace.sandbox`: a driver imports
+``millrace`` from its job's archive, and this package from another path.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from .stream_batches import BatchPlanner, Limits, Offset, Row, ShardRange, range
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 except ImportError:
-    # Spark 3, which looks for none.
+    # Spark 3 has no data sources in Python.
     DataSource = DataSourceStreamReader = InputPartition = object
 
 
 class KinesisDataSource(DataSource):
-    """One stream."""
+    """Data source for one Kinesis stream."""
 
     @classmethod
     def name(cls) -> str:
-        """Its format."""
+        """Return the name of its format."""
         return KINESIS_IN_PYTHON
 
     def schema(self) -> str:
-        """Columns of the connectors."""
+        """Return the columns of the connectors."""
         return COLUMNS
 
     def streamReader(self, schema: StructType) -> KinesisStreamReader:  # noqa: N802 - Spark's name
-        """What finds batches, on the driver, and reads them, in tasks."""
+        """Return the reader that finds batches, on the driver, and reads them, in tasks."""
         return KinesisStreamReader(self.options)
 
 
@@ -52,18 +52,18 @@ DefaultSource = KinesisDataSource
 
 @dataclass
 class Range(InputPartition):
-    """What one task reads."""
+    """Range that one task reads."""
 
     asked: ShardRange
 
 
 class KinesisStreamReader(DataSourceStreamReader):
-    """Reads one stream; a copy of it is in every task.
+    """Reader of one stream; every task has a copy.
 
     Parameters
     ----------
     options
-        Whatever the case of their names.
+        Options; the case of their names does not matter.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -71,24 +71,24 @@ class KinesisStreamReader(DataSourceStreamReader):
         self._planner: BatchPlanner | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint begins."""
+        """Return the start of a query without a checkpoint."""
         return self._batches().initial()
 
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where the next batch ends."""
+        """Return the end of the next batch."""
         return self._batches().latest()
 
     def partitions(self, start: Offset, end: Offset) -> list[Range]:
-        """A task for each shard that gives the batch something.
+        """Return a task for each shard with records for the batch.
 
-        At a restart Spark asks for what is between the last offset of its log and itself, so that a source learns where it is
-        (``PythonMicroBatchStream.setLatestSeenOffset``).
+        At a restart Spark requests the range between the last offset of its log and itself, so that a source learns
+        its position (``PythonMicroBatchStream.setLatestSeenOffset``).
         """
         self._batches().resume(end)
         return [Range(asked) for asked in ranges(start, end)]
 
     def read(self, partition: Range) -> Iterator[Any]:
-        """Records of one shard, as record batches of PyArrow."""
+        """Yield records of one shard, as record batches of PyArrow."""
         service = self._service()
         try:
             for rows in read_range(service, partition.asked):
@@ -99,7 +99,7 @@ class KinesisStreamReader(DataSourceStreamReader):
     def _batches(self) -> BatchPlanner:
         if self._planner is None:
             given = self._options
-            # As the connector: it stops after the call with which it has more.
+            # As in the connector: it stops after the call that exceeds the limit.
             limits = Limits(
                 int(given["kinesis.executor.maxfetchrecordspershard"]) + 1,
                 int(given["kinesis.executor.maxfetchtimeinms"]) / 1000,
@@ -115,7 +115,7 @@ class KinesisStreamReader(DataSourceStreamReader):
 
 
 def _record_batch(rows: list[Row]) -> Any:
-    """Rows as Spark wants them from Python, in the types of :data:`COLUMNS`."""
+    """Return rows in the form that Spark needs from Python, in the types of :data:`COLUMNS`."""
     import pyarrow as pa
 
     schema = pa.schema(

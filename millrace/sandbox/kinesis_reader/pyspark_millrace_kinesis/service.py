@@ -1,6 +1,6 @@
-"""Calls of the Kinesis API whose answers are read fast: botocore's own parser takes most of the time of reading a stream.
+"""Calls of the Kinesis API with a fast parser: botocore's own takes most of the time of a read.
 
-Answers are JSON, which orjson reads.
+orjson parses the answers, which are JSON.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ EXPIRED, GONE = "ExpiredIteratorException", "ResourceNotFoundException"
 
 @dataclass
 class KinesisService:
-    """One stream's API, whose calls wait where it is throttled or away.
+    """API of one stream, whose calls wait while it is throttled or unreachable.
 
     Parameters
     ----------
     keys
-        Access key and secret; None takes what boto3 finds.
+        Access key and secret; None uses boto3's default credentials.
     """
 
     stream: str
@@ -44,20 +44,20 @@ class KinesisService:
     _keys: Any = field(default=None, repr=False)
 
     def shards(self) -> list[Shard]:
-        """List all shards, open and closed."""
+        """Return all shards, open and closed."""
         return self._listed()[0]
 
     def now(self) -> datetime:
-        """The time, by the service's clock, in whole seconds."""
+        """Return the time of the service's clock, in whole seconds."""
         return self._listed()[1]
 
     def iterator(self, shard: str, kind: str, place: str) -> str:
-        """Ask for a place in a shard.
+        """Return an iterator at a position of a shard.
 
         Parameters
         ----------
         kind, place
-            As an entry of the offset log has them: ``TRIM_HORIZON``, ``AT_TIMESTAMP`` with milliseconds since 1970, or
+            As in an entry of the offset log: ``TRIM_HORIZON``, ``AT_TIMESTAMP`` with milliseconds since 1970, or
             ``AT_SEQUENCE_NUMBER`` and ``AFTER_SEQUENCE_NUMBER`` with a number.
         """
         asked: dict[str, Any] = {"StreamName": self.stream, "ShardId": shard, "ShardIteratorType": kind}
@@ -68,7 +68,7 @@ class KinesisService:
         return str(self._call("GetShardIterator", asked)["ShardIterator"])
 
     def records(self, iterator: str, limit: int) -> Any:
-        """Read from a place on, as ``GetRecords`` answers; data are text in Base64, times seconds since 1970."""
+        """Read from an iterator, as ``GetRecords`` answers; data are text in Base64, times seconds since 1970."""
         return self._call("GetRecords", {"ShardIterator": iterator, "Limit": limit})
 
     def close(self) -> None:

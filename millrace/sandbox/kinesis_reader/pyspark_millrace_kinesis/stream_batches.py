@@ -1,12 +1,12 @@
-"""Batches of a stream as fixed ranges of sequence numbers: where each ends, and what is in it.
+"""Batches of a stream as fixed ranges of sequence numbers.
 
-An offset has, for each shard that is read, where the shard continues, as the connectors of Glue's family write it
-(:class:`etl.sources.kinesis.closed_shards.Positions`), and beside it what this batch took from the shard: ``first``, the number
-of its first record, and ``records``, how many. So a batch is told whole by the offset at which it ends, and reading it again
-gives the same records or an error.
+An offset has, for each shard that is read, its next position, as the connectors of Glue's family write it
+(:class:`etl.sources.kinesis.closed_shards.Positions`), and the batch's part of the shard: ``first``, the sequence
+number of its first record, and ``records``, their number. So the end offset describes a batch completely, and a
+second read gives the same records or an error.
 
-A shard begins after its parents were read to their end, in a batch before. The end of a shard stands in one offset; in the next
-one its children stand in its place.
+A shard starts after its parents were read to their end, in an earlier batch. One offset has the end of a shard; the next
+one has its children instead.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
 METADATA = "metadata"
 
 _AGGREGATE = "84maw"
-""":data:`etl.sources.kinesis.closed_shards.AGGREGATE` in Base64, up to the last character that has bits of nothing else."""
+""":data:`etl.sources.kinesis.closed_shards.AGGREGATE` in Base64, up to the last character that depends on it alone."""
 _EMPTY_ANSWERS = 5
-"""In a row, after which what a shard does not give is taken for gone."""
+"""Empty answers in a row after which a shard's missing records count as expired."""
 
 Offset = dict[str, Any]
 Entry = Mapping[str, str]
 Row = tuple[bytes, str, str, str, int]
-"""Data, stream, partition key, sequence number, and microseconds since 1970 of the arrival."""
+"""Data, stream, partition key, sequence number, and arrival in microseconds since 1970."""
 
 
 class Service(Protocol):
-    """What is asked of :class:`.service.KinesisService`."""
+    """The used part of :class:`.service.KinesisService`."""
 
     stream: str
 
     def shards(self) -> list[Shard]:
-        """All of the stream."""
+        """Return all shards of the stream."""
 
     def now(self) -> datetime:
-        """By its clock."""
+        """Return the time of its clock."""
 
     def iterator(self, shard: str, kind: str, place: str) -> str:
-        """A place in a shard."""
+        """Return an iterator at a position of a shard."""
 
     def records(self, iterator: str, limit: int) -> Any:
-        """What is there, as ``GetRecords`` answers."""
+        """Return the records of an iterator, as ``GetRecords`` answers."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a batch takes.
+    """Limits of a batch.
 
     Parameters
     ----------
     records
-        Of one shard.
+        Maximum number of records of one shard.
     seconds
-        In which shards are looked into; each is asked once at least.
+        Longest time for reading shards; each is asked at least once.
     call
         Most records of one call.
     """
@@ -95,12 +95,12 @@ class ShardRange:
 
 @dataclass
 class BatchPlanner:
-    """Finds where batches end; one query's, on its driver.
+    """Planner of batches for one query, on its driver.
 
     Parameters
     ----------
     start
-        ``TRIM_HORIZON``, ``LATEST``, or an offset as JSON.
+        Start position: ``TRIM_HORIZON``, ``LATEST``, or an offset as JSON.
     """
 
     service: Service
@@ -109,15 +109,15 @@ class BatchPlanner:
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     _told: Offset | None = field(default=None, repr=False)
-    """The offset that was handed over last."""
+    """The offset that was returned last."""
     _entries: dict[str, Entry] = field(default_factory=dict, repr=False)
     _iterators: dict[str, str] = field(default_factory=dict, repr=False)
 
     def initial(self) -> Offset:
-        """Where a query without a checkpoint begins."""
+        """Return the start of a query without a checkpoint."""
         entries: dict[str, Entry] = {}
         if self.start == LATEST:
-            # A moment by the service's clock: of "latest" nobody could tell later when it was.
+            # A time by the service's clock: the time of "latest" would be unknown later.
             at = {
                 "iteratorType": AT_TIMESTAMP,
                 "iteratorPosition": str(int(self.service.now().timestamp()) * 1000),
@@ -132,19 +132,19 @@ class BatchPlanner:
         return self._offset(entries)
 
     def resume(self, offset: Offset) -> None:
-        """Continue from an offset of Spark's log, unless an offset was handed over already."""
+        """Continue from an offset of Spark's log, unless an offset was returned already."""
         if self._told is None:
             self._take(offset)
 
     def latest(self) -> Offset:
-        """Look further, and return where the next batch ends: the offset before, where nothing has arrived.
+        """Read on and return the end of the next batch: the offset before, where nothing has arrived.
 
         Raises
         ------
         LossError
-            A shard is gone that was not read to its end.
+            A shard no longer exists, but was not read to its end.
         SinkError
-            The service stays busy or away.
+            The service stays busy or unreachable.
         """
         if self._told is None:
             self._take(self.initial())
@@ -181,9 +181,9 @@ class BatchPlanner:
         return {shard for shard, entry in self._entries.items() if entry["iteratorType"] == ENDED}
 
     def _step_over_ends(self, listed: Mapping[str, Shard], fresh: Mapping[str, Any]) -> set[str]:
-        """Put children in the place of shards that have ended and gave this batch nothing; return those that are new."""
+        """Replace shards that have ended and gave this batch nothing by their children; return the new ones."""
         over = self._ended() - fresh.keys()
-        # What has descendants here was read to its end.
+        # A shard with descendants in the entries was read to its end.
         read_out = _ancestors(self._entries, listed)
         closed = over | (read_out - self._entries.keys())
         new = {
@@ -195,14 +195,14 @@ class BatchPlanner:
         }
         for shard in over:
             children = {each.id for each in listed.values() if shard in each.parents}
-            # Until its children have begun it says that it was read: they are two, or wait for another parent.
+            # Until its children have started, its entry shows that it was read: they are two, or wait for another parent.
             if shard not in listed or (children and children <= self._entries.keys() | new):
                 del self._entries[shard]
         self._entries |= dict.fromkeys(new, _BEGINNING)
         return new
 
     def _readable(self, listed: Mapping[str, Shard]) -> set[str]:
-        """Shards that have not ended, and whose parents are not read any more."""
+        """Return the shards that have not ended, and whose parents are read."""
         reading = self._entries.keys() - self._ended()
         return {s for s in reading if s not in listed or not reading & set(listed[s].parents)}
 
@@ -243,7 +243,7 @@ class BatchPlanner:
             return False
         self._iterators[shard] = following
         if not records and answer.get("MillisBehindLatest"):
-            self.sleep(PAUSE_SECONDS)  # nothing here, and something further on
+            self.sleep(PAUSE_SECONDS)  # nothing here, but records further on
             return True
         return bool(records) and taken < self.limits.records
 
@@ -267,7 +267,7 @@ def _ancestors(shards: Iterable[str], listed: Mapping[str, Shard]) -> set[str]:
 
 
 def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:
-    """What is between two offsets: of each shard what its entry in the second one says, unless the first one has it, too."""
+    """Return the ranges between two offsets: each shard's entry in the second one, unless the first one has the same."""
     return [
         ShardRange(shard, entry["first"], entry["iteratorPosition"], int(entry["records"]))
         for shard, entry in end.items()
@@ -278,12 +278,12 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]
 def read_range(
     service: Service, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[list[Row]]:
-    """Read the records of a range, a call at a time; records of an aggregate each for itself, with its number.
+    """Read the records of a range, one call at a time; each record of an aggregate becomes a row, with the aggregate's number.
 
     Raises
     ------
     LossError
-        Not all of them are there any more.
+        Some of them have expired.
     """
     left, place, iterator, empty = asked.records, (AT, asked.first), "", 0
     while left and empty < _EMPTY_ANSWERS:
@@ -300,7 +300,7 @@ def read_range(
         records = answer["Records"]
         if records:
             if place == (AT, asked.first) and records[0]["SequenceNumber"] != asked.first:
-                break  # the stream gives its oldest record, in silence, in the place of one that was trimmed
+                break  # the stream silently returns its oldest record instead of an expired one
             yield _rows(records, service.stream)
             left, empty, place = left - len(records), 0, (AFTER, str(records[-1]["SequenceNumber"]))
         else:
@@ -322,7 +322,7 @@ def _rows(records: list[Any], stream: str) -> list[Row]:
     for record in records:
         text, number = record["Data"], record["SequenceNumber"]
         data = b64decode(text)
-        # Kinesis tells whole milliseconds.
+        # Kinesis has whole milliseconds.
         arrived = round(record["ApproximateArrivalTimestamp"] * 1000) * 1000
         packed = unpack(data) if text.startswith(_AGGREGATE) else None
         if packed:

@@ -49,7 +49,7 @@ def test_back_to_back_durations_settle(rate: float) -> None:
     settled = 2.0 / (1 - rate * 1e-3 / 16)
     assert found.ends[-1] - found.starts[-1] == pytest.approx(settled, rel=1e-6)
     assert found.oldest[-1] == pytest.approx(2 * settled, rel=1e-6), "worst age is two batches"
-    assert found.ages.most == pytest.approx(2 * settled, rel=1e-6)
+    assert found.ages.oldest == pytest.approx(2 * settled, rel=1e-6)
 
 
 def test_ages_back_to_back_are_between_one_batch_and_two() -> None:
@@ -58,7 +58,7 @@ def test_ages_back_to_back_are_between_one_batch_and_two() -> None:
     assert found.ages.percentile(50) == pytest.approx(6.0, rel=0.01)
     assert found.ages.percentile(95) == pytest.approx(7.8, rel=0.01)
     assert found.ages.mean == pytest.approx(6.0, rel=0.01)
-    assert found.ages.within(7.0) == pytest.approx(0.75, abs=0.01)
+    assert found.ages.share_within(7.0) == pytest.approx(0.75, abs=0.01)
 
 
 @pytest.mark.parametrize("trigger", [10.0, 30.0, 60.0])
@@ -68,7 +68,7 @@ def test_worst_age_with_a_trigger_is_trigger_and_batch(trigger: float) -> None:
     duration = 2.0 + rate * trigger * 1e-3 / 16
     assert duration < trigger
     assert found.ends[-1] - found.starts[-1] == pytest.approx(duration, rel=1e-6)
-    assert found.ages.most == pytest.approx(trigger + duration, rel=1e-6)
+    assert found.ages.oldest == pytest.approx(trigger + duration, rel=1e-6)
     assert found.ages.percentile(50) == pytest.approx(trigger / 2 + duration, rel=0.01)
 
 
@@ -144,7 +144,7 @@ def test_a_limit_for_each_shard_lets_the_hot_one_fall_behind() -> None:
     found = run(load)
     # The hot shard gets 1,000 records/s and gives 10,000 in 30 s, the others keep up.
     assert found.waiting == pytest.approx(HOUR * (1000 - 10_000 / 30), abs=4000 * 31)
-    assert found.ages.most > 1000
+    assert found.ages.oldest > 1000
 
 
 def test_more_partitions_than_cores_after_a_repartition() -> None:
@@ -160,10 +160,10 @@ def test_a_derived_record_passes_two_triggers() -> None:
     both = Scenario(HOUR, (land(Arrivals.constant(4000, HOUR), trigger=20.0, share=0.5), derive), 4, Fixed(8))
     found = simulate(both).queries
     alone = run(source)
-    assert found["land"].ages.most == pytest.approx(alone.ages.most, rel=1e-6)
+    assert found["land"].ages.oldest == pytest.approx(alone.ages.oldest, rel=1e-6)
     landed = 2.0 + 80_000 / 16 * 1e-3
     derived = 1.0 + 80_000 / 16 * 1e-3
-    assert found["derive"].ages.most == pytest.approx(2 * 20.0 + derived, rel=1e-6), (
+    assert found["derive"].ages.oldest == pytest.approx(2 * 20.0 + derived, rel=1e-6), (
         "lands at 7 s, read at 20 s"
     )
     assert landed < 20

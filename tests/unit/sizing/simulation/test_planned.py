@@ -30,7 +30,7 @@ def keeps(environment: Environment, job: str, seconds: float) -> None:
     result = simulate(scenario(environment, sized, job, at_peak(environment, job, seconds), fixed=True))
     for name, query in result.queries.items():
         promised = sized.jobs[job].queries[name].latency_seconds.value
-        assert query.ages.most <= promised * (1 + 1e-6), f"{job}/{name}"
+        assert query.ages.oldest <= promised * (1 + 1e-6), f"{job}/{name}"
         assert query.waiting <= query.arrived * promised / seconds + 1
 
 

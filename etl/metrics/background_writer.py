@@ -20,7 +20,7 @@ ROOM = 1000
 _STEP = 0.2
 
 
-class Pipe(Generic[Item]):
+class BackgroundWriter(Generic[Item]):
     """Queue to one output, which gets several items at a time.
 
     Parameters

@@ -1,4 +1,4 @@
-"""What the deployed tables look like: columns out of the Glue Data Catalog."""
+"""Columns of the deployed tables, from the Glue Data Catalog."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from millrace.lifecycle.problems import translate_aws_errors
 
 
 def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
-    """Columns of those tables that are there.
+    """Return the columns of those tables that exist.
 
     Parameters
     ----------
@@ -22,14 +22,14 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     Returns
     -------
     dict
-        By table, what stands between the brackets of a ``CREATE TABLE`` of Spark's: the catalog keeps Hive's types, whose
-        names are Spark's. Columns that Iceberg keeps for old rows only (``iceberg.field.current`` is false) are
+        By table, the text between the brackets of Spark's ``CREATE TABLE``: the catalog has Hive's types, whose names are
+        the same in Spark. Columns that Iceberg keeps for old rows only (``iceberg.field.current`` is false) are
         left out.
 
     Raises
     ------
     AwsError
-        The catalog refuses the question.
+        The catalog refuses the request.
     """
     found = {}
     for name in dict.fromkeys(tables):
@@ -50,8 +50,8 @@ def _is_current(column: Mapping[str, Any]) -> bool:
     return str((column.get("Parameters") or {}).get("iceberg.field.current", "true")).lower() == "true"
 
 
-def named(settings: Mapping[str, Any]) -> set[str]:
-    """Every table that a job's settings name: to read, to write, for dead letters and enrichment.
+def table_names(settings: Mapping[str, Any]) -> set[str]:
+    """Return every table that a job's settings name: to read, to write, for dead letters and enrichment.
 
     Parameters
     ----------
