@@ -13,38 +13,38 @@ from ruamel.yaml import YAML
 PAGE = "docs/unproved.md"
 
 _HEAD = """\
-# What nobody has proved about AWS
+# Unproved claims about AWS
 
 Written from `millrace/verify/claims.yaml` by `python -m millrace.verify.claims`; change that file, not this page.
 
-No account was at hand when Millrace was written. Each line below is something that it rests on and that nothing on a laptop can
-prove. One command asks the account for those that can be asked:
+Millrace was written without an AWS account. It relies on the claims below, which cannot be proved on a laptop. One command checks
+those that can be checked in your account:
 
     millrace verify --env dev --claims
 
-It reads, makes nothing, costs nothing, and says how many claims are proved, refuted and not asked, each with the reason. What
-stands under "what is deployed" needs the environment to be there and its jobs to have run; a `millrace verify` without
-`--claims` asks the same of the copy that it makes, before it takes it away.
+It is read-only and free of charge, and shows how many claims are proved, refuted or not checked, each with the reason. The claims
+about "what is deployed" need a deployed environment whose jobs have run. `millrace verify` without `--claims` checks them for the copy
+that it deploys, before it removes the copy.
 
 Both write a file, `.millrace/verify/claims-ENV.md` (another with `--report`). **Please send that file back**, in an issue of this
-repository: it has one line for each claim, and no account ids, names or ARNs. Of what a person has to look at, send
-`ID: ` and what the column "what to send" says.
+repository: it has one line for each claim, and no account ids, names or ARNs. For a claim that a person has to check, send
+`ID: ` and the content of the column "what to send".
 
-A refuted claim is a defect of Millrace or of a table in it, and nothing is wrong with your account. A claim that is not asked
-names the permission that was lacking, or what is not deployed.
+A refuted claim is a defect of Millrace or of one of its tables, not of your account. A claim that is not checked names the
+missing permission, or what is not deployed.
 """
 
 _ASKED = """
-## Asked by the command
+## Checked by the command
 
-| id | claim | asked of | rests on it | what to send, such as |
+| id | claim | checked in | files that rely on it | example of what to send |
 |---|---|---|---|---|
 """
 
 _BY_HAND = """
-## Looked at by a person
+## Checked by a person
 
-| id | claim | rests on it | what shows it | what to send |
+| id | claim | files that rely on it | how to check | what to send |
 |---|---|---|---|---|
 """
 
@@ -55,9 +55,9 @@ class Claim(BaseModel):
     Attributes
     ----------
     claim
-        The assumption of Millrace.
+        Statement about AWS on which Millrace relies.
     used
-        Files that depend on it.
+        Files that rely on it.
     check
         Key of :data:`millrace.verify.claim_checks.CHECKS`; None where a person has to look.
     proof

@@ -1,4 +1,4 @@
-"""``python -m tests.validation``: hold the sizing model against known answers and real runs; write docs/validation.md."""
+"""``python -m tests.validation``: compare the sizing model with known answers and real runs; write docs/validation.md."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import os
 import platform
 import sys
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +18,10 @@ from tests.validation.rivals import RIVALS
 PAGE = Path("docs/validation.md")
 _SHARD = "## A shard's bytes"
 
-_INTRODUCTION = """# The model against reality
+_INTRODUCTION = """# Validation of the sizing model
 
-`make validate` measures everything on this page again and writes it. Nothing here is a promise of the product's; it is
-what came out, misses included.
+`make validate` measures everything on this page again and writes it. These are results, including those that miss their target, and no
+promises.
 """
 
 
@@ -33,13 +34,15 @@ def main(arguments: Sequence[str]) -> int:
         "--again", action="store_true", help="score what was measured last, without measuring"
     )
     parser.add_argument(
-        "--shard", action="store_true", help="measure only what a shard hands over; its part of the page"
+        "--shard",
+        action="store_true",
+        help="measure only the drain of one shard, and write its part of the page",
     )
     parser.add_argument("--page", type=Path, default=PAGE)
     given = parser.parse_args(arguments)
     if given.shard:
         before = given.page.read_text(encoding="utf-8").partition(_SHARD)[0].rstrip()
-        given.page.write_text(before + "\n\n" + _shard(shard.drained(_say)), encoding="utf-8")
+        given.page.write_text(before + "\n\n" + _wrapped(_shard(shard.drained(_say))), encoding="utf-8")
         return 0
     kept = RUN / "validation.json"
     if not given.again:
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     drains = drain.drained(real.fit, _say)
     covered = coverage.coverage(given.draws)
     page = _page(covered, given.draws, real, drains) + "\n" + _shard(shard.drained(_say))
-    given.page.write_text(page, encoding="utf-8")
+    given.page.write_text(_wrapped(page), encoding="utf-8")
     _say(f"{given.page} is written")
     return 0
 
@@ -66,30 +69,30 @@ def _page(
     machine = f"{os.cpu_count()} cores, {platform.machine()}, one machine that others may use too"
     parts = [_INTRODUCTION, f"Measured on {datetime.now(UTC):%Y-%m-%d}: {machine}.\n", "## Intervals\n"]
     parts.append(
-        f"{draws} made benchmarks with known costs (18 runs of 12 batches, 5 % noise in each batch and 2 % in each run): "
-        "how often the 95 % interval held the truth. Wanted: 92 to 98 %.\n"
+        f"{draws} generated benchmarks with known costs (18 runs of 12 batches, 5 % noise in each batch and 2 % in each run): "
+        "the share whose 95 % interval contains the true value. Target: 92 to 98 %.\n"
     )
     rows = [[c.parameter, f"{c.share:.1%}", f"[{c.low:.1%}, {c.high:.1%}]"] for c in covered]
-    parts.append(_table(["parameter", "held", "interval of that share"], rows))
+    parts.append(_table(["parameter", "share", "interval of that share"], rows))
     parts.append("\n## Batches on real Spark\n")
     parts.append(
         f"The example's land query on Spark and Kafka, {len(measured.LIMITS)} limits from {measured.LIMITS[0]:,} to "
         f"{measured.LIMITS[-1]:,} records, {', '.join(map(str, measured.PARTITIONS))} partitions, one and two cores. "
         f"Trained on one core, {' and '.join(map(str, measured.TRAINING_PARTITIONS))} partitions, limits up to "
-        f"{measured.TRAINING_LIMIT:,} ({real.training} batches); asked about all the rest ({real.asked} batches). "
-        "Errors of the median duration of a run. Wanted: median at most 15 %, p95 at most 30 %, and less than each of "
-        "the others.\n"
+        f"{measured.TRAINING_LIMIT:,} ({real.training} batches); all other runs ({real.asked} batches) are predicted. "
+        "The table has the errors of the median duration of a run. Target: median at most 15 %, p95 at most 30 %, and less than "
+        "each of the other models.\n"
     )
     rows = [
         [s.of, f"{s.rival} ({RIVALS[s.rival]})", str(s.runs), f"{s.median:.1%}", f"{s.p95:.1%}"]
         for s in real.scores
     ]
-    parts.append(_table(["asked about", "foretold by", "runs", "median error", "p95"], rows))
+    parts.append(_table(["predicted runs", "model", "runs", "median error", "p95"], rows))
     parts.append(
-        "\nA run by itself is foretold by another run of the very same setting, minutes apart, with a median error of "
-        f"{real.repeated.median:.1%} and a p95 of {real.repeated.p95:.1%} ({real.repeated.runs} runs): so far this machine "
-        "repeats. Half the variance of such a difference is the foretelling run's: one who knew the truth would still miss by "
-        f"about 1/√2 of it, {real.repeated.median / 2**0.5:.1%} and {real.repeated.p95 / 2**0.5:.1%}.\n"
+        "\nTwo runs with the same settings, minutes apart, differ by a median of "
+        f"{real.repeated.median:.1%} and a p95 of {real.repeated.p95:.1%} ({real.repeated.runs} runs): this is the variation of "
+        "the machine. Each of the two runs has half of the variance, so even a perfect model would miss by about 1/√2 of it, "
+        f"{real.repeated.median / 2**0.5:.1%} and {real.repeated.p95 / 2**0.5:.1%}.\n"
     )
     fit = real.fit
     wave = f"{fit.wave.value:.3f}" if fit.wave else "in a"
@@ -99,15 +102,15 @@ def _page(
     )
     if real.disturbed:
         parts.append(
-            "By the model's own rule these runs were disturbed, and the product would refuse to advise:\n"
+            "These runs count as disturbed by the model's own rule, so the product would give no advice from them:\n"
         )
         parts += [f"- {each}" for each in real.disturbed]
     parts.append("\n## Draining\n")
     parts.append(
-        "A producer continues while the query is stopped for R seconds; foretold: λR/(μ - λ), with μ = L/max(T, D(L)) out "
-        "of the fit above. Wanted: within 20 %. One batch more or less, as triggers fall, makes L/(μ - λ). The last two "
-        "columns take μ out of the batches that drained the backlog: "
-        "what the formula misses by itself, whatever the fit and the machine did in between.\n"
+        "A producer continues while the query is stopped for R seconds. The predicted drain time is λR/(μ - λ), with "
+        "μ = L/max(T, D(L)) from the fit above. Target: within 20 %. One batch more or less, which depends on the triggers, changes "
+        "it by L/(μ - λ). The last two columns use μ of the batches that drained the backlog: they show the error of the formula "
+        "alone, without that of the fit and of the machine.\n"
     )
     rows = [
         [
@@ -125,7 +128,10 @@ def _page(
         for d in drains
     ]
     parts.append(
-        _table(["case", "λ", "μ", "R", "foretold", "measured", "a batch", "error", "μ then", "error"], rows)
+        _table(
+            ["case", "λ", "μ", "R", "predicted", "measured", "one batch", "error", "measured μ", "error"],
+            rows,
+        )
     )
     return "\n".join(parts) + "\n"
 
@@ -146,17 +152,26 @@ def _shard(drains: Sequence[shard.Drained]) -> str:
     ]
     return (
         f"{_SHARD}\n\n"
-        "One shard, whose bytes bind and not the cores: a proxy before kinesalite refuses reads as Kinesis does, five a second and "
-        "2 MiB a second, so that an answer of 10 MiB is followed by five seconds without another. The deployed core lands from it "
-        "with the plan's trigger and limit, is stopped while records come, and starts again. Foretold: the plan's time to catch up, "
-        "for the records that waited, with the rate and the fixed cost that it assumes where no benchmark ran. Wanted: within 20 %. "
+        "The bytes of one shard are the limit here, not the cores. A proxy before kinesalite refuses reads as Kinesis does: five per "
+        "second and 2 MiB per second, so that five seconds without a read follow an answer of 10 MiB. The deployed core lands from it "
+        "with the plan's trigger and limit, is stopped while records arrive, and starts again. The predicted time is the plan's time "
+        "to catch up for the waiting records, with the rate and the fixed cost that it assumes without a benchmark. Target: within 20 %. "
         f"Measured on {datetime.now(UTC):%Y-%m-%d}.\n\n"
         + _table(
-            ["case", "records/s", "waited", "trigger", "foretold", "measured", "error", "reads refused"], rows
+            ["case", "records/s", "backlog", "trigger", "predicted", "measured", "error", "refused reads"],
+            rows,
         )
-        + "\n\nThe shard is not read while Spark plans a batch, and keeps no allowance for later, so that the fixed cost comes on top of "
-        "the time in which it hands the batch over. Left out: the connector waits up to a second too long after a refused read, and "
-        "exceeds a limit by what it read last.\n"
+        + "\n\nThe shard is not read while Spark plans a batch, and its unused allowance is not kept for later. So the fixed cost comes on "
+        "top of the time in which it delivers the batch. Not included: the connector waits up to a second too long after a refused "
+        "read, and exceeds a limit by its last read.\n"
+    )
+
+
+def _wrapped(page: str) -> str:
+    """Wrap the lines of a page that are not of a table."""
+    return "\n".join(
+        line if line.startswith("|") else textwrap.fill(line, 140, break_on_hyphens=False)
+        for line in page.split("\n")
     )
 
 

@@ -127,7 +127,7 @@ def validate(measured: Sequence[Measurements]) -> Validation:
             else:
                 asked.setdefault("other partitions, one core", []).extend(points)
     ways: dict[str, Foretell] = {
-        "ours": rivals.ours(training),
+        "Millrace": rivals.ours(training),
         "constant rate": rivals.constant_rate(training),
         "Sparklens": rivals.replay(trained),
         "DS2": rivals.true_rate(training),

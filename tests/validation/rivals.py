@@ -66,7 +66,7 @@ def _makespan(tasks: Sequence[float], cores: int) -> float:
 
 
 RIVALS: Mapping[str, str] = {
-    "ours": "the sizing model, fitted",
+    "Millrace": "the sizing model, fitted",
     "constant rate": "records per core and second",
     "Sparklens": "replay of measured tasks",
     "DS2": "true processing rate",

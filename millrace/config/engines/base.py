@@ -208,7 +208,7 @@ class JobBase(Model, ABC):
         default=3,
         ge=0,
         le=10,
-        description="Restarts of one query after failures in a row, each after a longer wait, before the job fails.",
+        description="Failures in a row of one query that are retried, each after a longer wait; the next failure ends its job.",
     )
     spark: dict[str, str] = Field(
         default_factory=dict, description="Extra Spark settings; those that Millrace owns are refused."

@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 LONGEST = 15
-WALKS = ("A record's way, from a topic to a derived table", "A key's way, from YAML to the template")
+WALKS = (
+    "The path of a record, from a topic to a derived table",
+    "The path of a key, from YAML to the template",
+)
 PLACES = {"millrace.etl": "etl", "millrace.infra": "infra"}
 """Packages whose folders lie elsewhere than their names say."""
 
