@@ -46,9 +46,9 @@ class Tree:
     def to_json(self) -> Any:
         """Return the value without places, as JSON holds it."""
         if isinstance(self.value, dict):
-            return {key: child.plain() for key, child in self.value.items()}
+            return {key: child.to_json() for key, child in self.value.items()}
         if isinstance(self.value, list):
-            return [child.plain() for child in self.value]
+            return [child.to_json() for child in self.value]
         return self.value
 
     def nearest(self, path: Path) -> Tree:

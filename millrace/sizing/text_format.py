@@ -57,7 +57,7 @@ def duration_text(seconds: float) -> str:
 
     Examples
     --------
-    >>> length(200), length(0.25), length(4.25), length(7260), length(float("inf"))
+    >>> duration_text(200), duration_text(0.25), duration_text(4.25), duration_text(7260), duration_text(float("inf"))
     ('3 min 20 s', '250 ms', '4.2 s', '2 h 1 min', 'forever')
     """
     if math.isinf(seconds):
