@@ -313,7 +313,7 @@ class Supervisor:
         if one.error is None or self._stopping.is_set() or LOST_PROGRESS not in whole_text(one.error):
             return False
         self.report.emit(
-            "reopened", query=one.spec.name, why="Spark lost the progress of a batch that came again"
+            "reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch"
         )
         return self._start_again(one)
 

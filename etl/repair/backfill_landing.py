@@ -27,8 +27,8 @@ from ..record.lookup_bounds import LookUpBound
 from ..record.tables import Table
 from ..sinks.iceberg import AppendResult, IcebergSink
 from ..sources.base import BackfillPart, Parts
+from ..sources.kafka.bounded_record_times import OverflownTimesDecoder
 from ..sources.kafka.range_reader import is_time_overflow
-from ..sources.kafka.record_times import OverflownTimesDecoder
 from .backfill_files import of_files
 
 

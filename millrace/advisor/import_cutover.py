@@ -89,8 +89,8 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
     had = kafka.get("start_offsets") if isinstance(kafka, Mapping) else None
     if offsets is None and had is not None:
         raise TakeoverError(
-            f"with --logs, the event log of its last run: {'.'.join(path)} has kafka.start_offsets, and only the log "
-            "has newer ones"
+            f"--logs with the event log of the last run: {'.'.join(path)} has kafka.start_offsets, which only a log "
+            "can replace"
         )
     key, value, before = (
         ("start", query["start"], held.get("start"))

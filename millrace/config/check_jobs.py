@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 
 from millrace.config.check_columns import Catalog, check_columns, check_redact, check_rules
 from millrace.config.check_formats import check_format
-from millrace.config.check_lists import check_lag_groups, check_lists, partition_lists
+from millrace.config.check_partition_lists import check_lag_groups, check_lists, partition_lists
 from millrace.config.check_reading import check_reading
 from millrace.config.check_routes import check_read_routes, check_routes
 from millrace.config.check_sinks import check_places, check_sink

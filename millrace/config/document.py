@@ -272,7 +272,9 @@ class _Reader:
             value = self._constructor.construct_object(node)
         except (KeyError, ValueError, AttributeError, OverflowError) as error:
             # A tag does not fit its text, such as !!bool maybe.
-            raise DocumentError(f"{dotted_path(path)} is no {_tag(node)}", line) from error
+            raise DocumentError(
+                f"{dotted_path(path)} has the tag {_tag(node)}, which its value does not fit", line
+            ) from error
         if isinstance(value, (date, bytes)):
             value = str(node.value)
         if isinstance(value, str) and "\0" in value:

@@ -94,7 +94,7 @@ def explain_errors(
     return [_finding(each, model, written) for each in error.errors(include_url=False)]
 
 
-def file_path(loc: Sequence[str | int], model: Any) -> Path:
+def path_in_file(loc: Sequence[str | int], model: Any) -> Path:
     """Remove the parts of pydantic's location that are not in the file: tags of unions, ``[key]``."""
     return _walk(loc, model)[0]
 

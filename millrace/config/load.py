@@ -258,7 +258,7 @@ def _valid_part(kind: Any, data: Any) -> Any:
             return adapter.validate_json(text, strict=True)
         except ValidationError as error:
             for each in error.errors(include_url=False):
-                path = explain.file_path(each["loc"], kind)
+                path = explain.path_in_file(each["loc"], kind)
                 if each["type"] == "missing" and path[-1] in _STAND_INS:
                     _step(data, *path[:-1])[path[-1]] = copy.deepcopy(_STAND_INS[path[-1]])
                 else:

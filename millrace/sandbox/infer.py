@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from millrace.sandbox import ddl
-from millrace.sandbox.avro_schemas import AvroSchema
+from millrace.sandbox.avro_encoding import AvroSchema
 
 EXAMPLES = 3
 _LONGEST_EXAMPLE = 24

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from millrace.config.check_lists import partition_lists
+from millrace.config.check_partition_lists import partition_lists
 from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery

@@ -18,7 +18,7 @@ from millrace.sizing.model import Figure, JobPlan, QueryPlan, ScalingPlan, Worke
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
 from millrace.sizing.text_format import count
-from millrace.sizing.usage import usage_cost
+from millrace.sizing.usage_costs import usage_cost
 from millrace.sizing.worker_choices import cheaper_version, choices, worker_usd_hour
 
 

@@ -160,7 +160,7 @@ def _price(product: Product, answers: list[Mapping[str, Any]], region: str) -> f
             raise _UnclearError(f"{len(fitting)} products fit {product.usage}: {skus}")
         terms = list(fitting[0]["terms"]["OnDemand"].values())
         if len(terms) != 1:
-            raise _UnclearError(f"the product has {len(terms)} terms, not one")
+            raise _UnclearError(f"the product has {len(terms)} on-demand terms, so its price is ambiguous")
         return _amount(product, _tier(product, list(terms[0]["priceDimensions"].values())))
     except (KeyError, TypeError, AttributeError, InvalidOperation) as error:
         raise _UnclearError(f"the answer has an unexpected shape: {error!r}") from error

@@ -66,11 +66,11 @@ PARTS = (
         _part(f"crash points {name}", "every write is a crash point", f"tests.faults.crash_points --kind {name}", 35)
         for name in CRASHED
     ),
-    _part("full disk", "no space for checkpoints, shuffles or tables: told, or outlasted", "tests.faults.full_disk", 6),
-    _part("storage", "an S3 that fails, credentials that expire: told, or outlasted", "tests.faults.storage", 10),
+    _part("full disk", "no space for checkpoints, shuffles or tables: reported, or survived", "tests.faults.full_disk", 6),
+    _part("storage", "an S3 that fails, credentials that expire: reported, or survived", "tests.faults.storage", 10),
     _part("brokers", "leaders that are killed, brokers that are restarted", "tests.faults.brokers", 6),
     _part("one writer", "a second run on a checkpoint is refused; a reset doubles nothing", "tests.faults.checkpoints --times 20", 8),
-    _part("verify", "a small environment in an account, killed, held against a ledger, gone", "tests.faults.verified", 5),
+    _part("verify", "a small environment in an account: deployed, killed, compared with a ledger, removed", "tests.faults.verified", 5),
     _part("upgrade", "another version on the same checkpoint, and back", "tests.faults.upgrade", 6),
     *(
         _part(f"moves {engine}", "to a later Spark and back, twenty times", f"tests.faults.moves --engine {engine} --times 20", 30)

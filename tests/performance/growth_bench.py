@@ -21,7 +21,7 @@ from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kafka.record_times import BoundedTimesHandler
+from millrace.etl.sources.kafka.bounded_record_times import BoundedTimesHandler
 from tests.performance.growth_tables import borrowed, opaque, write
 
 DDL = "n BIGINT"

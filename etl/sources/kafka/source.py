@@ -19,8 +19,8 @@ from ..base import Follower, Leg, Parts, SourceContext
 from ..identity_check import Identity, Ids
 from . import commit_offsets, connection, topic_state, topics
 from .backfill import read_topic_range
+from .bounded_record_times import with_bounded_times
 from .connection import BoundConnection
-from .record_times import with_bounded_times
 
 
 @dataclass(frozen=True)

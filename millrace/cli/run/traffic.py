@@ -77,7 +77,10 @@ def traffic(
         str | None, typer.Option("--time", help="Field of the timestamp. Default: the first timestamp field.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Field of the key. Default: the first required text field.")
+        str | None,
+        typer.Option(
+            help="Field with the key of the record, which chooses the partition. Default: the first required text field."
+        ),
     ] = None,
     keys: Annotated[
         int | None, typer.Option(min=1, help="Use this many random keys instead of a field.")

@@ -27,7 +27,7 @@ Patience = Annotated[
         "--patience",  # the option's earlier name
         metavar="SECONDS",
         min=60,
-        help="How long to wait until the started version is healthy.",
+        help="Seconds that the started version has to become healthy. After that, an upgrade is rolled back, and a rollback fails.",
     ),
 ]
 

@@ -29,7 +29,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.lifecycle.problems.AwsError": FAILED,
         "millrace.lifecycle.problems.CredentialsError": REFUSED,
         "millrace.lifecycle.upgrade.UpgradeError": FAILED,
-        "millrace.sandbox.avro_schemas.AvroSchemaError": FAILED,
+        "millrace.sandbox.avro_encoding.AvroSchemaError": FAILED,
         "millrace.sandbox.infer.InferenceError": FAILED,
         "millrace.sandbox.jars.JarError": FAILED,
         "millrace.sandbox.child_processes.SandboxError": FAILED,

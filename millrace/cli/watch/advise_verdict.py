@@ -55,7 +55,7 @@ def advice_verdict(
     return Verdict(
         subject=f"{history.title} on {history.engine}, {cores}: {count(batches, 'batch')} of {queries} in {lasted}",
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
-        cost_words="no price is known: --env, --glue-job or --emr-app tells it"
+        cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
         else _costly(advice),
         usd_month=usd,
@@ -80,14 +80,14 @@ def _costly(advice: Advice) -> str:
 def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> Sla:
     """Compare the 95th percentile of records' age in the simulation of the log with each query's SLA."""
     if subject is None or as_it_ran is None:
-        return Sla("unknown", "no SLA is known: --env NAME tells it")
+        return Sla("unknown", "no SLA is known; give --env NAME")
     judged = []
     for query in advice.history.queries:
         allowed, ran = subject.latency_seconds(query), as_it_ran.queries.get(query.name)
         if allowed is not None and ran is not None:
             judged.append((ran.figures["oldest"], allowed, query.name, ran.keeps_up))
     if not judged:
-        return Sla("unknown", "no SLA is known of its queries: --env NAME tells it")
+        return Sla("unknown", "no SLA of its queries is known; give --env NAME")
     behind = [name for *_, name, keeps_up in judged if not keeps_up]
     if behind:
         return Sla("missed", f"the backlog of {join_names(behind)} grows, and with it the age of records")

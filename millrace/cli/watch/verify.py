@@ -44,7 +44,7 @@ def verify(
         typer.Option(
             min=100,
             max=_MOST_RECORDS,
-            help="Least number of records for each stream; records flow all the time.",
+            help="Smallest number of records for each stream; more are sent while kills and reshards take longer.",
         ),
     ] = 5000,
     rate: Annotated[

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 from millrace.config.formats.avro import AvroFormat
-from millrace.sandbox.avro_schemas import AvroSchema
+from millrace.sandbox.avro_encoding import AvroSchema
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Dirt
 from millrace.sandbox.payloads import Payloads

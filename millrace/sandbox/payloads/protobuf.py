@@ -12,7 +12,7 @@ from typing import Any
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.etl.formats import protobuf_descriptors
 from millrace.etl.formats.protobuf_descriptors import ENUM, Field, Message
-from millrace.sandbox.avro_schemas import hash_of
+from millrace.sandbox.avro_encoding import hash_of
 from millrace.sandbox.flights import Dirt
 from millrace.sandbox.payloads import Payloads, Spoil
 from millrace.sandbox.traffic_values import Values

@@ -51,7 +51,7 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
     begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
     usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
     executors = usd / (job.worker_usd_hour * HOURS) - 1
-    why = f"played at the average rate: {executors:.1f} of {job.executors.value} executors, and the driver"
+    why = f"simulated at the average rate: {executors:.1f} of {job.executors.value} executors, and the driver"
     return Figure(usd, "USD/month", why, assumed=True)
 
 
@@ -70,9 +70,9 @@ def _told(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
     if late := dict(_late_at_a_rise(environment, plan, job)):
         told = replace(told, late_at_rise=MappingProxyType(late))
         shares = " and ".join(f"{share:.0%} of {name}'s records" for name, share in late.items())
-        line += f"when the traffic then rises to its peak, {shares} are in time: `scaling: fixed` holds all workers, for the most"
+        line += f"when the traffic then rises to its peak, {shares} are in time: `scaling: fixed` keeps all workers, at the highest cost"
     else:
-        line += "`scaling: fixed` holds all of them"
+        line += "`scaling: fixed` keeps all of them"
     return replace(told, advice=(line, *job.advice))
 
 

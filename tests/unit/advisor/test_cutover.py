@@ -79,7 +79,7 @@ def test_offsets_take_the_place_of_a_moment_and_not_the_other_way_round(tmp_path
     assert begins(text, tmp_path) == ("earliest", {0: 5, 1: 7})
     assert changed.before is None
     with pytest.raises(
-        TakeoverError, match=r"--logs, the event log .*jobs\.orders\.queries\.land-orders has kafka"
+        TakeoverError, match=r"--logs with the event log .*jobs\.orders\.queries\.land-orders has kafka"
     ):
         set_start_position(text, made(None))
 

@@ -69,11 +69,11 @@ def test_what_a_job_will_cost_stands_beside_the_most_with_where_it_is_from(tmp_p
     assert job.expected_usd is not None
     # All the time one executor less than all, and the driver.
     assert 0.3 * largest_monthly_cost(job) < job.expected_usd.value < 0.9 * largest_monthly_cost(job)
-    assert "played at the average rate" in job.expected_usd.why
+    assert "simulated at the average rate" in job.expected_usd.why
     [line] = [each for each in job.advice if "at the average rate" in each]
     for figure in (job.expected_usd.value, largest_monthly_cost(job)):
         assert f"${figure:,.2f}" in line
-    assert "of land's records are in time: `scaling: fixed` holds all workers" in line
+    assert "of land's records are in time: `scaling: fixed` keeps all workers" in line
     # Holding them is the plan's own bill: it has always counted all of them.
     held = sized("glue", tmp_path, "scaling: fixed")[1]
     assert total(held).value == total(plan(environment)).value

@@ -81,7 +81,13 @@ def bench(
         ),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", dir_okay=False, help="Write an HTML page with charts.")
+        Path | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            dir_okay=False,
+            help="Write an HTML page with charts; it needs no network.",
+        ),
     ] = None,
     seed: Annotated[
         int,
