@@ -94,7 +94,7 @@ class Toy:
         record = F.struct(*(pairs[name].alias(name) for name in self.schema.fieldNames()))
         bad = F.coalesce(F.exists(F.map_values(pairs), lambda value: value.isNull()), F.lit(True))
         held = rows.withColumns(
-            {"_record": record, "_verdict": F.when(bad, shared.reason("decode", "a pair without a value"))}
+            {"_record": record, "_verdict": F.when(bad, shared.dead_letter_verdict("decode", "a pair without a value"))}
         )
         return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict")
 '''

@@ -66,7 +66,7 @@ def test_a_jvm_that_stands_still_is_killed_and_python_with_it() -> None:
     code = (
         "import subprocess, threading; from etl import fence; fence.TOLD_SECONDS = fence.HALT_SECONDS = 0.1\n"
         "jvm = subprocess.Popen(['sleep', '600'])\n"
-        "fence.kill(threading.Event().wait, jvm.pid)"
+        "fence.kill_jvm(threading.Event().wait, jvm.pid)"
     )
     ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60, check=False)
     assert ended.returncode == STATUS

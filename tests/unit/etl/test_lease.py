@@ -31,7 +31,7 @@ import os, sys, time
 from millrace.etl.job import lease
 if len(sys.argv) > 3:
     lease.RENEW_SECONDS = float(sys.argv[3])
-held = lease.of(sys.argv[1], sys.argv[2], (os.getpid(),), lambda holder: print("waiting", flush=True))
+held = lease.lease_of(sys.argv[1], sys.argv[2], (os.getpid(),), lambda holder: print("waiting", flush=True))
 try:
     held.acquire()
 except lease.StartError as error:
