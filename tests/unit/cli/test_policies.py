@@ -96,10 +96,10 @@ def assembly(scope: PermissionScope, tmp_path_factory: pytest.TempPathFactory) -
 class _Table:
     """A landing table that was read up to now, whose catalog is asked for it."""
 
-    def offsets(self, *_: Any) -> dict[tuple[str, int], set[int]]:
+    def offsets_by_time(self, *_: Any) -> dict[tuple[str, int], set[int]]:
         return {}
 
-    def between(self, *_: Any) -> set[int]:
+    def offsets_between(self, *_: Any) -> set[int]:
         return set()
 
     def sequences(self, *_: Any) -> frozenset[str]:

@@ -215,6 +215,8 @@ def test_failures_of_a_job_whose_name_begins_alike_are_not_ours(aws: Aws) -> Non
     assert read_health(aws, "clicks", time.time() - 120).failures == ()
     # Glue writes to the group with its security configuration's name.
     put_lines(
-        aws, {"event": "failed", "error": "ours"}, group="/hello-minimal/jobs/clicks-hello-minimal-clicks"
+        aws,
+        {"event": "failed", "error": "ours"},
+        group="/hello-minimal/jobs/clicks-hello-minimal-clicks-0123abcd",
     )
     assert read_health(aws, "clicks", time.time() - 120).failures == ("a query: ours",)

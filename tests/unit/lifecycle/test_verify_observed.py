@@ -38,7 +38,7 @@ class Told_:  # noqa: N801 - in the place of a story, of which nothing else is a
     def finish(self) -> str:
         return ""
 
-    def compared(self) -> tuple[Any, ...]:
+    def compare_tables(self) -> tuple[Any, ...]:
         return ()
 
 
@@ -106,7 +106,7 @@ def test_the_command_asks_by_the_names_of_the_copy(
 
     monkeypatch.setattr(prices, "price_list", lambda _: Noting("pricing"))
     monkeypatch.setattr(
-        "millrace.verify.claim_context.Question.fetch", lambda *_: (_ for _ in ()).throw(OSError())
+        "millrace.verify.claim_context.ClaimContext.fetch", lambda *_: (_ for _ in ()).throw(OSError())
     )
     told = verify_claims.observer(copy.environment, Noting)(copy)
     assert [each.id for each in told] == list(claims())
