@@ -312,9 +312,7 @@ class Supervisor:
         """Start a query again that Spark ended after a committed batch; this does not count as an attempt."""
         if one.error is None or self._stopping.is_set() or LOST_PROGRESS not in whole_text(one.error):
             return False
-        self.report.emit(
-            "reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch"
-        )
+        self.report.emit("reopened", query=one.spec.name, why="Spark lost the progress of a repeated batch")
         return self._start_again(one)
 
     def _start_again(self, one: _Running) -> bool:
