@@ -214,7 +214,7 @@ def test_a_schema_that_no_table_takes_is_refused_before_anything_is_stopped(
     assert "millrace deploy: nothing was drained or deployed" in refused
     assert any(
         line.startswith(
-            f"job {EMR}, query land-orders: table lake.{database}.orders_landed: has colour, which nothing"
+            f"job {EMR}, query land-orders: table lake.{database}.orders_landed: has column colour, which the schema lacks"
         )
         and "name another table and replay into it" in line
         for line in refused
