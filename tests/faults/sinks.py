@@ -164,7 +164,10 @@ class Round:
 
         def whole() -> bool:
             found.update({query: Counter(read()) for query, read in self.sinks.items()})
-            return all(len(each) >= wanted for each in found.values())
+            return all(len(each) >= wanted for each in found.values()) and all(
+                len(set(self.letters(query))) >= self.producer.ledger.dirty
+                for query in (self.sinks if self.letters else ())
+            )
 
         wait_until(
             whole, seconds=STALL_SECONDS, what="in all sinks", runs=(run,), poll_seconds=1.0,
