@@ -22,7 +22,7 @@ from tests.unit.lifecycle.test_verify_run import HalfDeployed, copy, file, half,
 __all__ = ["copy", "file", "half"]
 
 
-class Told_:  # noqa: N801 - in the place of a story, of which nothing else is asked here
+class Told_:  # noqa: N801 - stands in for ScenarioRun, with the methods that the run calls
     """A story that is told at once."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
