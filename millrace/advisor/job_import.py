@@ -23,6 +23,7 @@ from millrace.advisor.job_names import slug, stable_name
 from millrace.advisor.job_program import LONGEST, ProgramSettings, read, unsupported_settings
 from millrace.advisor.log_simulation import QueryTwin
 from millrace.config import ConfigurationError, Problem
+from millrace.config.check_jobs import FIXED_IN_CORE, is_owned
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob
 from millrace.config.units import format_duration
@@ -105,7 +106,9 @@ def glue(client: Client, name: str, region: str) -> RunningJob:
     spark = parse_spark_conf(arguments.get("conf", ""), first=True)
     return _placed(
         client,
-        RunningJob(where, account, region, pinned | _spark(spark), said, tuple(subnets), notes=tuple(notes)),
+        RunningJob(
+            where, account, region, pinned | _spark(spark, notes), said, tuple(subnets), notes=tuple(notes)
+        ),
     )
 
 
@@ -152,7 +155,9 @@ def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
     subnets = tuple((app.get("networkConfiguration") or {}).get("subnetIds", ()))
     return _placed(
         client,
-        RunningJob(where, account, region, pinned | _spark(settings), said, subnets, notes=(*notes, *more)),
+        RunningJob(
+            where, account, region, pinned | _spark(settings, more), said, subnets, notes=(*notes, *more)
+        ),
     )
 
 
@@ -237,13 +242,14 @@ def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     return {"vcpu": cores, "memory": f"{memory}GiB", "disk": f"{min(disk, EMR_DISK_GIB[1])}GiB"}, notes
 
 
-def _spark(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the job's own Spark settings: those of sizes and catalogs come from Millrace."""
+def _spark(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
+    """Return the job's own settings of Spark SQL, and note the others that Millrace does not derive from the plan."""
     kept = {
-        key: value
-        for key, value in settings.items()
-        if key.startswith(("spark.sql.shuffle.", "spark.sql.session."))
+        key: value for key, value in settings.items() if key.startswith("spark.sql.") and not is_owned(key)
     }
+    left = sorted(key for key in settings.keys() - kept.keys() if key in FIXED_IN_CORE or not is_owned(key))
+    if left:
+        notes.append(f"Spark settings left out: {', '.join(left)}")
     return {"spark": kept} if kept else {}
 
 

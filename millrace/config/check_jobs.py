@@ -64,13 +64,24 @@ _OWNED = frozenset(
         "spark.master",
         "spark.serializer",
         "spark.speculation",
-        "spark.sql.adaptive.optimizer.excludedRules",
         "spark.sql.defaultCatalog",
         "spark.sql.extensions",
-        "spark.sql.session.timeZone",
         "spark.sql.streaming.checkpointLocation",
     }
 )
+FIXED_IN_CORE = frozenset(
+    {
+        "spark.sql.adaptive.optimizer.excludedRules",
+        "spark.sql.ansi.enabled",
+        "spark.sql.json.enablePartialResults",
+        "spark.sql.legacy.timeParserPolicy",
+        "spark.sql.parquet.datetimeRebaseModeInWrite",
+        "spark.sql.parquet.int96RebaseModeInWrite",
+        "spark.sql.session.timeZone",
+        "spark.sql.streaming.metricsEnabled",
+    }
+)
+"""Settings that the core sets itself, whatever the job's are: ``etl.launch.spark_settings.RUNTIME``; a test compares the two."""
 
 
 def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath) -> Iterator[Finding]:
@@ -172,11 +183,23 @@ def _consumers(environment: Environment) -> Iterator[Finding]:
             )
 
 
+def is_owned(key: str) -> bool:
+    """Return true if a Spark setting cannot be given for a job, because Millrace or the core sets it."""
+    return key in _OWNED | FIXED_IN_CORE or key.startswith(_OWNED_PREFIXES)
+
+
 def _spark(path: Path, job: Job) -> Iterator[Finding]:
     for key, value in job.spark.items():
         if not key.startswith("spark."):
             yield Finding((*path, "spark", key), value, "a key that begins with spark.")
-        elif key in _OWNED or key.startswith(_OWNED_PREFIXES):
+        elif key in FIXED_IN_CORE:
+            yield Finding(
+                (*path, "spark", key),
+                value,
+                "any setting but those that the core sets for each query",
+                "remove it: the core would ignore it",
+            )
+        elif is_owned(key):
             yield Finding(
                 (*path, "spark", key),
                 value,

@@ -28,6 +28,11 @@ ROOT = Path(__file__).parents[3]
 CLUSTER = "arn:aws:kafka:us-east-1:123456789012:cluster/theirs/abcd1234-ab12-1"
 SCHEMA = "pipelines/flights/schemas/flight.ddl"
 
+CONF = (
+    "spark.sql.shuffle.partitions=24 --conf spark.sql.session.timeZone=UTC --conf spark.sql.ansi.enabled=true "
+    "--conf spark.network.timeout=300s --conf spark.executor.memory=10g"
+)
+
 GLUE = """
 import sys
 from awsglue.context import GlueContext
@@ -83,7 +88,7 @@ def theirs(client) -> str:
         Name=name,
         Role="theirs",
         Command={"Name": "gluestreaming", "ScriptLocation": f"s3://{name}/glue.py", "PythonVersion": "3"},
-        DefaultArguments={"--CHECKPOINT": "s3://theirs/cp", "--conf": "spark.sql.shuffle.partitions=24"},
+        DefaultArguments={"--CHECKPOINT": "s3://theirs/cp", "--conf": CONF},
         Connections={"Connections": [f"{name}-0", f"{name}-1"]},
         GlueVersion="4.0",
         WorkerType="G.1X",
@@ -179,6 +184,13 @@ def test_a_glue_job_is_written_down_planned_and_told_how_to_leave(server, client
     assert refused.returncode == 2
     assert "environments/moved.yaml exists and was not imported from glue:" in refused.stderr
     assert file.read_text() == f"# somebody else's\n{written}"
+
+
+def test_spark_settings_that_validation_would_refuse_stay_out_and_are_told(client, theirs):
+    found = glue(client, theirs, "us-east-1")
+    assert found.job["spark"] == {"spark.sql.shuffle.partitions": "24"}
+    left = "spark.network.timeout, spark.sql.ansi.enabled, spark.sql.session.timeZone"
+    assert f"Spark settings left out: {left}" in found.notes
 
 
 def test_an_emr_run_on_kafka_begins_where_its_log_ends(client, run_of_emr):

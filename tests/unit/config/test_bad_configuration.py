@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.config import ConfigurationError, load
+from millrace.config import ConfigurationError, check_jobs, load
+from millrace.etl.launch import spark_settings
 from millrace.sizing import plan
 from tests.unit.config import bad_limits, bad_names, bad_queries, bad_sources, bad_texts
 from tests.unit.config.conftest import GOOD
@@ -302,6 +303,10 @@ ROWS = {
         SPARK, '      spark.executor.cores: "8" #!\n', "jobs.clicks.spark[spark.executor.cores]", "8",
         "those that Millrace derives", "pin the plan's number",
     ),
+    "a Spark setting that the core sets": (
+        SPARK, '      spark.sql.ansi.enabled: "true" #!\n', "jobs.clicks.spark[spark.sql.ansi.enabled]", "true",
+        "that the core sets for each query", "remove it: the core would ignore it",
+    ),
     "no Spark setting": (
         SPARK, '      shuffle: "8" #!\n', "jobs.clicks.spark.shuffle", "8", "begins with spark.", None,
     ),
@@ -394,3 +399,8 @@ def test_all_mistakes_are_told_at_once(project: Path) -> None:
         "streams.clicks.retention",
         "streams.clicks.traffic.records_per_second",
     }
+
+
+def test_settings_that_the_core_sets_are_known():
+    """The configuration imports nothing of the core."""
+    assert spark_settings.RUNTIME.keys() == check_jobs.FIXED_IN_CORE
