@@ -17,6 +17,12 @@ RUNTIME = {
     "spark.sql.json.enablePartialResults": "true",
     # Overflow and wrong types in from_json make dead letters, not errors of the job.
     "spark.sql.ansi.enabled": "false",
+    # Identities of results are written as JSON: with nulls in it, the same key would be another identity.
+    "spark.sql.jsonGenerator.ignoreNullFields": "true",
+    # A schema's TIMESTAMP is a moment, in payloads, tables and transforms.
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Iceberg refuses every write with LEGACY.
+    "spark.sql.storeAssignmentPolicy": "ANSI",
     # If this rule empties a plan, the batch's observed figures never arrive.
     "spark.sql.adaptive.optimizer.excludedRules": _RULE,
     # With the default (EXCEPTION) a day before 1582, or a time before 1900, fails a write of Parquet files. CORRECTED is the

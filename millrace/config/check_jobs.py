@@ -74,11 +74,14 @@ FIXED_IN_CORE = frozenset(
         "spark.sql.adaptive.optimizer.excludedRules",
         "spark.sql.ansi.enabled",
         "spark.sql.json.enablePartialResults",
+        "spark.sql.jsonGenerator.ignoreNullFields",
         "spark.sql.legacy.timeParserPolicy",
         "spark.sql.parquet.datetimeRebaseModeInWrite",
         "spark.sql.parquet.int96RebaseModeInWrite",
         "spark.sql.session.timeZone",
+        "spark.sql.storeAssignmentPolicy",
         "spark.sql.streaming.metricsEnabled",
+        "spark.sql.timestampType",
     }
 )
 """Settings that the core sets itself, whatever the job's are: ``etl.launch.spark_settings.RUNTIME``; a test compares the two."""

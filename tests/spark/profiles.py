@@ -15,6 +15,14 @@ BROADCAST = "spark.sql.autoBroadcastJoinThreshold"
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 
+ODD = {
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.storeAssignmentPolicy": "LEGACY",
+    "spark.sql.timestampType": "TIMESTAMP_NTZ",
+}
+"""Settings that change the meaning of SQL, as a company may have them for all of its sessions."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """An engine with workers of a size, and what a user sets beside.
@@ -59,7 +67,7 @@ def profiles() -> tuple[Profile, ...]:
     ours = {PARTITIONS: "2"}
     found = [Profile(*engine, more) for engine in engines for more in (ours, ours | {BROADCAST: "-1"})]
     # What a job finds whose launch document says nothing: many tasks for few rows, and joins of either kind.
-    return (*found, Profile("emr", "emr-7.13.0", {}), Profile("emr", "emr-7.13.0", {BROADCAST: "-1"}))
+    return (*found, Profile("emr", "emr-7.13.0", {}), Profile("emr", "emr-7.13.0", {BROADCAST: "-1"}), Profile("emr", "emr-7.13.0", ODD))
 
 
 def profile_named(name: str) -> Profile:

@@ -10,17 +10,19 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import TimestampType
 
 from millrace.etl.record.tables import Table
+from millrace.etl.sinks.delivery.result_keys import result_identity
 from tests.spark.batches import KINESIS, Events, frame, good, kafka_rows, kinesis_rows, lander, log_offsets
-from tests.spark.profiles import BROADCAST, PARTITIONS, Profile, profiles
+from tests.spark.profiles import BROADCAST, ODD, PARTITIONS, Profile, profiles
 from tests.spark.test_derive import Pipeline
 
 Names = Callable[[str], Table]
 
 
 # Two joins and two numbers of partitions; what else differs between the engines' settings is looked for on its day.
-OFTEN = ("5.1 partitions=2 autoBroadcastJoinThreshold=-1", "emr-7.13.0")
+OFTEN = ("5.1 partitions=2 autoBroadcastJoinThreshold=-1", "emr-7.13.0", str(Profile("emr", "emr-7.13.0", ODD)))
 
 
 @pytest.fixture(
@@ -55,6 +57,13 @@ def test_a_session_has_the_settings_of_its_engine(engine: SparkSession, profile:
     wanted = profile.settings()
     for name in (PARTITIONS, BROADCAST, "spark.sql.adaptive.enabled", "spark.sql.ansi.enabled"):
         assert engine.conf.get(name) == wanted[name]
+
+
+def test_identities_and_types_do_not_depend_on_the_session(engine: SparkSession) -> None:
+    rows = engine.sql("SELECT 1 AS a, CAST(NULL AS STRING) AS b, CAST('2026-01-31 10:00:00' AS TIMESTAMP) AS at")
+    assert rows.schema["at"].dataType == TimestampType()
+    [(identity,)] = rows.select(result_identity(rows.schema, ("a", "b"))).collect()
+    assert identity == '{"a":1}'
 
 
 def test_a_stream_is_landed_once_when_it_is_read_again(
