@@ -146,17 +146,21 @@ def _value(node: Any) -> str | None:
 
 
 def _holds(column: str, value: str, words: bool) -> str:
-    # Also as JSON may write it. Bytes are compared as Latin-1, which has a character for each byte.
-    spellings = dict.fromkeys((value, _escaped(value), _escaped(value).replace("/", "\\/")))
-    pattern = "|".join(re.escape(each.encode().decode("latin-1")) for each in spellings)
+    # Bytes are compared as Latin-1, which has a character for each byte.
+    pattern = "".join(map(_spellings, value))
     if words:
         pattern = f"(?<![.{_WORD}])(?:{pattern})(?![{_WORD}]|[.][{_WORD}])"
-    literal = "".join(f"\\u{ord(c):04x}" if not c.isalnum() or ord(c) > 126 else c for c in pattern)
-    return f"coalesce(decode({column}, 'ISO-8859-1') RLIKE '{literal}', false)"
+    # In digits, because the meaning of a backslash in SQL depends on the session (spark.sql.parser.escapedStringLiterals).
+    digits = pattern.encode().hex()
+    return f"coalesce(decode({column}, 'ISO-8859-1') RLIKE decode(unhex('{digits}'), 'UTF-8'), false)"
 
 
-def _escaped(value: str) -> str:
-    return json.dumps(value)[1:-1]
+def _spellings(character: str) -> str:
+    """Return a pattern of a character in all forms that JSON allows: writers differ in what they escape, and in the case of digits."""
+    units = character.encode("utf-16-be").hex()
+    coded = "".join(rf"\\u(?i:{units[at : at + 4]})" for at in range(0, len(units), 4))
+    short = re.escape(r"\/" if character == "/" else json.dumps(character)[1:-1])
+    return f"(?:{re.escape(character.encode().decode('latin-1'))}|{coded}|{short})"
 
 
 def _none(rows: DataFrame) -> bool:

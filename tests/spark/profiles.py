@@ -67,7 +67,12 @@ def profiles() -> tuple[Profile, ...]:
     ours = {PARTITIONS: "2"}
     found = [Profile(*engine, more) for engine in engines for more in (ours, ours | {BROADCAST: "-1"})]
     # What a job finds whose launch document says nothing: many tasks for few rows, and joins of either kind.
-    return (*found, Profile("emr", "emr-7.13.0", {}), Profile("emr", "emr-7.13.0", {BROADCAST: "-1"}), Profile("emr", "emr-7.13.0", ODD))
+    return (
+        *found,
+        Profile("emr", "emr-7.13.0", {}),
+        Profile("emr", "emr-7.13.0", {BROADCAST: "-1"}),
+        Profile("emr", "emr-7.13.0", ODD),
+    )
 
 
 def profile_named(name: str) -> Profile:

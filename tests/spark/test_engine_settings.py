@@ -22,7 +22,11 @@ Names = Callable[[str], Table]
 
 
 # Two joins and two numbers of partitions; what else differs between the engines' settings is looked for on its day.
-OFTEN = ("5.1 partitions=2 autoBroadcastJoinThreshold=-1", "emr-7.13.0", str(Profile("emr", "emr-7.13.0", ODD)))
+OFTEN = (
+    "5.1 partitions=2 autoBroadcastJoinThreshold=-1",
+    "emr-7.13.0",
+    str(Profile("emr", "emr-7.13.0", ODD)),
+)
 
 
 @pytest.fixture(
@@ -60,7 +64,9 @@ def test_a_session_has_the_settings_of_its_engine(engine: SparkSession, profile:
 
 
 def test_identities_and_types_do_not_depend_on_the_session(engine: SparkSession) -> None:
-    rows = engine.sql("SELECT 1 AS a, CAST(NULL AS STRING) AS b, CAST('2026-01-31 10:00:00' AS TIMESTAMP) AS at")
+    rows = engine.sql(
+        "SELECT 1 AS a, CAST(NULL AS STRING) AS b, CAST('2026-01-31 10:00:00' AS TIMESTAMP) AS at"
+    )
     assert rows.schema["at"].dataType == TimestampType()
     [(identity,)] = rows.select(result_identity(rows.schema, ("a", "b"))).collect()
     assert identity == '{"a":1}'
