@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from contextlib import suppress
 
 import psutil
@@ -225,6 +226,8 @@ def test_a_second_demo_leaves_the_first_ones_files_alone(tmp_path, monkeypatch):
 
 def test_a_server_of_this_machine_is_asked_past_a_proxy(monkeypatch):
     monkeypatch.setattr(os, "environ", {"http_proxy": "http://127.0.0.1:9", "NO_PROXY": "example.org"})
+    # The first request of a process decides which proxies all of its requests take.
+    monkeypatch.setattr(urllib.request, "_opener", None)
     with served(Well) as address:
         assert localstack.answers(address)
     assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,localhost,127.0.0.1"
