@@ -6,7 +6,7 @@ Times are seconds since the epoch, durations are seconds, sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,14 +49,11 @@ class Scan:
         Whether it is kept in memory or on disk after its first computation.
     rdd
         Its number: the same number in two stages means the same data.
-    partitions
-        Number of its partitions.
     """
 
     name: str
     cached: bool
     rdd: int
-    partitions: int
 
 
 @dataclass(frozen=True)
@@ -67,16 +64,10 @@ class Stage:
     ----------
     id, attempt
         Number and attempt, from 0.
-    name
-        Its call site.
-    submitted, completed
-        Epoch seconds; ``None`` where the log has no time.
     partitions
         Tasks that it needs.
     tasks
         Its task attempts.
-    failure
-        Why the stage failed, or ``None``.
     failures
         Why its tasks failed.
     scans
@@ -87,12 +78,8 @@ class Stage:
 
     id: int
     attempt: int
-    name: str
-    submitted: float | None
-    completed: float | None
     partitions: int
     tasks: Tasks
-    failure: str | None = None
     failures: tuple[Failure, ...] = ()
     scans: tuple[Scan, ...] = ()
     adaptive: bool = False
@@ -108,12 +95,6 @@ class SparkJob:
         Its number.
     execution
         The SQL execution that it belongs to, or ``None``.
-    query, batch
-        Run id of the query and number of the batch that it was started for, or ``None``.
-    submitted, completed
-        Epoch seconds; completed is ``None`` where the log was cut off.
-    succeeded
-        How it ended; ``None`` where the log was cut off.
     stages
         Those that ran, by number and attempt; skipped ones are not among them.
     site
@@ -122,11 +103,6 @@ class SparkJob:
 
     id: int
     execution: int | None
-    query: str | None
-    batch: int | None
-    submitted: float
-    completed: float | None
-    succeeded: bool | None
     stages: tuple[Stage, ...]
     site: str
 
@@ -143,8 +119,6 @@ class Source:
         Positions by ``topic:partition`` where offsets count records (Kafka), else ``None``.
     rows
         ``numInputRows``: Spark's count, once for each time the rows were computed.
-    metrics
-        The connector's own, such as ``maxOffsetsBehindLatest``.
     """
 
     description: str
@@ -152,7 +126,6 @@ class Source:
     end: Mapping[str, int] | None
     latest: Mapping[str, int] | None
     rows: int
-    metrics: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def records_read(self) -> int | None:
@@ -179,28 +152,16 @@ class StateOperator:
     ----------
     name
         Such as ``stateStoreSave``; empty in an older Spark.
-    rows, updated, removed, late
-        Rows kept, and rows that this batch changed, removed, and dropped as too late.
+    rows, removed
+        Rows kept, and rows that this batch removed.
     memory
         Bytes in memory.
-    commit, update
-        Seconds, all tasks together.
-    partitions
-        State stores.
-    metrics
-        The provider's own.
     """
 
     name: str
     rows: int
-    updated: int
     removed: int
-    late: int
     memory: int
-    commit: float
-    update: float
-    partitions: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -222,10 +183,6 @@ class Batch:
         Input rows of all sources as Spark counted them (:attr:`Source.rows`).
     sources
         Input by source.
-    sink
-        The sink's description.
-    rows_written
-        Rows that the sink reports, or ``None``.
     state
         State by operator.
     watermark
@@ -242,8 +199,6 @@ class Batch:
     parts: Mapping[str, float]
     rows: int
     sources: tuple[Source, ...] = ()
-    sink: str = ""
-    rows_written: int | None = None
     state: tuple[StateOperator, ...] = ()
     watermark: float | None = None
     jobs: tuple[SparkJob, ...] = ()
@@ -272,7 +227,7 @@ class Query:
         Its name, or its id where it has none.
     id, run_id
         Of the checkpoint, and of this run.
-    started, ended
+    started
         Epoch seconds; ``None`` where the log has no time.
     failure
         First line of the exception that ended it, or ``None``.
@@ -284,7 +239,6 @@ class Query:
     id: str
     run_id: str
     started: float | None
-    ended: float | None
     failure: str | None
     batches: tuple[Batch, ...]
 
@@ -301,10 +255,6 @@ class Executor:
         Task slots.
     added, removed
         Epoch seconds; ``None`` for one that was not removed.
-    memory
-        Bytes for storage and execution, 0 where unknown.
-    reason
-        Why it was removed.
     counted
         Whether the log has only its tasks: its slots are then as many as ran at once, and may be more.
     """
@@ -313,8 +263,6 @@ class Executor:
     cores: int
     added: float
     removed: float | None
-    memory: int
-    reason: str = ""
     counted: bool = False
 
 

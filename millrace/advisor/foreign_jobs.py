@@ -171,8 +171,8 @@ def _settings(log: EventLog) -> Mapping[str, str]:
     """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs only itself
-            event = events.parse(line) or {}
-            if event.get("Event") == events.ENVIRONMENT:
+            event = events.parse(line, (events.ENVIRONMENT,))
+            if event is not None:
                 return dict(event.get("Spark Properties") or {})
     return {}
 

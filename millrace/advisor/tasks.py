@@ -15,11 +15,10 @@ Flags = NDArray[np.bool_]
 
 TASK = np.dtype(
     [
-        *((name, np.float64) for name in ("launched", "finished", "run", "cpu", "gc", "delay", "fetch_wait")),
-        *((name, np.int64) for name in ("records_read", "bytes_read", "records_written", "bytes_written")),
+        *((name, np.float64) for name in ("launched", "finished", "run", "cpu", "gc")),
+        *((name, np.int64) for name in ("records_read", "bytes_written")),
         *((name, np.int64) for name in ("shuffle_records_read", "shuffle_bytes_read")),
-        *((name, np.int64) for name in ("shuffle_records_written", "shuffle_bytes_written", "spilled")),
-        *((name, np.int32) for name in ("index", "attempt", "executor")),
+        *((name, np.int32) for name in ("index", "executor")),
         ("failed", np.bool_),
         ("speculative", np.bool_),
     ]
@@ -83,29 +82,9 @@ class Tasks:
         return self.table["gc"]
 
     @property
-    def delay(self) -> Floats:
-        """Seconds between the scheduler and the executor, beside running and (de)serialising."""
-        return self.table["delay"]
-
-    @property
-    def fetch_wait(self) -> Floats:
-        """Seconds of waiting for shuffled blocks."""
-        return self.table["fetch_wait"]
-
-    @property
     def records_read(self) -> Ints:
         """Records read from sources and caches."""
         return self.table["records_read"]
-
-    @property
-    def bytes_read(self) -> Ints:
-        """Bytes read from sources and caches; 0 where a connector does not count."""
-        return self.table["bytes_read"]
-
-    @property
-    def records_written(self) -> Ints:
-        """Records written to files."""
-        return self.table["records_written"]
 
     @property
     def bytes_written(self) -> Ints:
@@ -123,34 +102,9 @@ class Tasks:
         return self.table["shuffle_bytes_read"]
 
     @property
-    def shuffle_records_written(self) -> Ints:
-        """Records written to a shuffle."""
-        return self.table["shuffle_records_written"]
-
-    @property
-    def shuffle_bytes_written(self) -> Ints:
-        """Bytes written to a shuffle."""
-        return self.table["shuffle_bytes_written"]
-
-    @property
-    def spilled(self) -> Ints:
-        """Bytes spilled to disk."""
-        return self.table["spilled"]
-
-    @property
     def index(self) -> NDArray[np.int32]:
         """Number of the partition."""
         return self.table["index"]
-
-    @property
-    def attempt(self) -> NDArray[np.int32]:
-        """Attempt, from 0."""
-        return self.table["attempt"]
-
-    @property
-    def executor(self) -> NDArray[np.int32]:
-        """Position in the history's executors; -1 where unknown."""
-        return self.table["executor"]
 
     @property
     def failed(self) -> Flags:

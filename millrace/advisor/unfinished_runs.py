@@ -38,8 +38,7 @@ class PendingJob:
     submitted: float
     properties: Mapping[str, str]
     site: str
-    completed: float | None = None
-    succeeded: bool | None = None
+    running: bool = True
     stages: list[Stage] = field(default_factory=list)
 
 
@@ -90,28 +89,15 @@ def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[
         replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
         for number, batch in sorted(run.batches.items())
     )
-    return Query(run.name or run.id, run.id, run_id, run.started, run.ended, run.failure, batches)
+    return Query(run.name or run.id, run.id, run_id, run.started, run.failure, batches)
 
 
-def spark_job(job: PendingJob, run: str | None, batch: int | None) -> SparkJob:
-    """Return a finished job.
-
-    Parameters
-    ----------
-    job
-        The job, with all its stages.
-    run, batch
-        Of a query; None for another job.
-    """
+def spark_job(job: PendingJob) -> SparkJob:
+    """Return a job with all its stages."""
     execution = job.properties.get("spark.sql.execution.id")
     return SparkJob(
         job.id,
         int(execution) if execution is not None and execution.isdecimal() else None,
-        run,
-        batch,
-        job.submitted,
-        job.completed,
-        job.succeeded,
         tuple(job.stages),
         job.site,
     )

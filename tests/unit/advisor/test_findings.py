@@ -320,7 +320,7 @@ def test_idle_executors():
 def test_a_query_that_failed():
     made = history()
     [query] = made.queries
-    ended = Query("orders", "id", "run", START, START + 60, "org.apache.kafka: topic is gone", query.batches)
+    ended = Query("orders", "id", "run", START, "org.apache.kafka: topic is gone", query.batches)
     advice = advise(type(made)(**{**vars(made), "queries": (ended,)}))
     assert kinds(advice) == ["failed-query"]
     assert "topic is gone" in advice.findings[0].words

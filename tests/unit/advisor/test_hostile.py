@@ -264,7 +264,6 @@ def test_any_object_under_any_events_name_is_a_report(lines):
         (kind, path, value)
         for kind, path in [
             ("SparkListenerExecutorAdded", ("Executor Info", "Total Cores")),
-            ("SparkListenerBlockManagerAdded", ("Maximum Memory",)),
             ("SparkListenerTaskEnd", ("Task Metrics", "Executor Run Time")),
             ("SparkListenerTaskEnd", ("Task Info", "Index")),
             ("SparkListenerStageCompleted", ("Stage Info", "Number of Tasks")),
