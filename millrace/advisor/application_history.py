@@ -6,7 +6,7 @@ Times are seconds since the epoch, durations are seconds, sizes are bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,25 +16,6 @@ from millrace.advisor.tasks import Flags as Flags
 from millrace.advisor.tasks import Floats as Floats
 from millrace.advisor.tasks import Ints as Ints
 from millrace.advisor.tasks import Tasks as Tasks
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Reason for failures of a stage's tasks.
-
-    Attributes
-    ----------
-    error
-        Class of the exception, such as ``java.io.IOException``, or Spark's own reason, such as ``ExecutorLostFailure``.
-    message
-        Its first line.
-    count
-        Number of task attempts with this failure.
-    """
-
-    error: str
-    message: str
-    count: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +50,8 @@ class Stage:
     tasks
         Its task attempts.
     failures
-        Why its tasks failed.
+        Number of its task attempts that failed, by the class of the exception, such as ``java.io.IOException``, or Spark's own
+        reason, such as ``ExecutorLostFailure``, and by the first line of the message.
     scans
         What it reads: RDDs without parents, and cached ones.
     adaptive
@@ -80,7 +62,7 @@ class Stage:
     attempt: int
     partitions: int
     tasks: Tasks
-    failures: tuple[Failure, ...] = ()
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
     scans: tuple[Scan, ...] = ()
     adaptive: bool = False
 

@@ -14,9 +14,7 @@ from millrace.advisor import events
 from millrace.advisor.application_history import (
     NO_TASKS,
     Executor,
-    Failure,
     History,
-    Scan,
     SparkJob,
     Stage,
     Tasks,
@@ -32,7 +30,6 @@ from millrace.advisor.unfinished_runs import (
     PendingStage,
     engine_of,
     query,
-    spark_job,
     task_table,
     tasks_by_executor,
 )
@@ -101,9 +98,8 @@ class _Reader:
         self._jobs: dict[int, PendingJob] = {}
         self._of_stage: dict[int, list[int]] = defaultdict(list)
         self._partitions: dict[int, int] = {}
-        self._open: dict[tuple[int, int], PendingStage] = {}
-        self._closed: dict[tuple[int, int], tuple[PendingJob, int]] = {}
-        self._late: dict[tuple[int, int], bytearray] = {}
+        self._stages: dict[tuple[int, int], PendingStage] = {}
+        self._ended: dict[tuple[int, int], PendingStage] = {}
         self._runs: dict[str, PendingRun] = {}
         self._runs_of: dict[str, list[tuple[str, PendingRun]]] = {}
         self._length = 0
@@ -213,12 +209,13 @@ class _Reader:
 
     def _stage(self, key: tuple[int, int]) -> PendingStage:
         """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
-        if key not in self._open:
+        if key not in self._stages:
             self._hold(_THING)
             owners = self._of_stage.get(key[0], [])
             running = [number for number in owners if self._jobs[number].running]
-            self._open[key] = PendingStage(next(iter(running or owners), None))
-        return self._open[key]
+            job = next(iter(running or owners), None)
+            self._stages[key] = PendingStage(job, self._partitions.get(key[0], 0))
+        return self._stages[key]
 
     def _task_end(self, event: Mapping[str, Any]) -> None:
         key = (events.to_count(event["Stage ID"]), events.to_count(event["Stage Attempt ID"]))
@@ -233,15 +230,13 @@ class _Reader:
             self._hold(_THING)
             self._place[name] = place
         self._hold(len(row))
-        if key in self._closed:  # a second copy of a task, killed when the first was done
-            self._late.setdefault(key, bytearray()).extend(row)
-            return
         stage = self._stage(key)
         stage.rows += row
-        if failure is not None:
+        # After the end of its stage comes a second copy of a task, killed when the first was done.
+        if failure is not None and key not in self._ended:
             if failure not in stage.failures:
                 self._hold(_THING)
-            stage.failures[failure] = stage.failures.get(failure, 0) + 1
+            stage.failures[failure] += 1
 
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
@@ -252,21 +247,8 @@ class _Reader:
         for moment in (info.get("Submission Time"), info.get("Completion Time")):
             if moment is not None:
                 self._at(moment)
-        self._close(key, partitions, scans, adaptive=events.is_adaptive(info))
-
-    def _close(
-        self, key: tuple[int, int], partitions: int, scans: tuple[Scan, ...], *, adaptive: bool
-    ) -> None:
-        known = self._stage(key)
-        del self._open[key]
-        if known.job is None:
-            return  # its job's start was compacted away
-        job = self._jobs[known.job]
-        failures = tuple(Failure(*why, count) for why, count in known.failures.items())
-        tasks = Tasks(task_table(known.rows)) if known.rows else NO_TASKS
-        known.rows = bytearray()
-        self._closed[key] = (job, len(job.stages))
-        job.stages.append(Stage(*key, partitions, tasks, failures, scans, adaptive))
+        self._ended[key] = stage = self._stage(key)
+        stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_adaptive(info)
 
     def _run(self, event: Mapping[str, Any]) -> PendingRun:
         run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
@@ -299,14 +281,12 @@ class _Reader:
 
     def history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""
-        for key in list(self._open):
-            self._close(key, self._partitions.get(key[0], 0), (), adaptive=False)
-        for key, rows in self._late.items():
-            job, at = self._closed[key]
-            stage = job.stages[at]
-            job.stages[at] = replace(
-                stage, tasks=Tasks(np.concatenate([stage.tasks.table, task_table(rows)]))
-            )
+        for key, stage in (self._ended | self._stages).items():
+            if stage.job is not None:  # else its job's start was compacted away
+                tasks = Tasks(task_table(stage.rows)) if stage.rows else NO_TASKS
+                stage.rows = bytearray()
+                made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
+                self._jobs[stage.job].stages.append(made)
         self._runs_of = defaultdict(list)
         for run_id, of_run in self._runs.items():
             self._runs_of[of_run.id].append((run_id, of_run))
@@ -314,11 +294,12 @@ class _Reader:
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():
             run, number = self._batch_of(job)
-            made = spark_job(job)
+            execution = job.properties.get("spark.sql.execution.id", "")
+            sql = int(execution) if execution.isdecimal() else None
+            place = others
             if run is not None and number is not None and number in self._runs[run].batches:
-                of_batch[run, number].append(made)
-            else:
-                others.append(made)
+                place = of_batch[run, number]
+            place.append(SparkJob(job.id, sql, tuple(job.stages), job.site))
         queries = tuple(query(run_id, run, of_batch) for run_id, run in self._runs.items())
         first = self._last if self._first is None else self._first
         return History(

@@ -318,8 +318,7 @@ def _retried(view: QueryView) -> Iterator[Finding]:
         for stage in stages(batch):
             attempts += len(stage.tasks)
             failed += float(stage.tasks.duration[stage.tasks.failed].sum())
-            for each in stage.failures:
-                failures[each.error, each.message] += each.count
+            failures.update(stage.failures)
         if any(stage.tasks.failed.any() for stage in stages(batch)):
             batches.append(batch.id)
             wasted.append(failed)

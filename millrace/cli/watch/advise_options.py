@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.console import show
-from millrace.cli.shared.options import wrong_option
+from millrace.config.problems import wrong_option
 
 if TYPE_CHECKING:
     from millrace.advisor.application_history import History

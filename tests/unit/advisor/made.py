@@ -12,7 +12,6 @@ from millrace.advisor.advise import advise
 from millrace.advisor.application_history import (
     Batch,
     Executor,
-    Failure,
     History,
     Query,
     Scan,
@@ -34,7 +33,7 @@ def stage(at: float, times: Sequence[float], records: Sequence[int], number: int
     """A stage whose tasks begin together, on as many cores as it has tasks unless ``launched`` says otherwise."""
     launched = np.array(more.pop("launched", [0.0] * len(times))) + at
     scans = more.pop("scans", (SOURCE,))
-    failures: tuple[Failure, ...] = more.pop("failures", ())
+    failures: dict[tuple[str, str], int] = more.pop("failures", {})
     partitions = more.pop("partitions", len(times))
     columns: dict[str, Any] = {
         "launched": launched,

@@ -121,7 +121,7 @@ def test_a_snappy_block_that_claims_gigabytes_gets_no_room():
 
 
 def _log(text: bytes) -> EventLog:
-    return EventLog("x", (File("x", len(text), 0, lambda: io.BytesIO(text)),), lost=False)
+    return EventLog("x", (File("x", len(text), 0, lambda: io.BufferedReader(io.BytesIO(text))),), lost=False)
 
 
 def _report(text: bytes, *, twin: bool = False) -> None:
