@@ -293,7 +293,9 @@ def environment(
             found.where,
             "a Python program that names its Kinesis stream or Kafka topic in plain words",
         )
-    pace = rate if rate is not None else _pace(twin)
+    pace = rate
+    if twin is not None and rate is None:
+        pace = twin.records_per_second
     if pace is None:
         raise _wrong("--rate", "(missing)", "records per second, as no event log shows them")
     stream = slug(said.name.rpartition("/")[2])
@@ -345,13 +347,6 @@ def environment(
     job = dict(found.job) | _speed(twin) | {"queries": {f"land-{stream}": query}}
     made["jobs"] = {slug(stable_name(found.where).partition(":")[2]): job}
     return made
-
-
-def _pace(twin: QueryTwin | None) -> float | None:
-    if twin is None:
-        return None
-    begin = float(twin.arrivals.times[1])
-    return (twin.arrivals.records - twin.arrivals.arrived_before(begin)) / (twin.arrivals.seconds - begin)
 
 
 def _speed(twin: QueryTwin | None) -> dict[str, Any]:

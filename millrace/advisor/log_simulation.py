@@ -112,6 +112,13 @@ class QueryTwin:
     notes: tuple[str, ...]
     _samples: tuple[_Sample, ...] = field(repr=False)
 
+    @property
+    def records_per_second(self) -> float:
+        """Records that arrive in a second, without those that waited for the first batch."""
+        begin = float(self.arrivals.times[1])
+        waited = self.arrivals.arrived_before(begin)
+        return (self.arrivals.records - waited) / (self.arrivals.seconds - begin)
+
     def costs(self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5) -> Costs:
         """Fit the costs on so many cores.
 
