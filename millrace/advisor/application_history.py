@@ -5,7 +5,7 @@ Times are seconds since the epoch, durations are seconds, sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -110,20 +110,26 @@ class Source:
     rows: int
 
     @property
-    def records_read(self) -> int | None:
-        """Records between start and end, where offsets count records; ``None`` where they do not."""
+    def taken(self) -> Mapping[str, int] | None:
+        """Records between start and end by partition, where offsets count records; ``None`` where they do not."""
         return _between(self.start, self.end)
+
+    @property
+    def records_read(self) -> int | None:
+        """Records of all partitions between start and end; ``None`` where offsets do not count records."""
+        return None if self.taken is None else sum(self.taken.values())
 
     @property
     def records_behind(self) -> int | None:
         """Records between the end of the batch and the latest ones at its start; ``None`` where unknown."""
-        return _between(self.end, self.latest)
+        left = _between(self.end, self.latest)
+        return None if left is None else sum(left.values())
 
 
-def _between(low: Mapping[str, int] | None, high: Mapping[str, int] | None) -> int | None:
+def _between(low: Mapping[str, int] | None, high: Mapping[str, int] | None) -> Mapping[str, int] | None:
     if low is None or not high:
         return None
-    return sum(max(0, position - low.get(partition, position)) for partition, position in high.items())
+    return {each: max(0, position - low.get(each, position)) for each, position in high.items()}
 
 
 @dataclass(frozen=True)
@@ -194,9 +200,24 @@ class Batch:
     @property
     def records(self) -> int:
         """New records of this batch: by offsets where they count records, else the rows that Spark counted."""
-        counted = [each.records_read for each in self.sources]
-        known = [each for each in counted if each is not None]
-        return sum(known) if known and len(known) == len(counted) else self.rows
+        counted = _sum_of_known([each.records_read for each in self.sources])
+        return self.rows if counted is None else counted
+
+    @property
+    def records_behind(self) -> int | None:
+        """Records that this batch left behind; ``None`` where a source does not report the latest ones."""
+        return _sum_of_known([each.records_behind for each in self.sources])
+
+    @property
+    def stages(self) -> list[Stage]:
+        """Stages that ran tasks."""
+        return [stage for job in self.jobs for stage in job.stages if len(stage.tasks)]
+
+
+def _sum_of_known(values: Sequence[int | None]) -> int | None:
+    """Return the sum; ``None`` where a value is unknown, or without any."""
+    known = [each for each in values if each is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 @dataclass(frozen=True)

@@ -314,9 +314,9 @@ def _latency(page: Page, run: _Run, twin: ApplicationTwin | None, begin: float) 
         title = f"{run.title}: how late are records? Latency, age of a batch's oldest at its commit"
         page.chart(line_chart("seconds", {"oldest record": points}, x="minutes"), title)
     behind = [
-        (each.begun - begin, float(sum(source.records_behind or 0 for source in each.sources)))
+        (each.begun - begin, float(each.records_behind))
         for each in query.batches
-        if each.sources and all(source.records_behind is not None for source in each.sources)
+        if each.records_behind is not None
     ]
     if behind:
         times, left = np.array(behind).T
@@ -335,7 +335,7 @@ def _tasks(page: Page, run: _Run, over: Callable[..., list[tuple[float, float]]]
     begin = query.batches[0].begun
     at, found = [], []
     for batch in query.batches:
-        tables = [stage.tasks.duration for job in batch.jobs for stage in job.stages if len(stage.tasks)]
+        tables = [stage.tasks.duration for stage in batch.stages]
         if tables:
             longest = max(tables, key=lambda each: float(each.sum()))
             at.append(batch.begun - begin)
