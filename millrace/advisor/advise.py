@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from millrace.advisor.application_history import History
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
@@ -44,11 +45,13 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     notes: list[str] = []
     # Queries of one application share its cores: each is judged by the cores of all.
     for view in views:
-        found += capacity.find(view)
-        found += overhead.find(view)
-        found += tasks.find(view, history.cores)
-        found += reads.find(view)
-        found += state.find(view)
+        found += chain(
+            capacity.find(view),
+            overhead.find(view),
+            tasks.find(view, history.cores),
+            reads.find(view),
+            state.find(view),
+        )
         if (other := overhead.without_batches(view)) is not None:
             notes.append(other)
         if not view.has_enough_batches:

@@ -218,12 +218,12 @@ def _opened_object(client: Any, bucket: str, key: str, size: int) -> io.Buffered
 
 def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
     """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
-    rolled: dict[str, list[File]] = defaultdict(list)
+    rolled: dict[str, list[tuple[int, bool, File]]] = defaultdict(list)
     for file in files:
         folder, _, name = file.path.rpartition("/")
         part = _PART.fullmatch(name)
         if part and folder.rpartition("/")[2].startswith(_FOLDER):
-            rolled[folder].append(file)
+            rolled[folder].append((int(part["index"]), bool(part["compact"]), file))
         elif (
             file.size
             and (file.asked or not _NO_LOG.fullmatch(name))
@@ -249,14 +249,9 @@ def _is_log(file: File) -> bool:
     return b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
 
 
-def _rolled(folder: str, files: Iterable[File]) -> EventLog:
-    """Order the parts; a compacted part replaces all parts before it."""
-    numbered = []
-    for file in files:
-        part = _PART.fullmatch(file.name)
-        assert part
-        numbered.append((int(part["index"]), bool(part["compact"]), file))
-    numbered.sort(key=lambda each: each[:2])
+def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]]) -> EventLog:
+    """Order parts by their numbers; a compacted part replaces all parts before it."""
+    numbered = sorted(parts, key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
     kept = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
     lost = bool(compacted) or kept[0][0] > 1 or any(b[0] > a[0] + 1 for a, b in itertools.pairwise(kept))
