@@ -28,6 +28,7 @@ from millrace.sizing.model import Plan
 from millrace.verify import cdk_command
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removal import admin_client
+from millrace.verify.removal_scope import all_stacks
 from millrace.verify.verification_cost import Run, billed_by, quantities
 from millrace.verify.verification_target import ExpectedSeconds, Place, TimeLimits, VerifyError, wait_for
 
@@ -89,8 +90,7 @@ class AwsAccount(Place):
             qualifier=copy.environment.governance.qualifier,
         )
         with translate_aws_errors("looking for stacks of that name"):
-            pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
-            stacks = [stack["StackName"] for page in pages for stack in page["Stacks"]]
+            stacks = [stack["StackName"] for stack in all_stacks(self.client)]
         taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if taken:
             raise AwsError(f"stack {taken[0]} already exists; repeat the command, which chooses another name")

@@ -16,7 +16,15 @@ from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sizing.kafka import TIME_LIMITS
-from millrace.verify.removal_scope import VerificationScope, leftovers, log_groups, parameters, removal_waves
+from millrace.verify.removal_scope import (
+    VerificationScope,
+    all_stacks,
+    leftovers,
+    log_groups,
+    parameters,
+    removal_waves,
+    tags_of,
+)
 from millrace.verify.verification_target import Place, VerifyError
 
 _AT_ONCE = 1000
@@ -82,7 +90,11 @@ def remove(
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
     with translate_aws_errors("reading the stacks"):
-        stacks = _stacks(cloudformation, scope)
+        stacks = [
+            stack["StackName"]
+            for stack in all_stacks(place.client)
+            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags_of(stack).items()
+        ]
         resources = {stack: _resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
@@ -135,17 +147,6 @@ def _remove_beside(place: Place, scope: VerificationScope) -> None:
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):
             ssm.delete_parameter(Name=parameter)
-
-
-def _stacks(cloudformation: Any, scope: VerificationScope) -> list[str]:
-    """Return the stacks with both marks."""
-    found = []
-    for page in cloudformation.get_paginator("describe_stacks").paginate():
-        for stack in page["Stacks"]:
-            tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
-            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags.items():
-                found.append(stack["StackName"])
-    return found
 
 
 def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
