@@ -64,18 +64,12 @@ class TriedChanges:
 
     Attributes
     ----------
-    environment
-        Its file, relative to the project.
-    changes
-        The changes that were made, in their order.
     files
         The changed files.
     before, after
         Its plan without and with the changes.
     """
 
-    environment: str
-    changes: tuple[Change, ...]
     files: tuple[EditedFile, ...]
     before: Plan
     after: Plan
@@ -153,9 +147,7 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
     ]
     after = _tried(file.resolve(), found, changes, tree, root)
-    return TriedChanges(
-        environment.places.name(file.resolve()), tuple(changes), tuple(found), plan(environment), after
-    )
+    return TriedChanges(tuple(found), plan(environment), after)
 
 
 def parse_key(key: str) -> Key:

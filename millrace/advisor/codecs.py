@@ -11,6 +11,7 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 import cramjam
@@ -72,14 +73,6 @@ def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     if len(data) < size:
         raise TruncatedDataError("ends inside a block")
     return data
-
-
-def _zstd(stream: io.BufferedReader) -> Iterator[bytes]:
-    return _frames(stream, zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
-
-
-def _gzip(stream: io.BufferedReader) -> Iterator[bytes]:
-    return _frames(stream, lambda: zlib.decompressobj(wbits=31), zlib.error)
 
 
 def _frames(
@@ -185,9 +178,11 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
 
 
 _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
-    b"\x28\xb5\x2f\xfd": _zstd,
+    b"\x28\xb5\x2f\xfd": partial(
+        _frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj(), broken=zstandard.ZstdError
+    ),
     b"LZ4Block": _lz4,
     b"\x82SNAPPY\x00": _snappy,
     b"ZV": _lzf,
-    b"\x1f\x8b": _gzip,
+    b"\x1f\x8b": partial(_frames, opened=lambda: zlib.decompressobj(wbits=31), broken=zlib.error),
 }

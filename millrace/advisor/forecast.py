@@ -11,8 +11,9 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from millrace.advisor.findings import Finding
-from millrace.advisor.forecast_figures import FIGURES, Forecast, PredictedFigure, QueryForecast, Strict
+from millrace.advisor.forecast_figures import FIGURES, Forecast, QueryForecast, Strict
 from millrace.advisor.log_simulation import QueryTwin
+from millrace.advisor.statistics import Estimate
 from millrace.advisor.what_if import ApplicationTwin, WhatIfChange
 from millrace.config.problems import wrong_option
 from millrace.config.units import parse_duration
@@ -62,7 +63,7 @@ class Score(Strict):
 
     query: str
     figure: str
-    foretold: PredictedFigure
+    foretold: Estimate
     happened: float
     inside: bool
 
@@ -220,8 +221,8 @@ def observed_figures(query: QueryTwin) -> dict[str, float]:
     }
 
 
-def next_interval(told: PredictedFigure) -> PredictedFigure:
+def next_interval(told: Estimate) -> Estimate:
     """Return the interval of a next log's figure, which varies by chance as much as this one's."""
     value = told.value
     below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - told.low, told.high - value))
-    return PredictedFigure(value=value, low=max(0.0, value - below), high=value + above)
+    return Estimate(value=value, low=max(0.0, value - below), high=value + above)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
+from millrace.advisor.statistics import Estimate
+
 _NOISE = 0.01
 """Share of the arrivals by which a backlog may grow over half a run without being one."""
 
@@ -22,14 +24,6 @@ class Strict(BaseModel):
     """A model that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PredictedFigure(Strict):
-    """A figure with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class QueryForecast(Strict):
@@ -49,13 +43,13 @@ class QueryForecast(Strict):
         Whether any batch ended in the simulated time, which is the log's; without one the figures are that time.
     """
 
-    figures: dict[str, PredictedFigure]
+    figures: dict[str, Estimate]
     trigger: float
     limit: float | None
     partitions: int
     arriving: float
-    waiting: PredictedFigure
-    grows: PredictedFigure
+    waiting: Estimate
+    grows: Estimate
     ended: bool
 
     @property

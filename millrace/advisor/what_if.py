@@ -10,8 +10,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from millrace.advisor.application_history import Floats, History
-from millrace.advisor.forecast_figures import FIGURES, Forecast, PredictedFigure, QueryForecast
+from millrace.advisor.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.log_simulation import Costs, QueryTwin, twin
+from millrace.advisor.statistics import Estimate
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.problems import wrong_option
@@ -243,7 +244,7 @@ def _forecast(
 ) -> QueryForecast:
     """Return the forecast of a query from its figures, and from those of its refitted twins."""
     ranges = [
-        PredictedFigure(value=value, low=min([value, *drawn]), high=max([value, *drawn]))
+        Estimate(value=value, low=min([value, *drawn]), high=max([value, *drawn]))
         for value, *drawn in zip(best, *others, strict=True)
     ]
     jobs = own.get("split", 1)
