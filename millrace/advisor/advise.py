@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from millrace.advisor.application_history import History
 from millrace.advisor.findings import capacity, overhead, reads, state, tasks
@@ -44,11 +45,13 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
     notes: list[str] = []
     # Queries of one application share its cores: each is judged by the cores of all.
     for view in views:
-        found += capacity.find(view)
-        found += overhead.find(view)
-        found += tasks.find(view, history.cores)
-        found += reads.find(view)
-        found += state.find(view)
+        found += chain(
+            capacity.find(view),
+            overhead.find(view),
+            tasks.find(view, history.cores),
+            reads.find(view),
+            state.find(view),
+        )
         if (other := overhead.without_batches(view)) is not None:
             notes.append(other)
         if not view.has_enough_batches:
@@ -57,24 +60,27 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
                 f"below {LEAST}"
             )
     found += capacity.idle_cores(views)
-    if not views:
-        notes.append("the log tells of no streaming query")
-    if history.unread:
-        notes.append(f"{history.unread} lines could not be read and were passed over")
-    if history.ended_at is not None:
-        notes.append(f"the log was not read to its end: {history.ended_at}; what comes after is not judged")
-    if history.lost:
-        notes.append("older parts of the log were deleted or compacted: what they told is missing")
     counted = sum(each.counted for each in history.executors)
-    if counted:
-        notes.append(
+    said = (
+        (not views, "the log tells of no streaming query"),
+        (history.unread, f"{history.unread} lines could not be read and were passed over"),
+        (
+            history.ended_at,
+            f"the log was not read to its end: {history.ended_at}; what comes after is not judged",
+        ),
+        (history.lost, "older parts of the log were deleted or compacted: what they told is missing"),
+        (
+            counted,
             f"the log does not tell the cores of {counted} of {len(history.executors)} executors: as many were taken as ran "
-            "tasks at once"
-        )
-    elif views and not history.cores:
-        notes.append("the log tells of no executor and no task: of cores nothing is said")
-    if history.cut_off:
-        notes.append("the log ends in the middle: the application still runs, or was killed")
+            "tasks at once",
+        ),
+        (
+            views and not history.cores and not counted,
+            "the log tells of no executor and no task: of cores nothing is said",
+        ),
+        (history.cut_off, "the log ends in the middle: the application still runs, or was killed"),
+    )
+    notes += [words for holds, words in said if holds]
     moved = describe_disturbances(views)
     if moved is not None:
         held = [each for each in found if each.kind not in _BY_COUNTING]

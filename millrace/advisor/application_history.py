@@ -5,7 +5,7 @@ Times are seconds since the epoch, durations are seconds, sizes are bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,25 +16,6 @@ from millrace.advisor.tasks import Flags as Flags
 from millrace.advisor.tasks import Floats as Floats
 from millrace.advisor.tasks import Ints as Ints
 from millrace.advisor.tasks import Tasks as Tasks
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Reason for failures of a stage's tasks.
-
-    Attributes
-    ----------
-    error
-        Class of the exception, such as ``java.io.IOException``, or Spark's own reason, such as ``ExecutorLostFailure``.
-    message
-        Its first line.
-    count
-        Number of task attempts with this failure.
-    """
-
-    error: str
-    message: str
-    count: int
 
 
 @dataclass(frozen=True)
@@ -49,14 +30,11 @@ class Scan:
         Whether it is kept in memory or on disk after its first computation.
     rdd
         Its number: the same number in two stages means the same data.
-    partitions
-        Number of its partitions.
     """
 
     name: str
     cached: bool
     rdd: int
-    partitions: int
 
 
 @dataclass(frozen=True)
@@ -67,18 +45,13 @@ class Stage:
     ----------
     id, attempt
         Number and attempt, from 0.
-    name
-        Its call site.
-    submitted, completed
-        Epoch seconds; ``None`` where the log has no time.
     partitions
         Tasks that it needs.
     tasks
         Its task attempts.
-    failure
-        Why the stage failed, or ``None``.
     failures
-        Why its tasks failed.
+        Number of its task attempts that failed, by the class of the exception, such as ``java.io.IOException``, or Spark's own
+        reason, such as ``ExecutorLostFailure``, and by the first line of the message.
     scans
         What it reads: RDDs without parents, and cached ones.
     adaptive
@@ -87,13 +60,9 @@ class Stage:
 
     id: int
     attempt: int
-    name: str
-    submitted: float | None
-    completed: float | None
     partitions: int
     tasks: Tasks
-    failure: str | None = None
-    failures: tuple[Failure, ...] = ()
+    failures: Mapping[tuple[str, str], int] = field(default_factory=dict)
     scans: tuple[Scan, ...] = ()
     adaptive: bool = False
 
@@ -108,12 +77,6 @@ class SparkJob:
         Its number.
     execution
         The SQL execution that it belongs to, or ``None``.
-    query, batch
-        Run id of the query and number of the batch that it was started for, or ``None``.
-    submitted, completed
-        Epoch seconds; completed is ``None`` where the log was cut off.
-    succeeded
-        How it ended; ``None`` where the log was cut off.
     stages
         Those that ran, by number and attempt; skipped ones are not among them.
     site
@@ -122,11 +85,6 @@ class SparkJob:
 
     id: int
     execution: int | None
-    query: str | None
-    batch: int | None
-    submitted: float
-    completed: float | None
-    succeeded: bool | None
     stages: tuple[Stage, ...]
     site: str
 
@@ -143,8 +101,6 @@ class Source:
         Positions by ``topic:partition`` where offsets count records (Kafka), else ``None``.
     rows
         ``numInputRows``: Spark's count, once for each time the rows were computed.
-    metrics
-        The connector's own, such as ``maxOffsetsBehindLatest``.
     """
 
     description: str
@@ -152,23 +108,28 @@ class Source:
     end: Mapping[str, int] | None
     latest: Mapping[str, int] | None
     rows: int
-    metrics: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def taken(self) -> Mapping[str, int] | None:
+        """Records between start and end by partition, where offsets count records; ``None`` where they do not."""
+        return _between(self.start, self.end)
 
     @property
     def records_read(self) -> int | None:
-        """Records between start and end, where offsets count records; ``None`` where they do not."""
-        return _between(self.start, self.end)
+        """Records of all partitions between start and end; ``None`` where offsets do not count records."""
+        return None if self.taken is None else sum(self.taken.values())
 
     @property
     def records_behind(self) -> int | None:
         """Records between the end of the batch and the latest ones at its start; ``None`` where unknown."""
-        return _between(self.end, self.latest)
+        left = _between(self.end, self.latest)
+        return None if left is None else sum(left.values())
 
 
-def _between(low: Mapping[str, int] | None, high: Mapping[str, int] | None) -> int | None:
+def _between(low: Mapping[str, int] | None, high: Mapping[str, int] | None) -> Mapping[str, int] | None:
     if low is None or not high:
         return None
-    return sum(max(0, position - low.get(partition, position)) for partition, position in high.items())
+    return {each: max(0, position - low.get(each, position)) for each, position in high.items()}
 
 
 @dataclass(frozen=True)
@@ -179,28 +140,16 @@ class StateOperator:
     ----------
     name
         Such as ``stateStoreSave``; empty in an older Spark.
-    rows, updated, removed, late
-        Rows kept, and rows that this batch changed, removed, and dropped as too late.
+    rows, removed
+        Rows kept, and rows that this batch removed.
     memory
         Bytes in memory.
-    commit, update
-        Seconds, all tasks together.
-    partitions
-        State stores.
-    metrics
-        The provider's own.
     """
 
     name: str
     rows: int
-    updated: int
     removed: int
-    late: int
     memory: int
-    commit: float
-    update: float
-    partitions: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -222,10 +171,6 @@ class Batch:
         Input rows of all sources as Spark counted them (:attr:`Source.rows`).
     sources
         Input by source.
-    sink
-        The sink's description.
-    rows_written
-        Rows that the sink reports, or ``None``.
     state
         State by operator.
     watermark
@@ -242,8 +187,6 @@ class Batch:
     parts: Mapping[str, float]
     rows: int
     sources: tuple[Source, ...] = ()
-    sink: str = ""
-    rows_written: int | None = None
     state: tuple[StateOperator, ...] = ()
     watermark: float | None = None
     jobs: tuple[SparkJob, ...] = ()
@@ -257,9 +200,24 @@ class Batch:
     @property
     def records(self) -> int:
         """New records of this batch: by offsets where they count records, else the rows that Spark counted."""
-        counted = [each.records_read for each in self.sources]
-        known = [each for each in counted if each is not None]
-        return sum(known) if known and len(known) == len(counted) else self.rows
+        counted = _sum_of_known([each.records_read for each in self.sources])
+        return self.rows if counted is None else counted
+
+    @property
+    def records_behind(self) -> int | None:
+        """Records that this batch left behind; ``None`` where a source does not report the latest ones."""
+        return _sum_of_known([each.records_behind for each in self.sources])
+
+    @property
+    def stages(self) -> list[Stage]:
+        """Stages that ran tasks."""
+        return [stage for job in self.jobs for stage in job.stages if len(stage.tasks)]
+
+
+def _sum_of_known(values: Sequence[int | None]) -> int | None:
+    """Return the sum; ``None`` where a value is unknown, or without any."""
+    known = [each for each in values if each is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 @dataclass(frozen=True)
@@ -272,7 +230,7 @@ class Query:
         Its name, or its id where it has none.
     id, run_id
         Of the checkpoint, and of this run.
-    started, ended
+    started
         Epoch seconds; ``None`` where the log has no time.
     failure
         First line of the exception that ended it, or ``None``.
@@ -284,7 +242,6 @@ class Query:
     id: str
     run_id: str
     started: float | None
-    ended: float | None
     failure: str | None
     batches: tuple[Batch, ...]
 
@@ -301,10 +258,6 @@ class Executor:
         Task slots.
     added, removed
         Epoch seconds; ``None`` for one that was not removed.
-    memory
-        Bytes for storage and execution, 0 where unknown.
-    reason
-        Why it was removed.
     counted
         Whether the log has only its tasks: its slots are then as many as ran at once, and may be more.
     """
@@ -313,8 +266,6 @@ class Executor:
     cores: int
     added: float
     removed: float | None
-    memory: int
-    reason: str = ""
     counted: bool = False
 
 

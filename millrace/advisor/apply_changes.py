@@ -6,11 +6,11 @@ import difflib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from millrace.advisor.findings import Change
 from millrace.config import ConfigurationError, Problem, environments, load
@@ -64,18 +64,12 @@ class TriedChanges:
 
     Attributes
     ----------
-    environment
-        Its file, relative to the project.
-    changes
-        The changes that were made, in their order.
     files
         The changed files.
     before, after
         Its plan without and with the changes.
     """
 
-    environment: str
-    changes: tuple[Change, ...]
     files: tuple[EditedFile, ...]
     before: Plan
     after: Plan
@@ -144,29 +138,16 @@ def try_changes(file: Path, changes: Sequence[Change], root: Path) -> TriedChang
         target = _target(tree, path, file.resolve(), root)
         text = texts.get(target) or _text(target)
         try:
-            if change.new is None:
-                texts[target] = remove(text, path)
-            else:
-                texts[target] = set_value(text, path, change.new)
+            removed = change.new is None
+            texts[target] = remove(text, path) if removed else set_value(text, path, change.new)
         except EditError as error:
-            raise ConfigurationError(
-                [
-                    Problem(
-                        environment.places.name(target),
-                        0,
-                        change.key,
-                        _shown(change.old),
-                        f"{error}: change it by hand",
-                    )
-                ]
-            ) from None
+            name, old = environment.places.name(target), _shown(change.old)
+            raise _problem(name, old, f"{error}: change it by hand", change.key) from None
     found = [
         EditedFile(each, environment.places.name(each), _text(each), text) for each, text in texts.items()
     ]
     after = _tried(file.resolve(), found, changes, tree, root)
-    return TriedChanges(
-        environment.places.name(file.resolve()), tuple(changes), tuple(found), plan(environment), after
-    )
+    return TriedChanges(tuple(found), plan(environment), after)
 
 
 def parse_key(key: str) -> Key:
@@ -196,24 +177,21 @@ def _same(now: object, old: object) -> bool:
         return True
     if now is None or old is None or isinstance(now, dict | list):
         return False
-    for parse in (_seconds, _bytes):
-        one, other = parse(now), parse(old)
+    for parse in (_seconds, _SIZE.validate_python):
+        one, other = _number(parse, now), _number(parse, old)
         if one is not None and one == other:
             return True
     return False
 
 
-def _seconds(value: object) -> float | None:
-    try:
-        return parse_duration(str(value)).total_seconds()
-    except ValueError:
-        return float(value) if isinstance(value, int | float) else None
+def _seconds(value: object) -> float:
+    return parse_duration(str(value)).total_seconds()
 
 
-def _bytes(value: object) -> float | None:
+def _number(parse: Callable[[object], float], value: object) -> float | None:
     try:
-        return float(_SIZE.validate_python(value))
-    except ValidationError:
+        return float(parse(value))
+    except ValueError:  # pydantic's error is one, too
         return float(value) if isinstance(value, int | float) else None
 
 
@@ -238,15 +216,9 @@ def _merged(file: Path, root: Path) -> Tree | None:
 def _files(tree: Tree | None) -> set[Path]:
     if tree is None:
         return set()
-    found = {tree.file}
-    held: Iterable[Tree] = ()
-    if isinstance(tree.value, dict):
-        held = tree.value.values()
-    elif isinstance(tree.value, list):
-        held = tree.value
-    for each in held:
-        found |= _files(each)
-    return found
+    held = tree.value.values() if isinstance(tree.value, dict) else tree.value
+    below = map(_files, held) if isinstance(tree.value, dict | list) else ()
+    return {tree.file}.union(*below)
 
 
 def _tried(

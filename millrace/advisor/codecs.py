@@ -7,9 +7,11 @@ compress-lzf's chunks, snappy-java's stream).
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 import cramjam
@@ -32,14 +34,6 @@ class TruncatedDataError(Exception):
     """The data ends, or is damaged, before its codec's end; the data before that point was yielded."""
 
 
-class ReadableBytes(Protocol):
-    """A source of bytes: a file or a body from S3."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return up to ``size`` bytes, none at the end."""
-        ...
-
-
 class _Frame(Protocol):
     """Decompressor of one frame of zstd, or one member of gzip."""
 
@@ -55,7 +49,7 @@ class _Frame(Protocol):
         """Unpack more data."""
 
 
-def unpack(stream: ReadableBytes) -> Iterator[bytes]:
+def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
     """Yield a log's text in pieces.
 
     Raises
@@ -63,56 +57,27 @@ def unpack(stream: ReadableBytes) -> Iterator[bytes]:
     TruncatedDataError
         After the last piece that could be unpacked.
     """
-    head = _read(stream, 8)
-    rest = _Rest(head, stream)
+    head = stream.peek(8)
     for magic, codec in _CODECS.items():
         if head.startswith(magic):
-            yield from codec(rest)
+            yield from codec(stream)
             return
-    while piece := rest.read(PIECE):
+    while piece := stream.read(PIECE):
         yield piece
 
 
-class _Rest:
-    """A stream whose first bytes were already read."""
-
-    def __init__(self, head: bytes, stream: ReadableBytes) -> None:
-        self._head, self._stream = head, stream
-
-    def read(self, size: int, /) -> bytes:
-        if self._head:
-            head, self._head = self._head[:size], self._head[size:]
-            return head
-        return self._stream.read(size)
-
-
-def _read(stream: ReadableBytes, size: int) -> bytes:
-    """Read exactly ``size`` bytes; fewer only at the end."""
-    parts: list[bytes] = []
-    while size and (part := stream.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
-
-
-def _exactly(stream: ReadableBytes, size: int) -> bytes:
+def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size > _BLOCK_LIMIT:
         raise TruncatedDataError(f"a block of {size} bytes")
-    data = _read(stream, size)
+    data = stream.read(size)
     if len(data) < size:
         raise TruncatedDataError("ends inside a block")
     return data
 
 
-def _zstd(stream: ReadableBytes) -> Iterator[bytes]:
-    return _frames(stream, zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError)
-
-
-def _gzip(stream: ReadableBytes) -> Iterator[bytes]:
-    return _frames(stream, lambda: zlib.decompressobj(wbits=31), zlib.error)
-
-
-def _frames(stream: ReadableBytes, opened: Callable[[], _Frame], broken: type[Exception]) -> Iterator[bytes]:
+def _frames(
+    stream: io.BufferedReader, opened: Callable[[], _Frame], broken: type[Exception]
+) -> Iterator[bytes]:
     """Unpack one frame (zstd) or member (gzip) after the other: an append to a file starts a new one."""
     frame, fed = opened(), False
     while held := stream.read(PIECE):
@@ -134,8 +99,8 @@ def _frames(stream: ReadableBytes, opened: Callable[[], _Frame], broken: type[Ex
         raise TruncatedDataError("ends inside a frame")
 
 
-def _lz4(stream: ReadableBytes) -> Iterator[bytes]:
-    while head := _read(stream, _LZ4_HEADER.size):
+def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
+    while head := stream.read(_LZ4_HEADER.size):
         if len(head) < _LZ4_HEADER.size:
             raise TruncatedDataError("ends inside a block")
         magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
@@ -154,9 +119,9 @@ def _lz4(stream: ReadableBytes) -> Iterator[bytes]:
             raise TruncatedDataError(f"a block of method {method}")
 
 
-def _snappy(stream: ReadableBytes) -> Iterator[bytes]:
+def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
     _exactly(stream, _XERIAL_HEADER)
-    while head := _read(stream, 4):
+    while head := stream.read(4):
         if len(head) < 4:
             raise TruncatedDataError("ends inside a block")
         data = _exactly(stream, int.from_bytes(head, "big"))
@@ -169,8 +134,8 @@ def _snappy(stream: ReadableBytes) -> Iterator[bytes]:
             raise TruncatedDataError(str(error)) from error
 
 
-def _lzf(stream: ReadableBytes) -> Iterator[bytes]:
-    while head := _read(stream, 5):
+def _lzf(stream: io.BufferedReader) -> Iterator[bytes]:
+    while head := stream.read(5):
         if len(head) < 5 or head[:2] != b"ZV":
             raise TruncatedDataError("no chunk where one should be")
         length = int.from_bytes(head[3:5], "big")
@@ -212,10 +177,12 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
     return bytes(out)
 
 
-_CODECS: dict[bytes, Callable[[ReadableBytes], Iterator[bytes]]] = {
-    b"\x28\xb5\x2f\xfd": _zstd,
+_CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
+    b"\x28\xb5\x2f\xfd": partial(
+        _frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj(), broken=zstandard.ZstdError
+    ),
     b"LZ4Block": _lz4,
     b"\x82SNAPPY\x00": _snappy,
     b"ZV": _lzf,
-    b"\x1f\x8b": _gzip,
+    b"\x1f\x8b": partial(_frames, opened=lambda: zlib.decompressobj(wbits=31), broken=zlib.error),
 }

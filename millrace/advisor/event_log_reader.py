@@ -14,9 +14,7 @@ from millrace.advisor import events
 from millrace.advisor.application_history import (
     NO_TASKS,
     Executor,
-    Failure,
     History,
-    Scan,
     SparkJob,
     Stage,
     Tasks,
@@ -32,10 +30,11 @@ from millrace.advisor.unfinished_runs import (
     PendingStage,
     engine_of,
     query,
-    spark_job,
     task_table,
     tasks_by_executor,
 )
+
+_STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
 
 _INSTANT = 1e-3
 """Seconds: Spark writes times in whole milliseconds."""
@@ -95,39 +94,36 @@ class _Reader:
         self._complete = False
         self._executors: dict[str, Executor] = {}
         self._place: dict[str, int] = {}
-        self._memory: dict[str, int] = {}
-        self._removed: dict[str, tuple[float, str]] = {}
+        self._removed: dict[str, float] = {}
         self._jobs: dict[int, PendingJob] = {}
         self._of_stage: dict[int, list[int]] = defaultdict(list)
-        self._names: dict[int, tuple[str, int]] = {}
-        self._open: dict[tuple[int, int], PendingStage] = {}
-        self._closed: dict[tuple[int, int], tuple[PendingJob, int]] = {}
-        self._late: dict[tuple[int, int], bytearray] = {}
+        self._partitions: dict[int, int] = {}
+        self._stages: dict[tuple[int, int], PendingStage] = {}
+        self._ended: dict[tuple[int, int], PendingStage] = {}
         self._runs: dict[str, PendingRun] = {}
         self._runs_of: dict[str, list[tuple[str, PendingRun]]] = {}
         self._length = 0
         self._take: dict[str, Callable[[Mapping[str, Any]], None]] = {
-            events.LOG_START: self._log_start,
+            "SparkListenerLogStart": self._log_start,
             events.ENVIRONMENT: self._environment,
-            events.APPLICATION_START: self._application_start,
-            events.APPLICATION_END: self._application_end,
-            events.EXECUTOR_ADDED: self._executor_added,
-            events.EXECUTOR_REMOVED: self._executor_removed,
-            events.MEMORY_ADDED: self._memory_added,
-            events.JOB_START: self._job_start,
-            events.JOB_END: self._job_end,
-            events.STAGE_END: self._stage_end,
-            events.TASK_END: self._task_end,
-            events.QUERY_STARTED: self._query_started,
-            events.QUERY_PROGRESS: self._query_progress,
-            events.QUERY_ENDED: self._query_ended,
+            "SparkListenerApplicationStart": self._application_start,
+            "SparkListenerApplicationEnd": self._application_end,
+            "SparkListenerExecutorAdded": self._executor_added,
+            "SparkListenerExecutorRemoved": self._executor_removed,
+            "SparkListenerJobStart": self._job_start,
+            "SparkListenerJobEnd": self._job_end,
+            "SparkListenerStageCompleted": self._stage_end,
+            "SparkListenerTaskEnd": self._task_end,
+            f"{_STREAMING}QueryStartedEvent": self._query_started,
+            f"{_STREAMING}QueryProgressEvent": self._query_progress,
+            f"{_STREAMING}QueryTerminatedEvent": self._query_ended,
         }
 
     def take(self, line: bytes) -> None:
         """Take in one line; count it when it cannot be read."""
         self.last_failed = False
         try:
-            event = events.parse(line)
+            event = events.parse(line, self._take)
             if event is not None:
                 self._length = len(line)
                 self._take[event["Event"]](event)
@@ -179,20 +175,13 @@ class _Reader:
             events.to_count(cores, MOST_CORES),
             self._at(event["Timestamp"]),
             None,
-            0,
         )
         self._place.setdefault(name, len(self._place))
         self._removed.pop(name, None)
 
     def _executor_removed(self, event: Mapping[str, Any]) -> None:
-        reason = events.to_text(event.get("Removed Reason") or "")
         self._hold(_THING)
-        self._removed[events.to_text(event["Executor ID"])] = (self._at(event["Timestamp"]), reason)
-
-    def _memory_added(self, event: Mapping[str, Any]) -> None:
-        name = events.to_text(event["Block Manager ID"]["Executor ID"])
-        self._hold(_THING)
-        self._memory[name] = events.to_count(event["Maximum Memory"])
+        self._removed[events.to_text(event["Executor ID"])] = self._at(event["Timestamp"])
 
     def _job_start(self, event: Mapping[str, Any]) -> None:
         number, stages = events.to_count(event["Job ID"]), event["Stage Infos"]
@@ -209,23 +198,24 @@ class _Reader:
         site = "" if last is None else named[last][0]
         self._hold(_THING * (1 + len(named)))
         self._jobs[number] = PendingJob(number, self._at(event["Submission Time"]), kept, site)
-        for stage, name in named.items():
+        for stage, (_, partitions) in named.items():
             self._of_stage[stage].append(number)
-            self._names.setdefault(stage, name)
+            self._partitions.setdefault(stage, partitions)
 
     def _job_end(self, event: Mapping[str, Any]) -> None:
         job = self._jobs[event["Job ID"]]
-        job.completed = self._at(event["Completion Time"])
-        job.succeeded = event["Job Result"]["Result"] == "JobSucceeded"
+        self._at(event["Completion Time"])
+        job.running = False
 
     def _stage(self, key: tuple[int, int]) -> PendingStage:
         """Return the stage attempt, counted for the job that runs it: other jobs that share it skip it."""
-        if key not in self._open:
+        if key not in self._stages:
             self._hold(_THING)
             owners = self._of_stage.get(key[0], [])
-            running = [number for number in owners if self._jobs[number].completed is None]
-            self._open[key] = PendingStage(next(iter(running or owners), None))
-        return self._open[key]
+            running = [number for number in owners if self._jobs[number].running]
+            job = next(iter(running or owners), None)
+            self._stages[key] = PendingStage(job, self._partitions.get(key[0], 0))
+        return self._stages[key]
 
     def _task_end(self, event: Mapping[str, Any]) -> None:
         key = (events.to_count(event["Stage ID"]), events.to_count(event["Stage Attempt ID"]))
@@ -240,58 +230,25 @@ class _Reader:
             self._hold(_THING)
             self._place[name] = place
         self._hold(len(row))
-        if key in self._closed:  # a second copy of a task, killed when the first was done
-            self._late.setdefault(key, bytearray()).extend(row)
-            return
         stage = self._stage(key)
         stage.rows += row
-        if failure is not None:
-            why = (failure.error, failure.message)
-            if why not in stage.failures:
+        # After the end of its stage comes a second copy of a task, killed when the first was done.
+        if failure is not None and key not in self._ended:
+            if failure not in stage.failures:
                 self._hold(_THING)
-            stage.failures[why] = stage.failures.get(why, 0) + 1
+            stage.failures[failure] += 1
 
     def _stage_end(self, event: Mapping[str, Any]) -> None:
         info = event["Stage Info"]
         key = (events.to_count(info["Stage ID"]), events.to_count(info["Stage Attempt ID"]))
-        submitted, completed = info.get("Submission Time"), info.get("Completion Time")
-        scans, failed = events.scans(info), info.get("Failure Reason")
+        scans = events.scans(info)
         self._hold(len(scans) * _THING // 2)
-        self._close(
-            key,
-            events.to_text(info["Stage Name"]),
-            events.to_count(info["Number of Tasks"], MOST_TASKS),
-            None if submitted is None else self._at(submitted),
-            None if completed is None else self._at(completed),
-            scans,
-            None if failed is None else events.to_text(failed),
-            adaptive=events.is_adaptive(info),
-        )
-
-    def _close(
-        self,
-        key: tuple[int, int],
-        name: str,
-        partitions: int,
-        submitted: float | None,
-        completed: float | None,
-        scans: tuple[Scan, ...],
-        failure: str | None,
-        *,
-        adaptive: bool = False,
-    ) -> None:
-        known = self._stage(key)
-        del self._open[key]
-        if known.job is None:
-            return  # its job's start was compacted away
-        job = self._jobs[known.job]
-        failures = tuple(Failure(*why, count) for why, count in known.failures.items())
-        tasks = Tasks(task_table(known.rows)) if known.rows else NO_TASKS
-        known.rows = bytearray()
-        self._closed[key] = (job, len(job.stages))
-        reason = None if failure is None else failure.strip().split("\n", 1)[0]
-        times = (submitted, completed)
-        job.stages.append(Stage(*key, name, *times, partitions, tasks, reason, failures, scans, adaptive))
+        partitions = events.to_count(info["Number of Tasks"], MOST_TASKS)
+        for moment in (info.get("Submission Time"), info.get("Completion Time")):
+            if moment is not None:
+                self._at(moment)
+        self._ended[key] = stage = self._stage(key)
+        stage.partitions, stage.scans, stage.adaptive = partitions, scans, events.is_adaptive(info)
 
     def _run(self, event: Mapping[str, Any]) -> PendingRun:
         run_id, name = events.to_text(event["runId"]), events.to_text(event.get("name") or "")
@@ -324,17 +281,12 @@ class _Reader:
 
     def history(self, *, cut_off: bool, lost: bool, too_long: int, ended_at: str | None) -> History:
         """Join jobs to batches and batches to queries; tasks are already joined to stages."""
-        for key in list(self._open):
-            name, partitions = self._names.get(key[0], ("", 0))
-            rows = task_table(self._open[key].rows)
-            begun = float(rows["launched"].min()) if len(rows) else None
-            self._close(key, name, partitions, begun, None, (), None)
-        for key, rows in self._late.items():
-            job, at = self._closed[key]
-            stage = job.stages[at]
-            job.stages[at] = replace(
-                stage, tasks=Tasks(np.concatenate([stage.tasks.table, task_table(rows)]))
-            )
+        for key, stage in (self._ended | self._stages).items():
+            if stage.job is not None:  # else its job's start was compacted away
+                tasks = Tasks(task_table(stage.rows)) if stage.rows else NO_TASKS
+                stage.rows = bytearray()
+                made = Stage(*key, stage.partitions, tasks, stage.failures, stage.scans, stage.adaptive)
+                self._jobs[stage.job].stages.append(made)
         self._runs_of = defaultdict(list)
         for run_id, of_run in self._runs.items():
             self._runs_of[of_run.id].append((run_id, of_run))
@@ -342,11 +294,12 @@ class _Reader:
         of_batch: dict[tuple[str, int], list[SparkJob]] = defaultdict(list)
         for job in self._jobs.values():
             run, number = self._batch_of(job)
-            made = spark_job(job, run, number)
+            execution = job.properties.get("spark.sql.execution.id", "")
+            sql = int(execution) if execution.isdecimal() else None
+            place = others
             if run is not None and number is not None and number in self._runs[run].batches:
-                of_batch[run, number].append(made)
-            else:
-                others.append(made)
+                place = of_batch[run, number]
+            place.append(SparkJob(job.id, sql, tuple(job.stages), job.site))
         queries = tuple(query(run_id, run, of_batch) for run_id, run in self._runs.items())
         first = self._last if self._first is None else self._first
         return History(
@@ -377,9 +330,8 @@ class _Reader:
                 ran = tasks[slice(*np.searchsorted(tasks["executor"], (place, place + 1)))]
                 # By the executor's own seconds: the driver reports a task's end after it freed the slot.
                 slots = most_at_once(ran["launched"], ran["launched"] + np.maximum(ran["run"], _INSTANT))
-                made = Executor(name, slots, first, None, 0, counted=True)
-            removed, reason = self._removed.get(name, (None, ""))
-            yield replace(made, removed=removed, reason=reason, memory=self._memory.get(name, 0))
+                made = Executor(name, slots, first, None, counted=True)
+            yield replace(made, removed=self._removed.get(name))
 
     def _batch_of(self, job: PendingJob) -> tuple[str | None, int | None]:
         """Return the run and batch of a job.

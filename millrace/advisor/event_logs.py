@@ -7,18 +7,19 @@ which Spark may have compacted the older ones into ``events_2_APP.compact``. EMR
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.codecs import PIECE, ReadableBytes, TruncatedDataError, unpack
-from millrace.config import ConfigurationError
-from millrace.config.problems import Problem
+from millrace.advisor.codecs import PIECE, TruncatedDataError, unpack
+from millrace.config.problems import wrong_option
 
 S3_RANGE = 8 * 1024 * 1024
 """Bytes of one request to S3: each range is retried by itself, so a lost connection costs no more."""
@@ -65,7 +66,7 @@ class File:
     modified
         Epoch seconds.
     open
-        Opens it for reading; the result has ``close``.
+        Opens it for reading.
     asked
         Whether the caller named the file itself; its name is not checked then.
     """
@@ -73,7 +74,7 @@ class File:
     path: str
     size: int
     modified: float
-    open: Callable[[], Any]
+    open: Callable[[], io.BufferedReader]
     asked: bool = False
 
     @property
@@ -129,36 +130,34 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
     files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
     logs = sorted(_grouped(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
-        raise wrong_place_error(place, "an event log of Spark, or a folder or prefix that holds some")
+        raise wrong_option("PATH", place, "an event log of Spark, or a folder or prefix that holds some")
     return tuple(logs)
 
 
-def wrong_place_error(place: str, allowed: str) -> ConfigurationError:
-    """Return the error for a place on the command line that is not valid."""
-    return ConfigurationError([Problem("command line", 0, "PATH", place, allowed)])
+def _opened(file: Path) -> io.BufferedReader:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        allowed = f"a file that may be read ({error.strerror})"
+        raise wrong_option("PATH", str(file), allowed) from error
 
 
 def _on_disk(path: Path) -> Iterator[File]:
-    def opener(file: Path) -> Callable[[], Any]:
-        def opened() -> Any:
-            try:
-                return file.open("rb")
-            except OSError as error:
-                raise wrong_place_error(str(file), f"a file that may be read ({error.strerror})") from error
-
-        return opened
-
     if path.is_file():
         inside = path.parent.name + "/" if path.parent.name.startswith(_FOLDER) else ""
-        yield File(inside + path.name, path.stat().st_size, path.stat().st_mtime, opener(path), asked=True)
+        yield File(
+            inside + path.name, path.stat().st_size, path.stat().st_mtime, partial(_opened, path), asked=True
+        )
     elif path.is_dir():
         begin = path.parent if path.name.startswith(_FOLDER) else path
         for file in sorted(path.rglob("*")):
             if file.is_file():
                 stat = file.stat()
-                yield File(file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, opener(file))
+                yield File(
+                    file.relative_to(begin).as_posix(), stat.st_size, stat.st_mtime, partial(_opened, file)
+                )
     else:
-        raise wrong_place_error(str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
+        raise wrong_option("PATH", str(path), "a file, a folder or s3://BUCKET/PREFIX that exists")
 
 
 def _in_s3(place: str, client: Any) -> Iterator[File]:
@@ -178,65 +177,61 @@ def _in_s3(place: str, client: Any) -> Iterator[File]:
                 key = each["Key"]
                 if key != prefix.rstrip("/") and not key.startswith(prefix.rstrip("/") + "/" * bool(prefix)):
                     continue  # ``flights-2`` is not below ``flights``
-                reader = _opener(client, bucket, key, each["Size"])
+                reader = partial(_opened_object, client, bucket, key, each["Size"])
                 name, written = key.removeprefix(begin), each["LastModified"].timestamp()
                 yield File(name, each["Size"], written, reader, asked=key == prefix)
     except (ClientError, BotoCoreError) as error:
-        raise wrong_place_error(place, f"a bucket and prefix that may be read ({error})") from error
+        raise wrong_option("PATH", place, f"a bucket and prefix that may be read ({error})") from error
 
 
-def _opener(client: Any, bucket: str, key: str, size: int) -> Callable[[], Any]:
-    return lambda: _Object(client, bucket, key, size)
-
-
-class _Object:
+class _Object(io.RawIOBase):
     """An object of S3 as a file, read once from its start to the end that it had when it was listed."""
 
     def __init__(self, client: Any, bucket: str, key: str, size: int) -> None:
         self._client, self._bucket, self._key, self._size = client, bucket, key, size
-        self._asked = self._given = 0
-        self._held = b""
+        self._read = 0
 
-    def read(self, size: int, /) -> bytes:
-        if self._given == len(self._held) and self._asked < self._size:
-            # The first range is small: often only the first bytes are necessary.
-            last = min(self._asked + (S3_RANGE if self._asked else PIECE), self._size) - 1
-            self._held, self._given, self._asked = self._range(last), 0, last + 1
-        piece = self._held[self._given : self._given + size]
-        self._given += len(piece)
-        return piece
+    def readable(self) -> bool:
+        return True
 
-    def _range(self, last: int) -> bytes:
+    def readinto(self, buffer: Any, /) -> int:
         from botocore.exceptions import BotoCoreError, ClientError
 
-        wanted = f"bytes={self._asked}-{last}"
+        # The first range is small: often only the first bytes are necessary.
+        size = min(len(buffer) if self._read else PIECE, len(buffer), self._size - self._read)
+        if not size:
+            return 0
+        wanted = f"bytes={self._read}-{self._read + size - 1}"
         try:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._key, Range=wanted)
-            return bytes(answer["Body"].read())
+            buffer[:size] = answer["Body"].read()
         except (ClientError, BotoCoreError) as error:
             place = f"s3://{self._bucket}/{self._key}"
-            raise wrong_place_error(place, f"an object that may be read to its end ({error})") from error
+            raise wrong_option("PATH", place, f"an object that may be read to its end ({error})") from error
+        self._read += size
+        return size
 
-    def close(self) -> None:
-        self._held = b""
+
+def _opened_object(client: Any, bucket: str, key: str, size: int) -> io.BufferedReader:
+    return io.BufferedReader(_Object(client, bucket, key, size), S3_RANGE)
 
 
 def _grouped(files: Iterable[File]) -> Iterator[EventLog]:
     """Group rolled parts; every other file is a log by itself, unless its name or its first bytes exclude it."""
-    rolled: dict[str, list[File]] = defaultdict(list)
+    rolled: dict[str, list[tuple[int, bool, File]]] = defaultdict(list)
     for file in files:
         folder, _, name = file.path.rpartition("/")
         part = _PART.fullmatch(name)
         if part and folder.rpartition("/")[2].startswith(_FOLDER):
-            rolled[folder].append(file)
-        elif file.size and (file.asked or not _NO_LOG.fullmatch(name)) and _looks(file):
+            rolled[folder].append((int(part["index"]), bool(part["compact"]), file))
+        elif (
+            file.size
+            and (file.asked or not _NO_LOG.fullmatch(name))
+            and (_NAMED.fullmatch(name) or _is_log(file))
+        ):
             yield EventLog(_plain(file.path), (file,), lost=False)
     for folder, parts in rolled.items():
         yield _rolled(folder, parts)
-
-
-def _looks(file: File) -> bool:
-    return bool(_NAMED.fullmatch(file.name)) or _is_log(file)
 
 
 def _plain(path: str) -> str:
@@ -246,7 +241,7 @@ def _plain(path: str) -> str:
 def _is_log(file: File) -> bool:
     """Check the first bytes: every event log begins with the version of Spark that writes it."""
     head = b""
-    with closing(file.open()) as stream, suppress(TruncatedDataError):
+    with file.open() as stream, suppress(TruncatedDataError):
         for piece in unpack(stream):
             head += piece
             if len(head) >= _HEAD:
@@ -254,14 +249,9 @@ def _is_log(file: File) -> bool:
     return b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
 
 
-def _rolled(folder: str, files: Iterable[File]) -> EventLog:
-    """Order the parts; a compacted part replaces all parts before it."""
-    numbered = []
-    for file in files:
-        part = _PART.fullmatch(file.name)
-        assert part
-        numbered.append((int(part["index"]), bool(part["compact"]), file))
-    numbered.sort(key=lambda each: each[:2])
+def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]]) -> EventLog:
+    """Order parts by their numbers; a compacted part replaces all parts before it."""
+    numbered = sorted(parts, key=lambda each: each[:2])
     compacted = max((index for index, compact, _ in numbered if compact), default=0)
     kept = [each for each in numbered if each[0] > compacted or (each[0] == compacted and each[1])]
     lost = bool(compacted) or kept[0][0] > 1 or any(b[0] > a[0] + 1 for a, b in itertools.pairwise(kept))
@@ -293,13 +283,13 @@ class LogLines:
     def __iter__(self) -> Iterator[bytes]:
         most = self._left = max(AT_LEAST, MOST_TIMES * self.log.size)
         for file in self.log.files:
-            with closing(file.open()) as stream:
+            with file.open() as stream:
                 yield from self._of(stream)
             if self._left < 0:
                 self.beyond = most
                 return
 
-    def _of(self, stream: ReadableBytes) -> Iterator[bytes]:
+    def _of(self, stream: io.BufferedReader) -> Iterator[bytes]:
         held: list[bytes] = []
         length = 0
         try:

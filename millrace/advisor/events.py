@@ -9,46 +9,28 @@ from __future__ import annotations
 import itertools
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
-from millrace.advisor.application_history import TASK, Batch, Failure, Scan, Source, StateOperator
+from millrace.advisor.application_history import TASK, Batch, Scan, Source, StateOperator
 
-_STREAMING = "org.apache.spark.sql.streaming.StreamingQueryListener$"
-
-LOG_START = "SparkListenerLogStart"
 ENVIRONMENT = "SparkListenerEnvironmentUpdate"
-APPLICATION_START = "SparkListenerApplicationStart"
-APPLICATION_END = "SparkListenerApplicationEnd"
-EXECUTOR_ADDED = "SparkListenerExecutorAdded"
-EXECUTOR_REMOVED = "SparkListenerExecutorRemoved"
-MEMORY_ADDED = "SparkListenerBlockManagerAdded"
-JOB_START = "SparkListenerJobStart"
-JOB_END = "SparkListenerJobEnd"
-STAGE_END = "SparkListenerStageCompleted"
-TASK_END = "SparkListenerTaskEnd"
-QUERY_STARTED = f"{_STREAMING}QueryStartedEvent"
-QUERY_PROGRESS = f"{_STREAMING}QueryProgressEvent"
-QUERY_ENDED = f"{_STREAMING}QueryTerminatedEvent"
-
-WANTED = frozenset(
-    name.encode()
-    for name in (
-        *(LOG_START, ENVIRONMENT, APPLICATION_START, APPLICATION_END),
-        *(EXECUTOR_ADDED, EXECUTOR_REMOVED, MEMORY_ADDED, JOB_START, JOB_END, STAGE_END, TASK_END),
-        *(QUERY_STARTED, QUERY_PROGRESS, QUERY_ENDED),
-    )
-)
-"""Events that are parsed; plans, submitted stages and started tasks are most of a log and add nothing."""
 
 _BEGIN = b'{"Event":"'
 
 
-def parse(line: bytes) -> Mapping[str, Any] | None:
-    """Return the event of a line, ``None`` for an event that is not used.
+def parse(line: bytes, wanted: Container[str]) -> Mapping[str, Any] | None:
+    """Return the event of a line, ``None`` for an event that is not wanted.
+
+    Plans, submitted stages and started tasks are most of a log and add nothing, so they are not parsed.
+
+    Parameters
+    ----------
+    wanted
+        Names of the wanted events.
 
     Raises
     ------
@@ -57,8 +39,8 @@ def parse(line: bytes) -> Mapping[str, Any] | None:
     """
     if line.startswith(_BEGIN):
         name = line[len(_BEGIN) : line.find(b'"', len(_BEGIN))]
-        if name not in WANTED:
-            # Not parsed, but checked: damage must not pass as an event that is not used.
+        if name.decode(errors="replace") not in wanted:
+            # Not parsed, but checked: damage must not pass as an event that is not wanted.
             if not line.rstrip().endswith(b"}"):
                 raise ValueError("a line without its end")
             return None
@@ -67,7 +49,7 @@ def parse(line: bytes) -> Mapping[str, Any] | None:
     event = orjson.loads(line)
     if not isinstance(event, dict) or not isinstance(event.get("Event"), str):
         raise ValueError("no event")
-    return event if event["Event"].encode() in WANTED else None
+    return event if event["Event"] in wanted else None
 
 
 _ACCUMULABLES = b'"Accumulables":['
@@ -164,15 +146,12 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value
 
 
-_ROW = struct.Struct("<7d9q3i2?")
+_ROW = struct.Struct("<5d4q2i2?")
 assert _ROW.size == TASK.itemsize
 
 
 def task(event: Mapping[str, Any], executor: int) -> bytes:
     """Return a row of :data:`~millrace.advisor.application_history.TASK`, packed.
-
-    The scheduler's delay is the rest of a task's time beside running, (de)serialising and fetching its result, as in
-    Spark's own user interface (``AppStatusUtils.schedulerDelay``).
 
     Raises
     ------
@@ -181,41 +160,27 @@ def task(event: Mapping[str, Any], executor: int) -> bytes:
     """
     info, metrics = event["Task Info"], event.get("Task Metrics") or {}
     launched, finished = info["Launch Time"], info["Finish Time"]
-    run = metrics.get("Executor Run Time", 0)
-    result = info.get("Getting Result Time") or 0
-    getting = finished - result if result else 0
-    serializing = metrics.get("Executor Deserialize Time", 0) + metrics.get("Result Serialization Time", 0)
     fetched = metrics.get("Shuffle Read Metrics") or {}
-    shuffled = metrics.get("Shuffle Write Metrics") or {}
-    read, written = metrics.get("Input Metrics") or {}, metrics.get("Output Metrics") or {}
-    delay = max(0, finished - launched - run - serializing - getting) if metrics else 0
     figures = (
-        *(launched, finished, run),
+        *(launched, finished),
+        metrics.get("Executor Run Time", 0),
         metrics.get("Executor CPU Time", 0),
         metrics.get("JVM GC Time", 0),
-        delay,
-        fetched.get("Fetch Wait Time", 0),
-        read.get("Records Read", 0),
-        read.get("Bytes Read", 0),
-        written.get("Records Written", 0),
-        written.get("Bytes Written", 0),
+        (metrics.get("Input Metrics") or {}).get("Records Read", 0),
+        (metrics.get("Output Metrics") or {}).get("Bytes Written", 0),
         fetched.get("Total Records Read", 0),
         fetched.get("Remote Bytes Read", 0) + fetched.get("Local Bytes Read", 0),
-        shuffled.get("Shuffle Records Written", 0),
-        shuffled.get("Shuffle Bytes Written", 0),
-        metrics.get("Disk Bytes Spilled", 0),
         info["Index"],
-        info.get("Attempt", 0),
     )
     if not _NUMBERS.issuperset(map(type, figures)) or min(figures) < 0 or max(figures) > MOST:
         raise ValueError("a figure that is none")
     return _ROW.pack(
         event_time(launched / 1e3),
         event_time(finished / 1e3),
-        run / 1e3,
+        figures[2] / 1e3,
         figures[3] / 1e9,
-        *(each / 1e3 for each in figures[4:7]),
-        *figures[7:],
+        figures[4] / 1e3,
+        *figures[5:],
         executor,
         bool(info.get("Failed")),
         bool(info.get("Speculative")),
@@ -225,8 +190,8 @@ def task(event: Mapping[str, Any], executor: int) -> bytes:
 _NUMBERS = {int, float}
 
 
-def failure(event: Mapping[str, Any]) -> Failure | None:
-    """Return why a task failed, ``None`` where it did not."""
+def failure(event: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the error and the message with which a task failed, ``None`` where it did not."""
     reason = _object(event.get("Task End Reason"))
     kind = reason.get("Reason", "Success")
     if to_text(kind) in {"Success", "TaskKilled"} or not event["Task Info"].get("Failed"):
@@ -238,7 +203,7 @@ def failure(event: Mapping[str, Any]) -> Failure | None:
     # An error in Python has what was raised at the end; one in the JVM, at the start.
     lines = [line for line in text.splitlines() if line.strip()] or [""]
     python = error.endswith("PythonException") or "Traceback (most recent call last)" in text
-    return Failure(error, (lines[-1] if python else lines[0]).strip()[:WORDS], 1)
+    return error, (lines[-1] if python else lines[0]).strip()[:WORDS]
 
 
 _TRACE = 1_000_000
@@ -257,11 +222,7 @@ def scans(stage: Mapping[str, Any]) -> tuple[Scan, ...]:
         cached = bool(level.get("Use Memory") or level.get("Use Disk"))
         if cached or not rdd.get("Parent IDs"):
             name = _operator(rdd)
-            found.append(
-                Scan(
-                    name[:200], cached, to_count(rdd["RDD ID"]), to_count(rdd.get("Number of Partitions", 0))
-                )
-            )
+            found.append(Scan(name[:200], cached, to_count(rdd["RDD ID"])))
     return tuple(found[:NAMES])
 
 
@@ -283,8 +244,6 @@ def batch(progress: Mapping[str, Any]) -> Batch:
         for name, ms in itertools.islice(_object(progress.get("durationMs")).items(), NAMES)
     }
     sources = tuple(_source(each) for each in progress.get("sources") or ())
-    sink = _object(progress.get("sink"))
-    written = sink.get("numOutputRows")
     begun = moment(to_text(progress["timestamp"]))
     assert begun is not None
     return Batch(
@@ -295,8 +254,6 @@ def batch(progress: Mapping[str, Any]) -> Batch:
         # Spark writes no sum here.
         rows=sum(each.rows for each in sources),
         sources=sources,
-        sink=to_text(sink.get("description", "")),
-        rows_written=written if type(written) is int and 0 <= written <= MOST else None,
         state=tuple(_state(each) for each in progress.get("stateOperators") or ()),
         watermark=moment(_object(progress.get("eventTime")).get("watermark")),
         arrivals=_arrivals(_object(progress.get("observedMetrics"))),
@@ -310,10 +267,6 @@ def _source(source: Mapping[str, Any]) -> Source:
         end=_offset(source.get("endOffset")),
         latest=_offset(source.get("latestOffset")),
         rows=to_count(source.get("numInputRows") or 0),
-        metrics={
-            key[:WORDS]: str(value)[:WORDS]
-            for key, value in itertools.islice(_object(source.get("metrics")).items(), NAMES)
-        },
     )
 
 
@@ -341,18 +294,8 @@ def _state(operator: Mapping[str, Any]) -> StateOperator:
     return StateOperator(
         name=to_text(operator.get("operatorName") or ""),
         rows=to_count(max(0, operator.get("numRowsTotal", 0))),
-        updated=to_count(max(0, operator.get("numRowsUpdated", 0))),
         removed=to_count(max(0, operator.get("numRowsRemoved", 0))),
-        late=to_count(operator.get("numRowsDroppedByWatermark", 0)),
         memory=to_count(max(0, operator.get("memoryUsedBytes", 0))),
-        commit=to_number(operator.get("commitTimeMs", 0)) / 1e3,
-        update=to_number(operator.get("allUpdatesTimeMs", 0)) / 1e3,
-        partitions=to_count(operator.get("numShufflePartitions", 0)),
-        metrics={
-            key[:WORDS]: float(value)
-            for key, value in itertools.islice(_object(operator.get("customMetrics")).items(), NAMES)
-            if type(value) in _NUMBERS
-        },
     )
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from millrace.advisor.findings import Finding
+from millrace.advisor.forecast_figures import FIGURES, Forecast, QueryForecast, Strict
 from millrace.advisor.log_simulation import QueryTwin
-from millrace.advisor.what_if import ApplicationTwin, Range, WhatIf, WhatIfChange
-from millrace.config import ConfigurationError, Problem
+from millrace.advisor.statistics import Estimate
+from millrace.advisor.what_if import ApplicationTwin, WhatIfChange
+from millrace.config.problems import wrong_option
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation.result import Ages
 
@@ -23,19 +25,8 @@ _NEXT = math.sqrt(2)
 _CLOSEST = 0.01
 """Minimum distance of an interval's ends from the figure, as a share of it: the model has no delays of threads and clocks."""
 
-_NOISE = 0.01
-"""Share of the arrivals by which a backlog may grow over half a run without being one."""
-
 _LIKE = 0.1
 """Largest difference in traffic, and in a count, for a forecast to be about the same conditions."""
-
-FIGURES: Mapping[str, str] = {
-    "duration": "batch duration, median",
-    "slow": "batch duration, p95",
-    "age": "record age, median",
-    "oldest": "record age, p95",
-}
-"""Figures that are forecast and scored, all in seconds."""
 
 _SETTINGS: Mapping[str, Literal["trigger", "limit", "cores", "partitions"]] = {
     "trigger": "trigger",
@@ -50,73 +41,6 @@ _SETTINGS: Mapping[str, Literal["trigger", "limit", "cores", "partitions"]] = {
 """Names of settings that the twin can simulate; it cannot simulate others, such as a limit for each shard."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class PredictedFigure(_Strict):
-    """A figure with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-class QueryForecast(_Strict):
-    """One query's figures, by :data:`FIGURES`, and their conditions.
-
-    Attributes
-    ----------
-    figures
-        Seconds; for a query that does not keep up, those of a run as long as the log, as ages grow with the run.
-    trigger, limit, partitions, arriving
-        Seconds, records of a batch, tasks that read, records a second.
-    waiting
-        Records that wait at the end of such a run.
-    grows
-        Records a second by which the backlog grows.
-    ended
-        Whether any batch ended in the simulated time, which is the log's; without one the figures are that time.
-    """
-
-    figures: dict[str, PredictedFigure]
-    trigger: float
-    limit: float | None
-    partitions: int
-    arriving: float
-    waiting: PredictedFigure
-    grows: PredictedFigure
-    ended: bool
-
-    @property
-    def keeps_up(self) -> bool:
-        """True if the backlog does not grow: growth below a hundredth of the arrivals is chance."""
-        return self.ended and self.grows.value <= _NOISE * self.arriving
-
-
-class Forecast(_Strict):
-    """Forecast for one change, or for none.
-
-    Attributes
-    ----------
-    changes
-        As on the command line; empty for the job as it ran.
-    cores, workers, dollars_month
-        Of the job with the change.
-    queries
-        By name.
-    """
-
-    changes: tuple[str, ...]
-    cores: int
-    workers: int
-    dollars_month: float | None
-    queries: dict[str, QueryForecast]
-
-    def __str__(self) -> str:
-        return " ".join(self.changes) or "as it ran"
-
-
 class _Advice(BaseModel):
     """The part of ``advise --json`` that scoring needs."""
 
@@ -124,7 +48,7 @@ class _Advice(BaseModel):
     forecasts: tuple[Forecast, ...]
 
 
-class Score(_Strict):
+class Score(Strict):
     """One forecast figure and its actual value.
 
     Attributes
@@ -139,7 +63,7 @@ class Score(_Strict):
 
     query: str
     figure: str
-    foretold: PredictedFigure
+    foretold: Estimate
     happened: float
     inside: bool
 
@@ -149,7 +73,7 @@ class Score(_Strict):
         return abs(self.foretold.value - self.happened) / max(self.happened, 1e-9)
 
 
-class ScoredForecast(_Strict):
+class ScoredForecast(Strict):
     """A forecast and its scores; without any when conditions differed, which ``why_not`` names.
 
     ``left_out`` has the reasons for single queries, beside others that are scored.
@@ -159,37 +83,6 @@ class ScoredForecast(_Strict):
     scores: tuple[Score, ...] = ()
     why_not: str | None = None
     left_out: tuple[str, ...] = ()
-
-
-def forecast(twin: ApplicationTwin, played: WhatIf) -> Forecast:
-    """Return the forecast from a simulation."""
-    queries = {}
-    for name, outcome in played.queries.items():
-        own = {each.key: each.value for each in played.changes if each.query in (None, name)}
-        query = twin.queries[name]
-        figures = {key: _foretold(getattr(outcome, key)) for key in FIGURES}
-        queries[name] = QueryForecast(
-            figures=figures,
-            trigger=own.get("trigger", query.trigger),
-            limit=own.get("limit", query.limit),
-            partitions=int(own.get("partitions", query.partitions)) // int(own.get("split", 1)),
-            arriving=_pace(query) * own.get("traffic", 1.0) / own.get("split", 1),
-            waiting=_foretold(outcome.waiting),
-            grows=_foretold(outcome.grows),
-            ended=outcome.ended,
-        )
-    jobs = next((int(each.value) for each in played.changes if each.key == "split"), 1)
-    return Forecast(
-        changes=tuple(map(str, played.changes)),
-        cores=played.cores // jobs,
-        workers=played.workers,
-        dollars_month=played.dollars_month,
-        queries=queries,
-    )
-
-
-def _foretold(figure: Range) -> PredictedFigure:
-    return PredictedFigure(value=figure.value, low=figure.low, high=figure.high)
 
 
 def playable_changes(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[WhatIfChange, ...]]:
@@ -233,12 +126,9 @@ def read(file: Path) -> tuple[Forecast, ...]:
     try:
         return _Advice.model_validate_json(file.read_text(encoding="utf-8")).forecasts
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise ConfigurationError(
-            [Problem("command line", 0, "--score", str(file), f"{allowed}: {reason}")]
-        ) from error
+        raise wrong_option("--score", str(file), f"{allowed}: {error.strerror or error}") from error
     except (ValidationError, UnicodeDecodeError) as error:
-        raise ConfigurationError([Problem("command line", 0, "--score", str(file), allowed)]) from error
+        raise wrong_option("--score", str(file), allowed) from error
 
 
 def score(forecasts: Sequence[Forecast], then: ApplicationTwin) -> tuple[ScoredForecast, ...]:
@@ -309,7 +199,7 @@ def _other(name: str, was: QueryForecast, query: QueryTwin, *, held: bool) -> st
     most = float(query.records.max(initial=0))
     if was.limit is not None and most > was.limit * (1 + _LIKE):
         return f"{name} took up to {most:,.0f} records a batch, not {was.limit:,.0f} at most"
-    pace = _pace(query)
+    pace = query.records_per_second
     if abs(pace - was.arriving) > _LIKE * was.arriving:
         return f"{name} got {pace:,.1f} records/s, not {was.arriving:,.1f}"
     if not was.keeps_up:
@@ -331,14 +221,8 @@ def observed_figures(query: QueryTwin) -> dict[str, float]:
     }
 
 
-def _pace(query: QueryTwin) -> float:
-    """Return the records per second, without those that waited for the first batch."""
-    begin = float(query.arrivals.times[1])
-    return (query.arrivals.records - query.arrivals.arrived_before(begin)) / (query.arrivals.seconds - begin)
-
-
-def next_interval(told: PredictedFigure) -> PredictedFigure:
+def next_interval(told: Estimate) -> Estimate:
     """Return the interval of a next log's figure, which varies by chance as much as this one's."""
     value = told.value
     below, above = (max(_NEXT * each, _CLOSEST * value) for each in (value - told.low, told.high - value))
-    return PredictedFigure(value=value, low=max(0.0, value - below), high=value + above)
+    return Estimate(value=value, low=max(0.0, value - below), high=value + above)

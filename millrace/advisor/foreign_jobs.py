@@ -19,23 +19,23 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.advisor import events
 from millrace.advisor.event_logs import EventLog, LogLines
 from millrace.advisor.job_context import AdvisedJob
-from millrace.config import ConfigurationError
 from millrace.config.engines.glue import glue_workers
-from millrace.config.problems import Problem
+from millrace.config.problems import wrong_option
 from millrace.sizing.cost import HOURS
 from millrace.sizing.prices_and_limits import dpu_price, price_regions, prices
 
-_GIB = 1024**3
+GIB = 1024**3
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)
-_UNITS = {"": 1024**2, "k": 1024, "m": 1024**2, "g": _GIB, "t": 1024 * _GIB}
+_UNITS = {"": 1024**2, "k": 1024, "m": 1024**2, "g": GIB, "t": 1024 * GIB}
 """Spark takes a bare number as MiB."""
 
-_COUNT = re.compile(r"[0-9]{1,6}")
+COUNT = re.compile(r"[0-9]{1,6}")
+"""A number of cores or executors."""
 
 _EMR_CORES, _EMR_MEMORY = "4", "14g"
 """Default size of an EMR Serverless executor (user guide, "Spark job properties")."""
 
-_OVERHEAD = 1.10
+OVERHEAD = 1.10
 """Memory of a Spark worker over its heap: a tenth, ``spark.executor.memoryOverheadFactor``'s default."""
 
 
@@ -65,6 +65,15 @@ class ForeignJob:
     run: str
 
 
+@contextmanager
+def look_up(option: str, value: str, allowed: str) -> Iterator[None]:
+    """Raise errors of boto3 as the error of the option that names what is looked up."""
+    try:
+        yield
+    except (ClientError, BotoCoreError) as error:
+        raise wrong_option(option, value, f"{allowed} ({error})") from error
+
+
 def glue_job(client: Any, name: str, region: str, run: str | None = None) -> ForeignJob:
     """Look up a Glue job and one of its runs: the latest, unless one is named.
 
@@ -73,18 +82,18 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
     ConfigurationError
         There is no job of this name or no such run of it, it may not be read, or it writes no event logs.
     """
-    with _told("--glue-job", name, "a Glue job of this account and region that may be read"):
+    with look_up("--glue-job", name, "a Glue job of this account and region that may be read"):
         job = client.get_job(JobName=name)["Job"]
         runs = [] if run else client.get_job_runs(JobName=name, MaxResults=1).get("JobRuns", [])
     if run:
-        with _told("--run", run, f"a run of Glue job {name}"):
+        with look_up("--run", run, f"a run of Glue job {name}"):
             runs = [client.get_job_run(JobName=name, RunId=run)["JobRun"]]
     ran = runs[0] if runs else {}
     # A run may have been started with other arguments than the job's own.
     arguments = {**job.get("DefaultArguments", {}), **ran.get("Arguments", {})}
     logs = arguments.get("--spark-event-logs-path", "")
     if not logs or arguments.get("--enable-spark-ui", "true") != "true":
-        raise _wrong(
+        raise wrong_option(
             "--glue-job",
             name,
             "a job with --enable-spark-ui true and --spark-event-logs-path s3://BUCKET/PREFIX",
@@ -119,29 +128,24 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     ConfigurationError
         There is none, it has had no run, it may not be read, or it writes no logs to S3.
     """
-    with _told("--emr-app", application, "an EMR Serverless application that may be read"):
+    with look_up("--emr-app", application, "an EMR Serverless application that may be read"):
         app = client.get_application(applicationId=application)["application"]
         if run is None:
             found = client.list_job_runs(applicationId=application)["jobRuns"]
             streaming = [each for each in found if each.get("mode") == "STREAMING"] or found
             if not streaming:
-                raise _wrong("--emr-app", application, "an application that has had a job run")
+                raise wrong_option("--emr-app", application, "an application that has had a job run")
             run = max(streaming, key=lambda each: each["createdAt"])["id"]
         job = client.get_job_run(applicationId=application, jobRunId=run)["jobRun"]
     overrides = job.get("configurationOverrides", {})
     target = _log_uri(overrides) or _log_uri(app)
     if not target:
-        raise _wrong(
+        raise wrong_option(
             "--emr-app",
             application,
             "a run whose monitoringConfiguration has s3MonitoringConfiguration.logUri: logs that EMR keeps itself cannot be read",
         )
-    submit = job.get("jobDriver", {}).get("sparkSubmit", {})
-    defaults: dict[str, str] = {}
-    for each in (*app.get("runtimeConfiguration", ()), *overrides.get("applicationConfiguration", ())):
-        if each.get("classification") == "spark-defaults":
-            defaults |= each.get("properties", {})
-    settings = {**defaults, **parse_spark_conf(submit.get("sparkSubmitParameters", ""))}
+    settings = emr_spark_settings(app, job)
     arm = app.get("architecture") == "ARM64"
     name = job.get("name") or app.get("name") or application
     subject = AdvisedJob(f"EMR job {name}", _emr_month(job, settings, region, arm=arm), settings, "emr")
@@ -171,8 +175,8 @@ def _settings(log: EventLog) -> Mapping[str, str]:
     """Return Spark's settings, which are among a log's first events."""
     for line in itertools.islice(LogLines(log), _FIRST):
         with suppress(ValueError, TypeError):  # a damaged line costs only itself
-            event = events.parse(line) or {}
-            if event.get("Event") == events.ENVIRONMENT:
+            event = events.parse(line, (events.ENVIRONMENT,))
+            if event is not None:
                 return dict(event.get("Spark Properties") or {})
     return {}
 
@@ -199,16 +203,26 @@ def _emr_month(
         "spark.executor.instances"
     )
     cores_of = {of: settings.get(f"spark.{of}.cores", _EMR_CORES) for of in ("executor", "driver")}
-    if executors is None or not all(_COUNT.fullmatch(each) for each in (executors, *cores_of.values())):
+    if executors is None or not all(COUNT.fullmatch(each) for each in (executors, *cores_of.values())):
         return None
     month = 0.0
     for of, count in (("executor", int(executors)), ("driver", 1)):
         cores = int(cores_of[of])
-        memory = bytes_of_size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * _OVERHEAD / _GIB
+        memory = bytes_of_size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * OVERHEAD / GIB
         month += (
             count * HOURS * (cores * table.usd(f"{base}vcpu_hour") + memory * table.usd(f"{base}gib_hour"))
         )
     return month
+
+
+def emr_spark_settings(app: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:
+    """Return the Spark settings of a run of EMR Serverless: the application's, the run's, and those of its command line."""
+    overrides, found = job.get("configurationOverrides", {}), dict[str, str]()
+    for each in (*app.get("runtimeConfiguration", ()), *overrides.get("applicationConfiguration", ())):
+        if each.get("classification") == "spark-defaults":
+            found |= each.get("properties", {})
+    submit = job.get("jobDriver", {}).get("sparkSubmit", {})
+    return found | parse_spark_conf(submit.get("sparkSubmitParameters", ""))
 
 
 def bytes_of_size(text: str) -> float:
@@ -240,15 +254,3 @@ def parse_spark_conf(text: str, *, first: bool = False) -> dict[str, str]:
             key, _, said = name.removeprefix("--conf=").partition("=")
             found[key] = said
     return found
-
-
-@contextmanager
-def _told(option: str, value: str, allowed: str) -> Iterator[None]:
-    try:
-        yield
-    except (ClientError, BotoCoreError) as error:
-        raise _wrong(option, value, f"{allowed} ({error})") from error
-
-
-def _wrong(option: str, value: str, allowed: str) -> ConfigurationError:
-    return ConfigurationError([Problem("command line", 0, option, value, allowed)])

@@ -260,8 +260,8 @@ def _count(text: str | None) -> int | None:
 
 def _per_shard(value: Value, query: Query) -> Value:
     """Divide a batch's limit by the number of shards: its first stage reads each in a task."""
-    tasks = [stage.partitions for job in query.batches[-1].jobs for stage in job.stages if len(stage.tasks)]
-    return math.ceil(value / tasks[0]) if tasks and isinstance(value, int) else value
+    stages = query.batches[-1].stages
+    return math.ceil(value / stages[0].partitions) if stages and isinstance(value, int) else value
 
 
 def environment_job(environment: Environment, plan: Plan, job: str) -> EnvironmentJob:

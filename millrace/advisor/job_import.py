@@ -8,31 +8,31 @@ Calls for reading only: ``glue:GetJob``, ``GetConnection``, ``emr-serverless:Get
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, get_args
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
-from millrace.advisor.foreign_jobs import bytes_of_size, parse_spark_conf
+from millrace.advisor.foreign_jobs import (
+    COUNT,
+    GIB,
+    OVERHEAD,
+    bytes_of_size,
+    emr_spark_settings,
+    look_up,
+    parse_spark_conf,
+)
 from millrace.advisor.job_names import slug, stable_name
 from millrace.advisor.job_program import LONGEST, ProgramSettings, read, unsupported_settings
 from millrace.advisor.log_simulation import QueryTwin
-from millrace.config import ConfigurationError, Problem
 from millrace.config.check_jobs import FIXED_IN_CORE, is_owned
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob
+from millrace.config.problems import wrong_option
 from millrace.config.units import format_duration
 
 Client = Callable[[str], Any]
-
-_GIB = 1024**3
-_OVERHEAD = 1.10
-"""Memory of a worker over its heap (``spark.executor.memoryOverheadFactor``'s default)."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def glue(client: Client, name: str, region: str) -> RunningJob:
         There is none, or it may not be read.
     """
     where = f"glue:{name}"
-    with _told(where, "a Glue job of this account and region that may be read"):
+    with look_up("SOURCE", where, "a Glue job of this account and region that may be read"):
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
         arguments = {key.removeprefix("--"): value for key, value in job.get("DefaultArguments", {}).items()}
@@ -121,20 +121,13 @@ def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
         There is none, or it may not be read.
     """
     where = f"emr:{application}/{run}"
-    with _told(where, "an EMR Serverless application and a run of it that may be read"):
+    with look_up("SOURCE", where, "an EMR Serverless application and a run of it that may be read"):
         app = client("emr-serverless").get_application(applicationId=application)["application"]
         job = client("emr-serverless").get_job_run(applicationId=application, jobRunId=run)["jobRun"]
         account = client("sts").get_caller_identity()["Account"]
         submit = job.get("jobDriver", {}).get("sparkSubmit", {})
         said = read(_program(client, str(submit.get("entryPoint", ""))), _arguments(submit))
-    settings: dict[str, str] = {}
-    for each in (
-        *app.get("runtimeConfiguration", ()),
-        *job.get("configurationOverrides", {}).get("applicationConfiguration", ()),
-    ):
-        if each.get("classification") == "spark-defaults":
-            settings |= each.get("properties", {})
-    settings |= parse_spark_conf(submit.get("sparkSubmitParameters", ""))
+    settings = emr_spark_settings(app, job)
     version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
     worker, more = _worker(settings)
     pinned: dict[str, Any] = {
@@ -145,7 +138,7 @@ def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
         "role": job["executionRole"],
     }
     most = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get("spark.executor.instances")
-    if most is not None and re.fullmatch(r"[0-9]{1,6}", most):
+    if most is not None and COUNT.fullmatch(most):
         pinned["max_workers"] = int(most) + 1
     else:
         more.append("no spark.dynamicAllocation.maxExecutors: the plan computes the workers")
@@ -164,7 +157,7 @@ def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
 def _placed(client: Client, found: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
     vpc, shards, notes = None, None, found.notes + unsupported_settings(found.said)
-    with _told(found.where, "subnets and a stream that may be described"):
+    with look_up("SOURCE", found.where, "subnets and a stream that may be described"):
         if found.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
             if len({each["AvailabilityZone"] for each in answer}) > 1:
@@ -223,16 +216,16 @@ def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[st
 def _worker(settings: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Return EMR's worker for an executor: heap and overhead, rounded up to a size that EMR has."""
     said = settings.get("spark.executor.cores", "4")
-    cores = int(said) if re.fullmatch(r"[0-9]{1,6}", said) else 0
-    heap = bytes_of_size(settings.get("spark.executor.memory", "14g")) / _GIB
-    wanted = math.ceil(round(heap * _OVERHEAD, 3))
+    cores = int(said) if COUNT.fullmatch(said) else 0
+    heap = bytes_of_size(settings.get("spark.executor.memory", "14g")) / GIB
+    wanted = math.ceil(round(heap * OVERHEAD, 3))
     sizes = EMR_MEMORY_GIB.get(cores)
     if sizes is None:
-        raise _wrong("spark.executor.cores", said, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
+        raise wrong_option("spark.executor.cores", said, f"one of {', '.join(map(str, EMR_MEMORY_GIB))}")
     memory = next((each for each in sizes if each >= wanted), sizes[-1])
     disk = max(
         EMR_DISK_GIB[0],
-        math.ceil(bytes_of_size(settings.get("spark.emr-serverless.executor.disk", "20g")) / _GIB),
+        math.ceil(bytes_of_size(settings.get("spark.emr-serverless.executor.disk", "20g")) / GIB),
     )
     notes = (
         []
@@ -294,14 +287,16 @@ def environment(
     """
     said = found.said
     if said.kind is None or said.name is None:
-        raise _wrong(
+        raise wrong_option(
             "SOURCE",
             found.where,
             "a Python program that names its Kinesis stream or Kafka topic in plain words",
         )
-    pace = rate if rate is not None else _pace(twin)
+    pace = rate
+    if twin is not None and rate is None:
+        pace = twin.records_per_second
     if pace is None:
-        raise _wrong("--rate", "(missing)", "records per second, as no event log shows them")
+        raise wrong_option("--rate", "(missing)", "records per second, as no event log shows them")
     stream = slug(said.name.rpartition("/")[2])
     traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
     if rate is None:
@@ -324,7 +319,9 @@ def environment(
     if said.kind == "kafka":
         servers = servers_of(said)
         if not servers:
-            raise _wrong("SOURCE", found.where, "a program that names kafka.bootstrap.servers in plain words")
+            raise wrong_option(
+                "SOURCE", found.where, "a program that names kafka.bootstrap.servers in plain words"
+            )
         how = authentication_of(said)
         made["kafka"] = {"theirs": {"kind": "external", "bootstrap_servers": servers, "authentication": how}}
         if how == "iam":
@@ -332,12 +329,14 @@ def environment(
             if arn is None:
                 why = f" ({found.cluster.refused})" if found.cluster.refused else ""
                 allowed = f"the ARN of {servers}, which no cluster seen here offers for IAM{why}"
-                raise _wrong("--cluster", "(missing)", allowed)
+                raise wrong_option("--cluster", "(missing)", allowed)
             made["kafka"]["theirs"]["arn"] = arn
         topic: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", "topic": said.name, "existing": True}
         tasks = partitions or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
         if tasks is None:
-            raise _wrong("--partitions", "(missing)", "how many the topic has, as no event log shows them")
+            raise wrong_option(
+                "--partitions", "(missing)", "how many the topic has, as no event log shows them"
+            )
         topic["partitions"] = tasks
         made["streams"] = {stream: topic | {"traffic": traffic}}
         if offsets:
@@ -351,13 +350,6 @@ def environment(
     job = dict(found.job) | _speed(twin) | {"queries": {f"land-{stream}": query}}
     made["jobs"] = {slug(stable_name(found.where).partition(":")[2]): job}
     return made
-
-
-def _pace(twin: QueryTwin | None) -> float | None:
-    if twin is None:
-        return None
-    begin = float(twin.arrivals.times[1])
-    return (twin.arrivals.records - twin.arrivals.arrived_before(begin)) / (twin.arrivals.seconds - begin)
 
 
 def _speed(twin: QueryTwin | None) -> dict[str, Any]:
@@ -385,15 +377,3 @@ def _limit(said: ProgramSettings, found: RunningJob, twin: QueryTwin | None) -> 
     if each is not None and each.isdecimal() and found.shards:
         return int(each) * found.shards
     return None if twin is None or twin.limit is None else int(twin.limit)
-
-
-@contextmanager
-def _told(value: str, allowed: str) -> Iterator[None]:
-    try:
-        yield
-    except (ClientError, BotoCoreError) as error:
-        raise _wrong("SOURCE", value, f"{allowed} ({error})") from error
-
-
-def _wrong(option: str, value: str, allowed: str) -> ConfigurationError:
-    return ConfigurationError([Problem("command line", 0, option, value, allowed)])

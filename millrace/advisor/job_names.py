@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 def stable_name(where: str) -> str:
     """Return the part of a job's place that is the same for all runs: EMR Serverless' run id follows a slash.
@@ -16,7 +18,5 @@ def stable_name(where: str) -> str:
 
 def slug(text: str) -> str:
     """Return a valid name of the environment file for any text."""
-    kept = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower()).strip("-")
-    while "--" in kept:
-        kept = kept.replace("--", "-")
+    kept = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     return (kept if kept[:1].isalpha() else f"s-{kept}")[:40].rstrip("-")

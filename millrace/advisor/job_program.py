@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 _TRIGGER = ("processingTime", "windowSize")
@@ -59,8 +59,7 @@ class ProgramSettings:
 
     def first_option(self, *names: str) -> str | None:
         """Return the first of several options that has a value."""
-        lowered = {key.lower(): value for key, value in self.options.items()}
-        return next((lowered[each.lower()] for each in names if each.lower() in lowered), None)
+        return _first(self.options, names)
 
 
 def read(text: str, arguments: Mapping[str, str]) -> ProgramSettings:
@@ -137,11 +136,15 @@ def unsupported_settings(said: ProgramSettings) -> tuple[str, ...]:
     if limit is not None and not limit.isdecimal():
         found.append(f"its limit {limit} is no number: {instead}")
     for what, names, value in (("trigger", _TRIGGER, trigger), ("limit", _LIMIT, limit)):
-        lowered = {each.lower(): each for each in said.unread}
-        unread = next((lowered[each.lower()] for each in names if each.lower() in lowered), None)
+        unread = _first({each: each for each in said.unread}, names)
         if value is None and unread is not None:
             found.append(f"its {what} ({unread}) is not named in plain words: {instead}")
     return tuple(found)
+
+
+def _first(options: Mapping[str, str], names: Sequence[str]) -> str | None:
+    lowered = {key.lower(): value for key, value in options.items()}
+    return next((lowered[each.lower()] for each in names if each.lower() in lowered), None)
 
 
 def _pairs(

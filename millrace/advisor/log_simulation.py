@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from millrace.advisor import observed
-from millrace.advisor.application_history import Batch, Floats, History, Query
-from millrace.advisor.observed import INSTANT, seconds_of, stages
+from millrace.advisor.application_history import Batch, Floats, History, Query, Stage
+from millrace.advisor.observed import INSTANT, seconds_of
 from millrace.advisor.statistics import list_schedule_seconds, startup_batches, union_seconds
 from millrace.sizing.simulation import Arrivals
 from millrace.sizing.simulation.tasks import Part
@@ -112,6 +112,13 @@ class QueryTwin:
     notes: tuple[str, ...]
     _samples: tuple[_Sample, ...] = field(repr=False)
 
+    @property
+    def records_per_second(self) -> float:
+        """Records that arrive in a second, without those that waited for the first batch."""
+        begin = float(self.arrivals.times[1])
+        waited = self.arrivals.arrived_before(begin)
+        return (self.arrivals.records - waited) / (self.arrivals.seconds - begin)
+
     def costs(self, cores: int, drawn: Sequence[int] | None = None, fixed: float = 0.5) -> Costs:
         """Fit the costs on so many cores.
 
@@ -170,7 +177,7 @@ class _Sample:
 def twin(history: History, query: Query) -> QueryTwin | None:
     """Return the twin of a query, or ``None`` when its log has too few settled batches with tasks."""
     first = startup_batches([each.duration for each in query.batches])
-    batches = [each for each in query.batches[first:] if each.records and any(stages(each))][-MOST:]
+    batches = [each for each in query.batches[first:] if each.records and each.stages][-MOST:]
     if len(batches) < LEAST or history.cores < 1:
         return None
     partitions, cores = observed.partitions(batches), observed.median_tasks_at_once(batches, history.cores)
@@ -205,18 +212,15 @@ def twin(history: History, query: Query) -> QueryTwin | None:
 def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float] | None) -> _Sample:
     begins, ends, packed = [], [], 0.0
     sums, passes, others = np.zeros(6), 0, []
-    for stage in stages(batch):
-        done = ~stage.tasks.failed & ~stage.tasks.speculative
-        begins.append(stage.tasks.launched[done])
-        ends.append(stage.tasks.finished[done])
+    for stage in batch.stages:
+        begins.append(stage.tasks.launched[stage.tasks.whole])
+        ends.append(stage.tasks.finished[stage.tasks.whole])
         times = seconds_of(stage)
         packed += list_schedule_seconds(times, cores)
         if len(times) != partitions:
             others.append(times)
             continue
-        read = stage.tasks.records_read[done].astype(float)
-        # A connector that does not count its records: they are divided evenly.
-        records = read if read.sum() >= batch.records else np.full(len(times), batch.records / partitions)
+        records = _records_of(stage, batch)
         expected = np.ones(len(times)) if guess is None else guess[0] + guess[1] * records
         sums = sums + _sums(records, times, np.maximum(expected, INSTANT))
         passes += 1
@@ -226,6 +230,12 @@ def _sample(batch: Batch, partitions: int, cores: int, guess: tuple[float, float
     # of a batch take less than one after the other.
     idle = max(0.0, batch.duration - min(working, packed))
     return _Sample(float(batch.records), idle, sums, passes, tuple(others))
+
+
+def _records_of(stage: Stage, batch: Batch) -> Floats:
+    """Return the records of each task that succeeded; divided evenly where the connector does not count them."""
+    read = stage.tasks.records_read[stage.tasks.whole].astype(float)
+    return read if read.sum() >= batch.records else np.full(len(read), batch.records / len(read))
 
 
 def _sums(records: Floats, times: Floats, expected: Floats) -> Floats:
@@ -265,14 +275,12 @@ def _uneven(made: QueryTwin, batches: Sequence[Batch]) -> QueryTwin:
     wave, per_record = costs.wave / max(1, made.reads), costs.per_record / max(1, made.reads)
     squares, free = 0.0, 0
     for batch in batches:
-        for stage in stages(batch):
+        for stage in batch.stages:
             times = seconds_of(stage)
             if len(times) != made.partitions or len(times) < 2:
                 continue
-            done = ~stage.tasks.failed & ~stage.tasks.speculative
-            read = stage.tasks.records_read[done]
-            records = read if read.sum() >= batch.records else np.full(len(times), batch.records / len(times))
-            off = np.log(times / np.maximum(wave + per_record * records, INSTANT))
+            expected = wave + per_record * _records_of(stage, batch)
+            off = np.log(times / np.maximum(expected, INSTANT))
             squares += float(np.square(off - off.mean()).sum())
             free += len(times) - 1
     return replace(made, sigma=math.sqrt(squares / free)) if free else made

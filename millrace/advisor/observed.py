@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -30,23 +31,16 @@ _MANY_PARTS = 256
 """Maximum number of partitions that are simulated one by one; more count as equal."""
 
 
-def stages(batch: Batch) -> Iterator[Stage]:
-    """Yield the stages of a batch that ran tasks."""
-    return (stage for job in batch.jobs for stage in job.stages if len(stage.tasks))
-
-
 def seconds_of(stage: Stage) -> Floats:
     """Return the seconds of a stage's tasks that succeeded, without duplicates."""
-    done = ~stage.tasks.failed & ~stage.tasks.speculative
-    return np.asarray(np.maximum(stage.tasks.duration[done], INSTANT), dtype=np.float64)
+    return np.asarray(np.maximum(stage.tasks.duration[stage.tasks.whole], INSTANT), dtype=np.float64)
 
 
 def partitions(batches: Sequence[Batch]) -> int:
     """Return P: the most frequent number of tasks of the longest stage that reads records."""
     counts = []
     for batch in batches:
-        found = list(stages(batch))
-        read = [each for each in found if each.tasks.records_read.any()] or found
+        read = [each for each in batch.stages if each.tasks.records_read.any()] or batch.stages
         longest = max(read, key=lambda each: float(each.tasks.duration.sum()))
         counts.append(longest.partitions or len(longest.tasks))
     values, often = np.unique(counts, return_counts=True)
@@ -57,9 +51,9 @@ def median_tasks_at_once(batches: Sequence[Batch], most: int) -> int:
     """Return the median of the most tasks of a batch that ran at once: the cores that other queries left to this one."""
     found = []
     for batch in batches:
-        begins = np.concatenate([each.tasks.launched for each in stages(batch)])
-        ends = np.concatenate([each.tasks.finished for each in stages(batch)])
-        widest = max(len(each.tasks) for each in stages(batch))
+        begins = np.concatenate([each.tasks.launched for each in batch.stages])
+        ends = np.concatenate([each.tasks.finished for each in batch.stages])
+        widest = max(len(each.tasks) for each in batch.stages)
         running = most_at_once(begins, ends)
         # All of its tasks ran at once: more might have fitted.
         found.append(most if running >= min(widest, most) else running)
@@ -84,6 +78,12 @@ def trigger(batches: Sequence[Batch]) -> float:
     return 0.0
 
 
+def left_behind(batches: Sequence[Batch]) -> Floats | None:
+    """Return the records that each batch left behind; ``None`` where a source does not report the latest ones."""
+    left = [each.records_behind for each in batches]
+    return None if None in left or not left else np.array(left, float)
+
+
 def batch_limit(batches: Sequence[Batch], partitions: int) -> float | None:
     """Return the largest batch if several are as large, up to the rounding to whole records of each partition."""
     if any(source.description.lower().startswith(_BY_THE_CLOCK) for source in batches[-1].sources):
@@ -91,9 +91,8 @@ def batch_limit(batches: Sequence[Batch], partitions: int) -> float | None:
     records = np.array([each.records for each in batches])
     most = int(records.max())
     full = records >= most - partitions
-    behind = [sum(source.records_behind or 0 for source in each.sources) for each in batches]
-    known = all(source.records_behind is not None for each in batches for source in each.sources)
-    hit = full & (np.array(behind) > 0) if known else full & (np.diff(records, prepend=-1) == 0)
+    behind = left_behind(batches)
+    hit = full & (np.diff(records, prepend=-1) == 0 if behind is None else behind > 0)
     return float(most) if hit.sum() >= 3 and most > partitions else None
 
 
@@ -110,12 +109,10 @@ def arrivals(batches: Sequence[Batch], ahead: float) -> tuple[Arrivals, tuple[st
     Time starts ``ahead`` seconds before the first batch; all records that it finds arrive in that time.
     """
     taken = np.cumsum([each.records for each in batches]).astype(float)
-    left = [[source.records_behind for source in each.sources] for each in batches]
+    left = left_behind(batches)
+    seen = taken if left is None else taken + left
     notes: tuple[str, ...] = ()
-    if all(each is not None for every in left for each in every) and all(left):
-        seen = taken + np.array([sum(each or 0 for each in every) for every in left], float)
-    else:
-        seen = taken
+    if left is None:
         notes = ("the source does not tell what waits: what was processed is taken for what arrived",)
     begun = np.array([each.begun for each in batches])
     seen = np.maximum.accumulate(seen)
@@ -139,7 +136,7 @@ def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, .
     if len(found) != partitions:
         found = np.zeros(partitions)
         for batch in batches:
-            stage = next(stages(batch))
+            stage = batch.stages[0]
             if len(stage.tasks) == partitions:
                 np.add.at(found, np.clip(stage.tasks.index, 0, partitions - 1), stage.tasks.records_read)
     total = float(found.sum())
@@ -149,12 +146,10 @@ def partition_shares(batches: Sequence[Batch], partitions: int) -> tuple[Part, .
 
 
 def _by_offset(batches: Sequence[Batch]) -> Floats:
-    totals: dict[str, float] = {}
+    totals: Counter[str] = Counter()
     for batch in batches:
         for source in batch.sources:
-            if source.start is None or not source.end:
+            if source.taken is None:
                 return np.zeros(0)
-            for partition, position in source.end.items():
-                taken = max(0, position - source.start.get(partition, position))
-                totals[partition] = totals.get(partition, 0.0) + taken
-    return np.array(list(totals.values()))
+            totals.update(source.taken)
+    return np.array(list(totals.values()), float)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
 
 from millrace.advisor.tasks import Floats
 
@@ -25,9 +26,9 @@ _PAIRED = 1000
 """Maximum number of points of which all pairs are used."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Estimate:
-    """A figure with its 95 % interval."""
+    """A figure with its 95 % interval, of which forecasts are written and read again."""
 
     value: float
     low: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,10 @@ Flags = NDArray[np.bool_]
 
 TASK = np.dtype(
     [
-        *((name, np.float64) for name in ("launched", "finished", "run", "cpu", "gc", "delay", "fetch_wait")),
-        *((name, np.int64) for name in ("records_read", "bytes_read", "records_written", "bytes_written")),
+        *((name, np.float64) for name in ("launched", "finished", "run", "cpu", "gc")),
+        *((name, np.int64) for name in ("records_read", "bytes_written")),
         *((name, np.int64) for name in ("shuffle_records_read", "shuffle_bytes_read")),
-        *((name, np.int64) for name in ("shuffle_records_written", "shuffle_bytes_written", "spilled")),
-        *((name, np.int32) for name in ("index", "attempt", "executor")),
+        *((name, np.int32) for name in ("index", "executor")),
         ("failed", np.bool_),
         ("speculative", np.bool_),
     ]
@@ -27,7 +25,6 @@ TASK = np.dtype(
 """One task attempt: see :class:`Tasks`."""
 
 
-@dataclass(frozen=True, eq=False)
 class Tasks:
     """The task attempts of one stage attempt, in the order of their ends: a column for each figure.
 
@@ -37,9 +34,41 @@ class Tasks:
     ----------
     table
         A row of type :data:`TASK` for each attempt.
+    launched, finished
+        Launch and end of each task, in epoch seconds.
+    run, gc
+        Seconds of running on the executor, and of garbage collection.
+    cpu
+        Seconds of the JVM thread's CPU time, without that of a Python worker.
+    records_read
+        Records read from sources and caches.
+    bytes_written
+        Bytes written to files.
+    shuffle_records_read, shuffle_bytes_read
+        Read from a shuffle.
+    index
+        Number of the partition.
+    failed
+        True for failed attempts; a killed second copy of a task is not one.
+    speculative
+        True for a second copy of a slow task.
     """
 
-    table: NDArray[Any]
+    launched: Floats
+    finished: Floats
+    run: Floats
+    cpu: Floats
+    gc: Floats
+    records_read: Ints
+    bytes_written: Ints
+    shuffle_records_read: Ints
+    shuffle_bytes_read: Ints
+    index: NDArray[np.int32]
+    failed: Flags
+    speculative: Flags
+
+    def __init__(self, table: NDArray[Any]) -> None:
+        self.table = table
 
     @classmethod
     def of(cls, **columns: Sequence[float] | NDArray[Any]) -> Tasks:
@@ -52,15 +81,10 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.table)
 
-    @property
-    def launched(self) -> Floats:
-        """Launch of each task, in epoch seconds."""
-        return self.table["launched"]
-
-    @property
-    def finished(self) -> Floats:
-        """End of each task, in epoch seconds."""
-        return self.table["finished"]
+    def __getattr__(self, name: str) -> Any:
+        if name in (TASK.names or ()):
+            return self.table[name]
+        raise AttributeError(name)
 
     @property
     def duration(self) -> Floats:
@@ -68,99 +92,14 @@ class Tasks:
         return self.finished - self.launched
 
     @property
-    def run(self) -> Floats:
-        """Seconds of running on the executor."""
-        return self.table["run"]
+    def whole(self) -> Flags:
+        """True for attempts that did a partition's work: neither failed nor a second copy."""
+        return ~self.failed & ~self.speculative
 
     @property
-    def cpu(self) -> Floats:
-        """Seconds of the JVM thread's CPU time, without that of a Python worker."""
-        return self.table["cpu"]
-
-    @property
-    def gc(self) -> Floats:
-        """Seconds of garbage collection."""
-        return self.table["gc"]
-
-    @property
-    def delay(self) -> Floats:
-        """Seconds between the scheduler and the executor, beside running and (de)serialising."""
-        return self.table["delay"]
-
-    @property
-    def fetch_wait(self) -> Floats:
-        """Seconds of waiting for shuffled blocks."""
-        return self.table["fetch_wait"]
-
-    @property
-    def records_read(self) -> Ints:
-        """Records read from sources and caches."""
-        return self.table["records_read"]
-
-    @property
-    def bytes_read(self) -> Ints:
-        """Bytes read from sources and caches; 0 where a connector does not count."""
-        return self.table["bytes_read"]
-
-    @property
-    def records_written(self) -> Ints:
-        """Records written to files."""
-        return self.table["records_written"]
-
-    @property
-    def bytes_written(self) -> Ints:
-        """Bytes written to files."""
-        return self.table["bytes_written"]
-
-    @property
-    def shuffle_records_read(self) -> Ints:
-        """Records read from a shuffle."""
-        return self.table["shuffle_records_read"]
-
-    @property
-    def shuffle_bytes_read(self) -> Ints:
-        """Bytes read from a shuffle."""
-        return self.table["shuffle_bytes_read"]
-
-    @property
-    def shuffle_records_written(self) -> Ints:
-        """Records written to a shuffle."""
-        return self.table["shuffle_records_written"]
-
-    @property
-    def shuffle_bytes_written(self) -> Ints:
-        """Bytes written to a shuffle."""
-        return self.table["shuffle_bytes_written"]
-
-    @property
-    def spilled(self) -> Ints:
-        """Bytes spilled to disk."""
-        return self.table["spilled"]
-
-    @property
-    def index(self) -> NDArray[np.int32]:
-        """Number of the partition."""
-        return self.table["index"]
-
-    @property
-    def attempt(self) -> NDArray[np.int32]:
-        """Attempt, from 0."""
-        return self.table["attempt"]
-
-    @property
-    def executor(self) -> NDArray[np.int32]:
-        """Position in the history's executors; -1 where unknown."""
-        return self.table["executor"]
-
-    @property
-    def failed(self) -> Flags:
-        """True for failed attempts; a killed second copy of a task is not one."""
-        return self.table["failed"]
-
-    @property
-    def speculative(self) -> Flags:
-        """True for a second copy of a slow task."""
-        return self.table["speculative"]
+    def elapsed(self) -> float:
+        """Seconds from the first launch to the last end; 0 without tasks."""
+        return float(self.finished.max() - self.launched.min()) if len(self) else 0.0
 
 
 NO_TASKS = Tasks.of()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,6 +13,7 @@ from millrace.advisor.application_history import (
     TASK,
     Batch,
     Query,
+    Scan,
     SparkJob,
     Stage,
 )
@@ -38,8 +40,7 @@ class PendingJob:
     submitted: float
     properties: Mapping[str, str]
     site: str
-    completed: float | None = None
-    succeeded: bool | None = None
+    running: bool = True
     stages: list[Stage] = field(default_factory=list)
 
 
@@ -48,8 +49,11 @@ class PendingStage:
     """A stage attempt while its tasks are read, each as a packed row."""
 
     job: int | None
+    partitions: int
     rows: bytearray = field(default_factory=bytearray)
-    failures: dict[tuple[str, str], int] = field(default_factory=dict)
+    failures: Counter[tuple[str, str]] = field(default_factory=Counter)
+    scans: tuple[Scan, ...] = ()
+    adaptive: bool = False
 
 
 @dataclass
@@ -90,31 +94,7 @@ def query(run_id: str, run: PendingRun, of_batch: Mapping[tuple[str, int], list[
         replace(batch, jobs=tuple(of_batch.get((run_id, number), ())))
         for number, batch in sorted(run.batches.items())
     )
-    return Query(run.name or run.id, run.id, run_id, run.started, run.ended, run.failure, batches)
-
-
-def spark_job(job: PendingJob, run: str | None, batch: int | None) -> SparkJob:
-    """Return a finished job.
-
-    Parameters
-    ----------
-    job
-        The job, with all its stages.
-    run, batch
-        Of a query; None for another job.
-    """
-    execution = job.properties.get("spark.sql.execution.id")
-    return SparkJob(
-        job.id,
-        int(execution) if execution is not None and execution.isdecimal() else None,
-        run,
-        batch,
-        job.submitted,
-        job.completed,
-        job.succeeded,
-        tuple(job.stages),
-        job.site,
-    )
+    return Query(run.name or run.id, run.id, run_id, run.started, run.failure, batches)
 
 
 def engine_of(properties: Mapping[str, str]) -> str:

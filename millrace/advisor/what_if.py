@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from millrace.advisor.application_history import Floats, History
+from millrace.advisor.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.log_simulation import Costs, QueryTwin, twin
-from millrace.config import ConfigurationError, Problem
+from millrace.advisor.statistics import Estimate
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.explain import nearest
+from millrace.config.problems import wrong_option
 from millrace.config.units import parse_duration
 from millrace.sizing.simulation import Fixed, QueryLoad, QueryResult, Scenario, simulate
 from millrace.sizing.simulation.tasks import Part, parts
@@ -63,70 +65,6 @@ class WhatIfChange:
 
 
 @dataclass(frozen=True)
-class Range:
-    """A forecast figure with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Forecast of one query.
-
-    Attributes
-    ----------
-    duration, slow
-        Median and 95th percentile of a batch's seconds.
-    age, oldest
-        Median and 95th percentile of the seconds from a record's arrival to its commit, weighted by records.
-    waiting
-        Records that wait at the end.
-    grows
-        Records a second by which the backlog grows over the second half: above zero the query does not keep up.
-    ended
-        Whether any batch ended; without one the seconds are the complete simulated time.
-    """
-
-    duration: Range
-    slow: Range
-    age: Range
-    oldest: Range
-    waiting: Range
-    grows: Range
-    ended: bool = field(kw_only=True)
-
-
-@dataclass(frozen=True)
-class WhatIf:
-    """Forecast of a job under changed conditions.
-
-    Attributes
-    ----------
-    changes
-        The changed conditions; empty for the job as it ran.
-    queries
-        By name.
-    cores
-        Task slots of all jobs together.
-    workers
-        All machines, drivers included.
-    dollars_month
-        Cost of the workers; ``None`` without a price.
-    """
-
-    changes: tuple[WhatIfChange, ...]
-    queries: Mapping[str, Outcome]
-    cores: int
-    workers: int
-    dollars_month: float | None
-
-    def __str__(self) -> str:
-        return " ".join(map(str, self.changes)) or "as it ran"
-
-
-@dataclass(frozen=True)
 class ApplicationTwin:
     """Twin of a complete application, for what-if forecasts.
 
@@ -148,19 +86,19 @@ class ApplicationTwin:
     worker_usd_hour: float | None
     notes: tuple[str, ...]
 
-    def replay(self, draws: int = DRAWS) -> WhatIf:
+    def replay(self, draws: int = DRAWS) -> Forecast:
         """Simulate the run again without changes, to compare it with the log."""
         return self.what_if((), draws)
 
-    def relative_errors(self, replayed: WhatIf) -> dict[str, float]:
+    def relative_errors(self, replayed: Forecast) -> dict[str, float]:
         """Return the relative error of the replay's median batch duration."""
         found = {}
         for name, query in self.queries.items():
             real = float(np.median(query.durations))
-            found[name] = abs(replayed.queries[name].duration.value - real) / real
+            found[name] = abs(replayed.queries[name].figures["duration"].value - real) / real
         return found
 
-    def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> WhatIf:
+    def what_if(self, changes: Sequence[WhatIfChange], draws: int = DRAWS) -> Forecast:
         """Forecast the same traffic under other conditions.
 
         Parameters
@@ -182,30 +120,35 @@ class ApplicationTwin:
         cores = int(asked.get("cores", cores))
         jobs = int(asked.get("split", 1))
         if jobs > cores:
-            raise _wrong(f"split={jobs}", f"at most {cores}, a core for each job")
+            raise wrong_option("--what-if", f"split={jobs}", f"at most {cores}, a core for each job")
         each = cores // jobs
         for name, query in self.queries.items():
-            merged = int(next((c.value for c in changes if c.key == "merge" and c.query in (None, name)), 1))
+            merged = int(_own(changes, name).get("merge", 1))
             if merged > (slots := _had(query, each, self.cores)):
-                raise _wrong(
-                    f"merge={merged}", f"at most {slots}, the cores that {name} has: one for each job"
+                raise wrong_option(
+                    "--what-if",
+                    f"merge={merged}",
+                    f"at most {slots}, the cores that {name} has: one for each job",
                 )
         drawn = {name: list(query.resampled_batches(draws)) for name, query in self.queries.items()}
         best = self._play(changes, each, None, 0)
         others = [self._play(changes, each, {n: d[i] for n, d in drawn.items()}, i + 1) for i in range(draws)]
-        outcomes = {
-            name: Outcome(
-                *(_range(best[name][n], [one[name][n] for one in others]) for n in range(6)),
-                ended=bool(best[name][6]),
-            )
-            for name in self.queries
+        queries = {
+            name: _forecast(query, _own(changes, name), best[name], [each[name] for each in others])
+            for name, query in self.queries.items()
         }
         machines = jobs * (math.ceil(each / executor_cores) + 1)
         price = self.worker_usd_hour
         if price is not None and "worker" in asked:  # a worker's price follows its cores
             price *= executor_cores / self.executor_cores
         dollars = None if price is None else machines * price * 730
-        return WhatIf(tuple(changes), outcomes, each * jobs, machines, dollars)
+        return Forecast(
+            changes=tuple(map(str, changes)),
+            cores=each,
+            workers=machines,
+            dollars_month=dollars,
+            queries=queries,
+        )
 
     def _play(
         self,
@@ -216,7 +159,7 @@ class ApplicationTwin:
     ) -> dict[str, tuple[float, ...]]:
         loads = []
         for name, query in self.queries.items():
-            own = {each.key: each.value for each in changes if each.query in (None, name)}
+            own = _own(changes, name)
             # Where κ and b cannot be separated, the interval has to contain both ends.
             fixed = 0.5 if drawn is None else float(seed % 2)
             slots = _slots(query, own, cores, self.cores)
@@ -228,6 +171,11 @@ class ApplicationTwin:
         return {
             name: _figures(done.queries[name], query.arrivals.seconds) for name, query in self.queries.items()
         }
+
+
+def _own(changes: Sequence[WhatIfChange], query: str) -> dict[Key, float]:
+    """Return the changed conditions of one query."""
+    return {each.key: each.value for each in changes if each.query in (None, query)}
 
 
 def _slots(query: QueryTwin, own: Mapping[Key, float], cores: int, before: int) -> int:
@@ -291,8 +239,25 @@ def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
     )
 
 
-def _range(value: float, drawn: Sequence[float]) -> Range:
-    return Range(value, min([value, *drawn]), max([value, *drawn]))
+def _forecast(
+    query: QueryTwin, own: Mapping[Key, float], best: Sequence[float], others: Sequence[Sequence[float]]
+) -> QueryForecast:
+    """Return the forecast of a query from its figures, and from those of its refitted twins."""
+    ranges = [
+        Estimate(value=value, low=min([value, *drawn]), high=max([value, *drawn]))
+        for value, *drawn in zip(best, *others, strict=True)
+    ]
+    jobs = own.get("split", 1)
+    return QueryForecast(
+        figures=dict(zip(FIGURES, ranges, strict=False)),
+        trigger=own.get("trigger", query.trigger),
+        limit=own.get("limit", query.limit),
+        partitions=int(own.get("partitions", query.partitions)) // int(jobs),
+        arriving=query.records_per_second * own.get("traffic", 1.0) / jobs,
+        waiting=ranges[4],
+        grows=ranges[5],
+        ended=bool(best[6]),
+    )
 
 
 def twin_of_application(history: History, worker_usd_hour: float | None = None) -> ApplicationTwin:
@@ -335,25 +300,31 @@ def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
     query, dot, key = left.rpartition(".")
     known = get_args(Key)
     if not equals or key not in known:
-        raise _wrong(
-            text, f"KEY=VALUE or QUERY.KEY=VALUE, KEY one of {', '.join(known)}", nearest(key, known)
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"KEY=VALUE or QUERY.KEY=VALUE, KEY one of {', '.join(known)}",
+            nearest(key, known),
         )
     if dot and query not in queries:
-        raise _wrong(
-            text, f"a query of the log: {', '.join(queries) or 'it has none'}", nearest(query, queries)
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"a query of the log: {', '.join(queries) or 'it has none'}",
+            nearest(query, queries),
         )
     if dot and key in ("cores", "worker", "split"):
-        raise _wrong(text, f"{key} is of all queries: without a query's name")
+        raise wrong_option("--what-if", text, f"{key} is of all queries: without a query's name")
     named = next(each for each in known if each == key)
     if named == "cache":
         if value != "on":
-            raise _wrong(text, "cache=on")
+            raise wrong_option("--what-if", text, "cache=on")
         return WhatIfChange("cache", 1.0, query or None)
     if named == "trigger":
         try:
             return WhatIfChange("trigger", parse_duration(value).total_seconds(), query or None)
         except ValueError as error:
-            raise _wrong(text, str(error)) from None
+            raise wrong_option("--what-if", text, str(error)) from None
     if named == "worker" and value in glue_workers(_GLUE):
         return WhatIfChange("worker", float(glue_tasks_per_worker(_GLUE, value)), query or None)
     try:
@@ -362,15 +333,13 @@ def _changed(text: str, queries: Sequence[str]) -> WhatIfChange:
         number = math.nan
     if named == "traffic":
         if not 0 < number <= 1000:
-            raise _wrong(text, "a multiple of what arrived, such as 2")
+            raise wrong_option("--what-if", text, "a multiple of what arrived, such as 2")
     elif named == "worker" and not (1 <= number <= _LARGEST and number == int(number)):
-        raise _wrong(
-            text, f"task slots of a worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}"
+        raise wrong_option(
+            "--what-if",
+            text,
+            f"task slots of a worker, 1 to {_LARGEST}, or one of {', '.join(glue_workers(_GLUE))}",
         )
     elif not 1 <= number <= 1e9 or number != int(number):
-        raise _wrong(text, "a whole number, 1 or more")
+        raise wrong_option("--what-if", text, "a whole number, 1 or more")
     return WhatIfChange(named, number, query or None)
-
-
-def _wrong(value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
-    return ConfigurationError([Problem("command line", 0, "--what-if", value, allowed, hint)])

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import statsmodels.api as sm
 from scipy import optimize, stats
 
 from millrace.benchmark.measurements import SHORTEST, Point
 from millrace.benchmark.repetitions import Disturbance, FitError, disturbances
+from millrace.sizing.benchmark_figures import Interval
 
 Array = npt.NDArray[np.float64]
 
@@ -33,45 +33,13 @@ _FEW_OUTLIERS = 0.01
 _LEAST_SPREAD = 0.005
 """Minimum spread of relative errors: Spark writes times in milliseconds, and smaller differences mean nothing."""
 
+_BIWEIGHT = 4.685
+"""Relative errors, in median deviations, from which on a batch counts nothing: the efficiency is 95 % for normal errors
+(A. Beaton and J. Tukey, *The Fitting of Power Series*, Technometrics 16, 1974).
+"""
+
 _REWEIGHTED = 4
 """Rounds of reweighting; later ones change nothing in the first three digits."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A parameter with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class HeldOutScore:
-    """Error of a forecast of the largest limit by a fit without it.
-
-    Attributes
-    ----------
-    limit
-        The limit that was held out, in records.
-    median, p95
-        Of |forecast - measured| / measured.
-    """
-
-    limit: int
-    batches: int
-    median: float
-    p95: float
-
-
-@dataclass(frozen=True)
-class QuantileFit:
-    """The same model for a quantile of the durations (quantile regression)."""
-
-    quantile: float
-    overhead: float
-    wave: float
-    per_record: float
 
 
 @dataclass(frozen=True)
@@ -89,8 +57,9 @@ class Fit:
     unevenness
         Standard deviation of the logarithm of a task's time, within its stage; None where no batch had several
         partitions.
-    held_out
-        None with fewer than three limits.
+    held_out_error
+        Median of |forecast - measured| / measured for the largest limit, by a fit without it; None with fewer than three
+        limits.
     robust
         Whether the biweight was used because of outliers.
     warm_up
@@ -103,12 +72,11 @@ class Fit:
         Evidence against the measurements; with any, they should decide nothing.
     """
 
-    overhead: Estimate
-    wave: Estimate | None
-    per_record: Estimate
-    unevenness: Estimate | None
-    tails: tuple[QuantileFit, ...]
-    held_out: HeldOutScore | None
+    overhead: Interval
+    wave: Interval | None
+    per_record: Interval
+    unevenness: Interval | None
+    held_out_error: float | None
     robust: bool
     warm_up: int
     batches: int
@@ -155,7 +123,7 @@ def fit_model(
     spread = _bootstrap(found, waves=waves, robust=robust, seed=seed)
     low, high = np.percentile(spread, _expanded(len({each.group for each in found}), len(solved)), axis=0)
     estimates = [
-        Estimate(float(value), float(min(below, value)), float(max(above, value)))
+        Interval(value=value, low=min(below, value), high=max(above, value))
         for value, below, above in zip(best, low, high, strict=True)
     ]
     return Fit(
@@ -163,8 +131,7 @@ def fit_model(
         wave=estimates[1] if waves else None,
         per_record=estimates[-1],
         unevenness=_unevenness(found, seed),
-        tails=tuple(_tail(found, best, q, waves=waves) for q in (0.95, 0.99)),
-        held_out=_held_out(found, robust=robust),
+        held_out_error=_held_out_error(found, robust=robust),
         robust=robust,
         warm_up=warm_up,
         batches=len(found),
@@ -237,8 +204,10 @@ def _weights(errors: Array) -> Array:
     """Return the biweights of relative errors, with separate scales for durations and tasks' times."""
     halves = np.split(errors, 2)
     scales = [max(float(stats.median_abs_deviation(half, scale="normal")), _LEAST_SPREAD) for half in halves]
-    norm = sm.robust.norms.TukeyBiweight()
-    return np.concatenate([norm.weights(half / scale) for half, scale in zip(halves, scales, strict=True)])
+    far = (
+        np.abs(np.concatenate([half / scale for half, scale in zip(halves, scales, strict=True)])) / _BIWEIGHT
+    )
+    return np.asarray(np.square(1 - np.square(np.minimum(far, 1))), dtype=float)
 
 
 def _outliers(foretold: Array, told: Array) -> float:
@@ -268,7 +237,7 @@ def _bootstrap(found: Sequence[Point], *, waves: bool, robust: bool, seed: int) 
     return np.stack(results)
 
 
-def _unevenness(found: Sequence[Point], seed: int) -> Estimate | None:
+def _unevenness(found: Sequence[Point], seed: int) -> Interval | None:
     """Return the spread pooled within stages (the mean of each is subtracted), with an interval over resampled runs."""
     by_run: dict[int, list[tuple[float, int]]] = {}
     for each in found:
@@ -283,29 +252,11 @@ def _unevenness(found: Sequence[Point], seed: int) -> Estimate | None:
     spread = np.sqrt(resampled[:, 0] / resampled[:, 1])
     value = float(np.sqrt(sums[:, 0].sum() / sums[:, 1].sum()))
     low, high = np.percentile(spread, _expanded(len(sums), 1))
-    return Estimate(value, float(min(low, value)), float(max(high, value)))
+    return Interval(value=value, low=min(low, value), high=max(high, value))
 
 
-def _tail(found: Sequence[Point], best: Array, quantile: float, *, waves: bool) -> QuantileFit:
-    """Fit a quantile regression of D on the fixed cost and on the work by the fit, each error weighted by 1/D."""
-    wave, per_record = (float(best[1]) if waves else 0.0), float(best[-1])
-    durations = np.asarray([each.duration for each in found], dtype=float)
-    work = np.asarray([each.waves * (wave + per_record * each.records / each.partitions) for each in found])
-    if not work.any():
-        return QuantileFit(quantile, float(np.quantile(durations, quantile)), 0.0, 0.0)
-    design = np.column_stack([np.ones(len(found)), work])
-    scale = np.abs(design).max(axis=0)
-    model = sm.QuantReg(np.ones(len(found)), design / scale / durations[:, None])
-    # 1 - forecast/D is below zero exactly where D is below the forecast.
-    with np.errstate(divide="ignore", invalid="ignore"):  # in its standard errors, which are not used
-        fixed, share = np.asarray(model.fit(q=quantile, max_iter=5000).params, dtype=float) / scale
-    if share < 0:  # the slowest batches were small ones: the fixed cost alone then explains the slowness
-        fixed, share = np.quantile(durations - work, quantile), 1.0
-    return QuantileFit(quantile, float(fixed), wave * float(share), per_record * float(share))
-
-
-def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOutScore | None:
-    """Fit without the largest limit and forecast it."""
+def _held_out_error(found: Sequence[Point], *, robust: bool) -> float | None:
+    """Fit without the largest limit, forecast it, and return the median of the relative errors."""
     sizes = sorted({each.limit for each in found})
     if len(sizes) < 3:
         return None
@@ -315,4 +266,4 @@ def _held_out(found: Sequence[Point], *, robust: bool) -> HeldOutScore | None:
     values = _solve(_design(seen, waves=known), _told(seen), robust=robust)
     actual = np.asarray([each.duration for each in unseen], dtype=float)
     errors = np.abs((_design(unseen, waves=known) @ values)[: len(unseen)] - actual) / actual
-    return HeldOutScore(sizes[-1], len(unseen), float(np.median(errors)), float(np.percentile(errors, 95)))
+    return float(np.median(errors))

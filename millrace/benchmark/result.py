@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.benchmark.fit import Estimate, Fit, fit_model
+from millrace.benchmark.fit import Fit, fit_model
 from millrace.benchmark.measurements import Measurements, Run
 from millrace.benchmark.repetitions import Disturbance, FitError, settled_points
 from millrace.benchmark.scaling import curve
 from millrace.benchmark.warmup import warmup_batches
-from millrace.sizing.benchmark_figures import BatchRun, BenchmarkResult, Interval
+from millrace.sizing.benchmark_figures import BatchRun, BenchmarkResult
 
 Where = Literal["sandbox", "glue", "emr"]
 
@@ -78,7 +78,7 @@ def fit_outcome(
         fits[query] = fit_model(*settled_points(ordered[:1], query), seed=seed)
     costliest = max(fits, key=lambda query: fits[query].per_record.high)
     chosen, first = fits[costliest], ordered[0]
-    if chosen.held_out is None:
+    if chosen.held_out_error is None:
         raise FitError(
             "the fit needs at least three limits, because the largest is held out to score it; measure more with "
             "--levels"
@@ -95,12 +95,12 @@ def fit_outcome(
         versions={"spark": first.spark, "java": first.java, "python": first.python},
         settings={**first.settings, "query": costliest},
         record_bytes=record_bytes,
-        overhead_seconds=_interval(chosen.overhead),
-        core_seconds_per_record=_interval(chosen.per_record),
-        wave_seconds=None if chosen.wave is None else _interval(chosen.wave),
-        unevenness=None if chosen.unevenness is None else _interval(chosen.unevenness),
+        overhead_seconds=chosen.overhead,
+        core_seconds_per_record=chosen.per_record,
+        wave_seconds=chosen.wave,
+        unevenness=chosen.unevenness,
         scaling=curve(every, seed=seed),
-        held_out_error=chosen.held_out.median,
+        held_out_error=chosen.held_out_error,
         batches=tuple(
             each
             for session in ordered
@@ -109,10 +109,6 @@ def fit_outcome(
         ),
     )
     return Outcome(fits, costliest, result)
-
-
-def _interval(estimate: Estimate) -> Interval:
-    return Interval(value=estimate.value, low=estimate.low, high=estimate.high)
 
 
 def _batches(run: Run, cores: int) -> list[BatchRun]:

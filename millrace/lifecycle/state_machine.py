@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import boto3
@@ -85,6 +86,7 @@ def connect(names: Names) -> Aws:
     """
     environment = names.environment
 
+    @cache  # a client takes longer to make than most requests
     def client(service: str) -> Any:
         make: Any = boto3.client  # the type checker does not know the service
         return make(service, region_name=environment.region)

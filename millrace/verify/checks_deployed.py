@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlparse
 
@@ -11,12 +11,12 @@ from millrace.config.availability_zones import MSK_REFUSES
 from millrace.config.engines import SPARK
 from millrace.config.engines.emr import EmrJob
 from millrace.config.engines.versions import VERSIONS
-from millrace.config.model import MskCluster
+from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.kafka_access import servers
 from millrace.sizing.metrics import namespace
 from millrace.sizing.prices_and_limits import limits
 from millrace.verify.checks import policy_errors, shortened_list
-from millrace.verify.claim_context import Answer, Check, ClaimContext
+from millrace.verify.claim_context import Answer, Check, ClaimContext, NotAskedError
 
 ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
 """Iceberg version of each engine version whose document has it."""
@@ -48,28 +48,27 @@ def role_policies(question: ClaimContext) -> Answer:
     return Answer(not wrong, shortened_list(wrong) or f"{len(documents)} policies")
 
 
-def _of_all(lived: int, jobs: int, kinds: set[str]) -> Answer:
+def _runs(
+    newest: Mapping[str, Sequence[Mapping[str, Any]]], name: Callable[[Mapping[str, Any]], str]
+) -> Answer:
     """Return an answer that is proved by a run of each job: AWS may accept one job and refuse another."""
+    lived = [runs for runs in newest.values() if runs]
     if not lived:
         return _NO_RUN
-    return Answer(True if lived == jobs else None, f"{lived} of {jobs} jobs: {shortened_list(kinds)}")
+    kinds = {name(run) for runs in lived for run in runs}
+    seen = f"{len(lived)} of {len(newest)} jobs: {shortened_list(kinds)}"
+    return Answer(True if len(lived) == len(newest) else None, seen)
 
 
 def glue_runs(question: ClaimContext) -> Answer:
     """Look for a run of each job on Glue that really started."""
-    jobs = question.glue_jobs()
-    if not jobs:
-        return _NONE
-    lived = {job: runs for job in jobs if (runs := question.newest_glue_runs(job))}
-    kinds = {
-        f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}" for runs in lived.values() for run in runs
-    }
-    return _of_all(len(lived), len(jobs), kinds)
+    newest = {job: question.newest_glue_runs(job) for job in question.jobs(GlueJob)}
+    return _runs(newest, lambda run: f"Glue {run.get('GlueVersion')} {run.get('WorkerType')}")
 
 
 def glue_timeout(question: ClaimContext) -> Answer:
     """Read the timeout of jobs whose template has none."""
-    open_ended = [name for name, job in question.glue_jobs().items() if job.timeout is None]
+    open_ended = [name for name, job in question.jobs(GlueJob).items() if job.timeout is None]
     if not open_ended:
         return _NONE
     glue = question.client("glue")
@@ -80,9 +79,7 @@ def glue_timeout(question: ClaimContext) -> Answer:
 
 def log_groups_with_streams(question: ClaimContext) -> Answer:
     """Look for a Glue job's log groups with streams; show their names without the account's own parts."""
-    jobs = question.glue_jobs()
-    if not jobs:
-        return _NONE
+    jobs = question.jobs(GlueJob)
     shapes, lived = set[str](), 0
     for job in jobs:
         lived += len(question.newest_glue_runs(job))
@@ -150,19 +147,13 @@ def engine_versions(question: ClaimContext) -> Answer:
 
 def emr_runs(question: ClaimContext) -> Answer:
     """Look for a run of each job on EMR Serverless that really started."""
-    jobs = question.emr_jobs()
-    if not jobs:
-        return _NONE
-    lived = {job: runs for job in jobs if (runs := question.newest_emr_runs(job))}
-    releases = {run["releaseLabel"] for runs in lived.values() for run in runs}
-    return _of_all(len(lived), len(jobs), releases)
+    newest = {job: question.newest_emr_runs(job) for job in question.jobs(EmrJob)}
+    return _runs(newest, lambda run: str(run["releaseLabel"]))
 
 
 def emr_start(question: ClaimContext) -> Answer:
     """Read the time of the newest runs from their creation to their start."""
-    jobs = question.emr_jobs()
-    if not jobs:
-        return _NONE
+    jobs = question.jobs(EmrJob)
     took = [
         (run["startedAt"] - run["createdAt"]).total_seconds()
         for job in jobs
@@ -183,7 +174,7 @@ def _zones(question: ClaimContext, subnets: list[str]) -> list[str]:
 def emr_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted applications."""
     subnets = set[str]()
-    for job in question.emr_jobs():
+    for job in question.jobs(EmrJob):
         asked = {"applicationId": question.output(job, "ApplicationId")}
         application = question.client("emr-serverless").get_application(**asked)["application"]
         subnets |= set(application.get("networkConfiguration", {}).get("subnetIds", ()))
@@ -196,14 +187,15 @@ def emr_zones(question: ClaimContext) -> Answer:
 
 def _clusters(question: ClaimContext) -> list[str]:
     kafka = question.names.environment.kafka
-    return [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
+    found = [name for name, cluster in kafka.items() if isinstance(cluster, MskCluster)]
+    if not found:
+        raise NotAskedError("no cluster of MSK in the environment")
+    return found
 
 
 def msk_zones(question: ClaimContext) -> Answer:
     """Look for the zones in which AWS accepted clusters."""
     wanted = {question.names.cluster(name) for name in _clusters(question)}
-    if not wanted:
-        return Answer(None, "no cluster of MSK in the environment")
     subnets = set[str]()
     for each in question.pages("kafka", "list_clusters_v2", "ClusterInfoList"):
         if each["ClusterName"] in wanted:
@@ -251,9 +243,7 @@ def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, An
 
 def emr_stop(question: ClaimContext) -> Answer:
     """Look for an execution that ended a run on EMR Serverless."""
-    jobs = question.emr_jobs()
-    if not jobs:
-        return _NONE
+    jobs = question.jobs(EmrJob)
     done = sum("StopRun" in left for job in jobs for _, left in _executions(question, job))
     return (
         Answer(True, f"{done} runs ended") if done else Answer(None, "no run was ended by its state machine")
@@ -278,11 +268,8 @@ def restarts(question: ClaimContext) -> Answer:
 
 def msk_brokers(question: ClaimContext) -> Answer:
     """Ask MSK for the brokers of each cluster."""
-    found = _clusters(question)
-    if not found:
-        return Answer(None, "no cluster of MSK in the environment")
     kinds = set()
-    for name in found:
+    for name in _clusters(question):
         servers(question.names, name, question.client)
         kinds.add(question.names.environment.kafka[name].authentication.kind)
     return Answer(True, shortened_list(kinds))

@@ -14,7 +14,7 @@ from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.verify import checks, checks_deployed
-from millrace.verify.claim_context import Answer, ClaimContext
+from millrace.verify.claim_context import Answer, ClaimContext, NotAskedError
 from millrace.verify.claims import claims
 
 Verdict = Literal["proved", "refuted", "not asked"]
@@ -73,6 +73,8 @@ def ask_claims(
 def _asked(check: Callable[[ClaimContext], Answer], question: ClaimContext) -> tuple[Verdict, str]:
     try:
         answer = check(question)
+    except NotAskedError as error:
+        return "not asked", str(error)
     except NotDeployedError:
         return "not asked", _NOTHING
     except ClientError as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from millrace.config.model import EmrJob, GlueJob
 from millrace.config.names import Names
@@ -18,6 +18,13 @@ from millrace.sizing.prices_and_limits import Price, required_prices
 
 LIVED = ("RUNNING", "STOPPED", "STOPPING", "SUCCEEDED", "SUCCESS", "CANCELLED", "CANCELLING")
 """States of a run, of either engine, that exclude a run that could not start."""
+
+
+J = TypeVar("J", GlueJob, EmrJob)
+
+
+class NotAskedError(Exception):
+    """A claim that this environment cannot prove or refute; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,6 @@ class ClaimContext:
     pricing: Any
     today: date
     fetch: Open = open_url
-    _clients: dict[str, Any] = field(default_factory=dict)
 
     @property
     def names(self) -> Names:
@@ -67,10 +73,8 @@ class ClaimContext:
         return self.names.environment.region
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client, which is made once."""
-        if service not in self._clients:
-            self._clients[service] = self.aws.client(service)
-        return self._clients[service]
+        """Return a boto3 client."""
+        return self.aws.client(service)
 
     def pages(self, service: str, operation: str, of: str, **asked: Any) -> Iterator[Any]:
         """Yield the items of all pages of an answer."""
@@ -87,15 +91,19 @@ class ClaimContext:
         """The same prices by the Price List API."""
         return renew(self.pricing, self.region, self.table_prices, self.today)
 
-    def glue_jobs(self) -> dict[str, GlueJob]:
-        """Return the jobs on Glue."""
-        jobs = self.names.environment.jobs
-        return {name: job for name, job in jobs.items() if isinstance(job, GlueJob)}
+    def jobs(self, kind: type[J]) -> dict[str, J]:
+        """Return the jobs of an engine.
 
-    def emr_jobs(self) -> dict[str, EmrJob]:
-        """Return the jobs on EMR Serverless."""
+        Raises
+        ------
+        NotAskedError
+            There are none.
+        """
         jobs = self.names.environment.jobs
-        return {name: job for name, job in jobs.items() if isinstance(job, EmrJob)}
+        found = {name: job for name, job in jobs.items() if isinstance(job, kind)}
+        if not found:
+            raise NotAskedError("no such job in the environment")
+        return found
 
     def output(self, job: str, key: str) -> str:
         """Read one output of a job's stack.

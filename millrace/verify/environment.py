@@ -32,9 +32,6 @@ CLUSTER_TAG = "millrace:verify-cluster"
 NAME = re.compile(r"verify-[0-9a-f]{4}")
 """Names of environments that verifications create."""
 
-Kind = str
-Engine = str
-
 SHARDS = 2
 PARTITIONS = 2
 TRIGGER_SECONDS = 2
@@ -45,11 +42,7 @@ _BUCKET_LIMIT = 63
 """Maximum number of characters of a bucket's name (S3 user guide, "General purpose bucket naming rules")."""
 
 _RESTARTS_PER_HOUR = 20
-"""More than the kills of a verification, so that the limit on restarts stops none."""
-
-MOST_KILLS = 15
-MOST_RESHARDS = 10
-"""Maximum number of reshards in 24 hours (Kinesis API reference, "UpdateShardCount")."""
+"""More than the kills of a verification, at most 15, so that the limit on restarts stops none."""
 
 _RECORD_BYTES = 1024
 _RATE = {"records_per_second_per_core": 5000, "batch_overhead": "1s"}
@@ -83,10 +76,9 @@ class VerificationSettings:
 
 @dataclass(frozen=True)
 class Source:
-    """A stream of the copy, and the writers of its records."""
+    """A stream of the copy, which its kind names, and the writers of its records."""
 
-    name: str
-    kind: Kind
+    kind: str
     payloads: Payloads
 
 
@@ -231,7 +223,7 @@ def derive(
         for kind in own:
             leg = Leg(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
             legs.append(leg)
-            queries |= _queries(leg, _payload_of(streams, kind))
+            queries |= _queries(leg, _payload_of(streams, kind)[0])
         document["jobs"][engine] = {**_job(job), "queries": queries}
     file = folder / f"{name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
@@ -242,7 +234,7 @@ def derive(
     except ConfigurationError as error:
         file.unlink()
         raise _of_model(error, environment, file) from None
-    sources = tuple(Source(kind, kind, _payload_of(streams, kind)[1]) for kind in used)
+    sources = tuple(Source(kind, _payload_of(streams, kind)[1]) for kind in used)
     return VerificationCopy(file, copy, Names(copy, account), sources, tuple(legs))
 
 
@@ -258,16 +250,16 @@ def _of_model(error: ConfigurationError, environment: Environment, made: Path) -
     )
 
 
-_Streams = Mapping[Kind, tuple[Payload, Payloads]]
+_Streams = Mapping[str, tuple[Payload, Payloads]]
 
 
-def _payload_of(streams: _Streams, kind: Kind) -> tuple[Payload, Payloads]:
+def _payload_of(streams: _Streams, kind: str) -> tuple[Payload, Payloads]:
     """Return the writers of records of a kind of stream; those of another kind where the environment has no such stream."""
     return streams[kind] if kind in streams else next(iter(streams.values()))
 
 
-def _readings(environment: Environment) -> Iterator[tuple[Engine, Kind, Payload]]:
-    """Yield what every query of the environment reads, with its format there."""
+def _readings(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
+    """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
     for job in environment.jobs.values():
         for query in job.queries.values():
             if isinstance(query, StreamQuery):
@@ -279,7 +271,7 @@ def _readings(environment: Environment) -> Iterator[tuple[Engine, Kind, Payload]
 
 def _first_streams(environment: Environment, root: Path) -> _Streams:
     """Return, for each kind of stream, the first payloads for which records can be generated."""
-    found: dict[Kind, tuple[Payload, Payloads]] = {}
+    found: dict[str, tuple[Payload, Payloads]] = {}
     refused: list[str] = []
     for _, kind, payload in _readings(environment):
         if kind in found:
@@ -295,11 +287,9 @@ def _first_streams(environment: Environment, root: Path) -> _Streams:
     return found
 
 
-def _kinds(
-    environment: Environment, streams: _Streams, *, without_kafka: bool
-) -> dict[Engine, tuple[Kind, ...]]:
+def _kinds(environment: Environment, streams: _Streams, *, without_kafka: bool) -> dict[str, tuple[str, ...]]:
     """Return the kinds of streams that each engine in use reads."""
-    found: dict[Engine, list[Kind]] = {job.engine: [] for job in environment.jobs.values()}
+    found: dict[str, list[str]] = {job.engine: [] for job in environment.jobs.values()}
     for engine, kind, _ in _readings(environment):
         if kind in streams and kind not in found[engine] and not (without_kafka and kind == "kafka"):
             found[engine].append(kind)
@@ -348,8 +338,7 @@ def cluster_section(environment: Environment, name: str) -> dict[str, Any]:
     return given
 
 
-def _queries(leg: Leg, how: tuple[Payload, Payloads]) -> dict[str, Any]:
-    payload = how[0]
+def _queries(leg: Leg, payload: Payload) -> dict[str, Any]:
     given = payload.format.model_dump(mode="json", exclude_none=True)
     trigger = f"{TRIGGER_SECONDS}s"
     land: dict[str, Any] = {

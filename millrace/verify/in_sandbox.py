@@ -23,7 +23,7 @@ from millrace.sizing.model import Plan
 from millrace.verify import cdk_command
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.verification_cost import Run, quantities
-from millrace.verify.verification_target import ExpectedSeconds, TimeLimits, VerifyError
+from millrace.verify.verification_target import ExpectedSeconds, Place, TimeLimits, VerifyError
 
 _GRACE_SECONDS = 60.0
 
@@ -46,7 +46,7 @@ class _Hosted:
 
 
 @dataclass
-class SandboxPlace:
+class SandboxPlace(Place):
     """The running sandbox.
 
     Attributes
@@ -75,9 +75,6 @@ class SandboxPlace:
         if service not in self._clients:
             self._clients[service] = self.stack.client(service)
         return self._clients[service]
-
-    def check(self, _copy: VerificationCopy) -> None:
-        """Check nothing: the sandbox has no quotas."""
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy to LocalStack; bootstrap it first where it is new."""

@@ -7,14 +7,13 @@ the deployment's own means restart it: an event, a rule and the machine.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 from pyiceberg.catalog import Catalog
 
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
@@ -28,8 +27,10 @@ from millrace.sandbox.toolchain import program_environment
 from millrace.sizing.model import Plan
 from millrace.verify import cdk_command
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
+from millrace.verify.removal import admin_client
+from millrace.verify.removal_scope import all_stacks
 from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import ExpectedSeconds, TimeLimits, VerifyError, wait_for
+from millrace.verify.verification_target import ExpectedSeconds, Place, TimeLimits, VerifyError, wait_for
 
 POLL_SECONDS = 5.0
 
@@ -44,7 +45,7 @@ EXPECTED = ExpectedSeconds(deploy=600, start=150, recover=240, reshard=60, remov
 
 
 @dataclass
-class AwsAccount:
+class AwsAccount(Place):
     """An account, with the caller's credentials.
 
     Attributes
@@ -63,7 +64,6 @@ class AwsAccount:
     poll_seconds: float = POLL_SECONDS
     patience: TimeLimits = PATIENCE
     paid: bool = True
-    _clients: dict[str, Any] = field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -71,10 +71,8 @@ class AwsAccount:
         return f"account {self.aws.names.account}, {self.aws.names.environment.region}"
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client, which is made once: this takes longer than most requests."""
-        if service not in self._clients:
-            self._clients[service] = self.aws.client(service)
-        return self._clients[service]
+        """Return a boto3 client."""
+        return self.aws.client(service)
 
     def check(self, copy: VerificationCopy) -> None:
         """Send a free request to each service that is needed.
@@ -92,8 +90,7 @@ class AwsAccount:
             qualifier=copy.environment.governance.qualifier,
         )
         with translate_aws_errors("looking for stacks of that name"):
-            pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
-            stacks = [stack["StackName"] for page in pages for stack in page["Stacks"]]
+            stacks = [stack["StackName"] for stack in all_stacks(self.client)]
         taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]
         if taken:
             raise AwsError(f"stack {taken[0]} already exists; repeat the command, which chooses another name")
@@ -126,12 +123,9 @@ class AwsAccount:
             )
 
     def _check_brokers(self, names: Names, cluster: str) -> None:
-        settings = dict(self.kafka(names, cluster))
+        settings = self.kafka(names, cluster)
         try:
-            # IAM's token is fetched during a request of the client, not before.
-            admin = AdminClient({**settings, "log_level": 0})
-            admin.poll(0)
-            admin.list_topics(timeout=_BROKER_SECONDS)
+            admin_client(settings).list_topics(timeout=_BROKER_SECONDS)
         except KafkaException as error:
             raise AwsError(
                 f"the brokers of {cluster} do not answer this machine ({error.args[0].str()}): run the command "
@@ -154,9 +148,6 @@ class AwsAccount:
         """Start it by its state machine."""
         self._verb(names, job, "start")
 
-    def restart_killed_job(self, _names: Names, _job: str) -> None:
-        """Do nothing: the verification proves that its rule restarts it."""
-
     def stop(self, names: Names, job: str) -> None:
         """Stop it by its state machine."""
         self._verb(names, job, "stop")
@@ -165,10 +156,6 @@ class AwsAccount:
         done = execute(Aws(names, self.aws.client), job, verb, progress=lambda _: None, reason="verification")
         if not done.ok:
             raise VerifyError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
-
-    def why_ended(self, _names: Names, _job: str) -> str | None:
-        """Return None: an ended run is restarted, within a time limit."""
-        return None
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
@@ -185,52 +172,46 @@ class AwsAccount:
             self._kill_emr(application, self._emr_live(application))
 
     def _kill_glue(self, name: str) -> None:
-        live = self._glue_live(name)
+        live, glue = self._glue_live(name), self.client("glue")
         if not live:
             raise VerifyError(f"{name} has no run that could be killed")
-        glue = self.client("glue")
         with translate_aws_errors(f"ending the run of {name}"):
             glue.batch_stop_job_run(JobName=name, JobRunIds=live)
-            wait_for(
-                lambda: all(
-                    glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in _GLUE_ENDED
-                    for run in live
-                ),
-                self.patience.end,
-                f"the end of {', '.join(live)} of {name}",
-                poll_seconds=self.poll_seconds,
-            )
+        self._wait_for_end(
+            name,
+            live,
+            lambda run: glue.get_job_run(JobName=name, RunId=run)["JobRun"]["JobRunState"] in _GLUE_ENDED,
+        )
 
     def _kill_emr(self, application: str, live: list[str]) -> None:
         if not live:
             raise VerifyError(f"application {application} has no run that could be killed")
-        emr = self.client("emr-serverless")
+        emr, asked = self.client("emr-serverless"), {"applicationId": application}
         with translate_aws_errors(f"ending the run of {application}"):
             for run in live:
-                emr.cancel_job_run(applicationId=application, jobRunId=run, shutdownGracePeriodInSeconds=0)
-            wait_for(
-                lambda: all(
-                    emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"]["state"] in _EMR_ENDED
-                    for run in live
-                ),
-                self.patience.end,
-                f"the end of {', '.join(live)} of {application}",
-                poll_seconds=self.poll_seconds,
-            )
+                emr.cancel_job_run(**asked, jobRunId=run, shutdownGracePeriodInSeconds=0)
+        self._wait_for_end(
+            application,
+            live,
+            lambda run: emr.get_job_run(**asked, jobRunId=run)["jobRun"]["state"] in _EMR_ENDED,
+        )
+
+    def _wait_for_end(self, owner: str, live: list[str], ended: Callable[[str], bool]) -> None:
+        what = f"the end of {', '.join(live)} of {owner}"
+        wait_for(lambda: all(map(ended, live)), self.patience.end, what, poll_seconds=self.poll_seconds)
 
     def _glue_live(self, name: str) -> list[str]:
         with translate_aws_errors(f"looking at the runs of {name}"):
             return [r["Id"] for r in self._glue_runs(name) if r["JobRunState"] not in _GLUE_ENDED]
 
-    def _glue_runs(self, name: str) -> Iterable[Mapping[str, Any]]:
-        glue = self.client("glue")
-        token: dict[str, str] = {}
-        while True:
-            answer = glue.get_job_runs(JobName=name, MaxResults=100, **token)
-            yield from answer["JobRuns"]
-            if not answer.get("NextToken"):
-                return
-            token = {"NextToken": answer["NextToken"]}
+    def _glue_runs(self, name: str) -> Iterator[Mapping[str, Any]]:
+        paginator = self.client("glue").get_paginator("get_job_runs")
+        pages = paginator.paginate(JobName=name, PaginationConfig={"PageSize": 100})
+        return (run for page in pages for run in page["JobRuns"])
+
+    def _emr_runs(self, application: str) -> Iterator[Mapping[str, Any]]:
+        pages = self.client("emr-serverless").get_paginator("list_job_runs")
+        return (run for page in pages.paginate(applicationId=application) for run in page["jobRuns"])
 
     def _application(self, names: Names, job: str) -> str:
         with translate_aws_errors(f"reading the stack of {job}"):
@@ -238,13 +219,7 @@ class AwsAccount:
 
     def _emr_live(self, application: str) -> list[str]:
         with translate_aws_errors(f"looking at the runs of {application}"):
-            pages = self.client("emr-serverless").get_paginator("list_job_runs")
-            return [
-                run["id"]
-                for page in pages.paginate(applicationId=application)
-                for run in page["jobRuns"]
-                if run["state"] not in _EMR_ENDED
-            ]
+            return [run["id"] for run in self._emr_runs(application) if run["state"] not in _EMR_ENDED]
 
     def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """Set the desired state of all jobs to stopped, end all runs, and stop the applications, to allow their deletion."""
@@ -253,10 +228,8 @@ class AwsAccount:
                 self.client("ssm").put_parameter(
                     Name=f"/{prefix}/jobs/{job}/wish", Type="String", Value="stopped", Overwrite=True
                 )
-            glue, application = (
-                resources.get("AWS::Glue::Job"),
-                resources.get("AWS::EMRServerless::Application"),
-            )
+            glue = resources.get("AWS::Glue::Job")
+            application = resources.get("AWS::EMRServerless::Application")
             if glue and self._glue_live(glue):
                 self._kill_glue(glue)
             if application:
@@ -294,10 +267,10 @@ class AwsAccount:
         application = self._application(names, job)
         emr = self.client("emr-serverless")
         with translate_aws_errors(f"asking what the runs of {job} took"):
-            pages = emr.get_paginator("list_job_runs").paginate(applicationId=application)
-            ids = [run["id"] for page in pages for run in page["jobRuns"]]
-            found = [emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"] for run in ids]
-        return [_emr_run(job, settings, workers, run) for run in found]
+            asked = [
+                {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
+            ]
+            return [_emr_run(job, settings, workers, emr.get_job_run(**each)["jobRun"]) for each in asked]
 
 
 def cdk_program() -> str:
@@ -319,19 +292,17 @@ def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:
 def _glue_run(job: str, settings: GlueJob, workers: int, run: Mapping[str, Any]) -> Run:
     seconds = float(run.get("ExecutionTime") or 0) or _between(run, "StartedOn", "CompletedOn")
     counted = run.get("DPUSeconds")
-    if counted:
-        return Run(job, run["Id"], seconds, {billed_by(settings)[0]: counted / 3600}, counted=True)
-    return Run(job, run["Id"], seconds, quantities(settings, workers, seconds))
+    hours = {billed_by(settings)[0]: counted / 3600} if counted else quantities(settings, workers, seconds)
+    return Run(job, run["Id"], seconds, hours, counted=bool(counted))
 
 
 def _emr_run(job: str, settings: EmrJob, workers: int, run: Mapping[str, Any]) -> Run:
     seconds = _between(run, "createdAt", "updatedAt")
-    counted = run.get("billedResourceUtilization")
+    counted, hours = run.get("billedResourceUtilization"), quantities(settings, workers, seconds)
     if counted:
         vcpu, gib, *_ = billed_by(settings)
-        billed = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
-        return Run(job, run["jobRunId"], seconds, billed, counted=True)
-    return Run(job, run["jobRunId"], seconds, quantities(settings, workers, seconds))
+        hours = {vcpu: float(counted["vCPUHour"]), gib: float(counted["memoryGBHour"])}
+    return Run(job, run["jobRunId"], seconds, hours, counted=bool(counted))
 
 
 def _between(run: Mapping[str, Any], begin: str, end: str) -> float:

@@ -16,7 +16,15 @@ from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.sizing.kafka import TIME_LIMITS
-from millrace.verify.removal_scope import VerificationScope, leftovers, log_groups, parameters, removal_waves
+from millrace.verify.removal_scope import (
+    VerificationScope,
+    all_stacks,
+    leftovers,
+    log_groups,
+    parameters,
+    removal_waves,
+    tags_of,
+)
 from millrace.verify.verification_target import Place, VerifyError
 
 _AT_ONCE = 1000
@@ -48,16 +56,12 @@ class RemovalResult:
     remains: tuple[str, ...]
 
 
-def _no_topics() -> list[str]:
-    return []
-
-
 def remove(
     place: Place,
     scope: VerificationScope,
     *,
     say: Say,
-    topics: Topics = _no_topics,
+    topics: Topics = list,
     poll_seconds: float = _POLL_SECONDS,
 ) -> RemovalResult:
     """End all runs, empty the buckets, delete the stacks and what jobs created beside them; check what is left.
@@ -73,7 +77,7 @@ def remove(
     say
         Called with each step.
     topics
-        Deletes topics that no stack knows, and returns those that are left. It is called after all runs, which could create
+        Deletes topics that no stack knows, and returns those that are left; by default there are none. It is called after all runs, which could create
         one again, have ended, and again before the last stacks are deleted: a topic whose creation timed out may appear late.
     poll_seconds
         Seconds between two looks at the stacks.
@@ -86,7 +90,11 @@ def remove(
     deadline = time.monotonic() + place.patience.remove
     cloudformation = place.client("cloudformation")
     with translate_aws_errors("reading the stacks"):
-        stacks = _stacks(cloudformation, scope)
+        stacks = [
+            stack["StackName"]
+            for stack in all_stacks(place.client)
+            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags_of(stack).items()
+        ]
         resources = {stack: _resources(cloudformation, stack) for stack in stacks}
         templates = {stack: deployed_template(cloudformation, stack) or {} for stack in stacks}
     say("ending runs")
@@ -139,17 +147,6 @@ def _remove_beside(place: Place, scope: VerificationScope) -> None:
             logs.delete_log_group(logGroupName=group)
         for parameter in parameters(ssm, scope):
             ssm.delete_parameter(Name=parameter)
-
-
-def _stacks(cloudformation: Any, scope: VerificationScope) -> list[str]:
-    """Return the stacks with both marks."""
-    found = []
-    for page in cloudformation.get_paginator("describe_stacks").paginate():
-        for stack in page["Stacks"]:
-            tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
-            if scope.owns(stack["StackName"]) and scope.tags.items() <= tags.items():
-                found.append(stack["StackName"])
-    return found
 
 
 def _resources(cloudformation: Any, stack: str) -> list[tuple[str, str]]:
@@ -211,16 +208,16 @@ def _version(version: str) -> dict[str, str]:
 def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seconds: float) -> list[str]:
     """Delete stacks in parallel; return the reason for each that is left."""
     with translate_aws_errors(f"deleting {', '.join(wave)}"):
-        ids = {stack: _id(cloudformation, stack) for stack in wave}
+        found = {stack: _described(cloudformation, stack) for stack in wave}
         for stack in wave:
             cloudformation.delete_stack(StackName=stack)
-        waiting, failed = {stack: id_ for stack, id_ in ids.items() if id_ is not None}, []
+        waiting, failed = {stack: told["StackId"] for stack, told in found.items() if told is not None}, []
         while waiting:
             for stack, id_ in list(waiting.items()):
-                found = _status(cloudformation, id_)
-                if found in (None, "DELETE_COMPLETE"):
+                now = _described(cloudformation, id_)
+                if now is None or now["StackStatus"] == "DELETE_COMPLETE":
                     del waiting[stack]
-                elif found == "DELETE_FAILED":
+                elif now["StackStatus"] == "DELETE_FAILED":
                     failed.append(f"{stack}: {_why(cloudformation, id_)}")
                     del waiting[stack]
             if waiting and time.monotonic() > deadline:
@@ -228,16 +225,6 @@ def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seco
             if waiting:
                 time.sleep(poll_seconds)
     return failed
-
-
-def _id(cloudformation: Any, stack: str) -> str | None:
-    found = _described(cloudformation, stack)
-    return None if found is None else str(found["StackId"])
-
-
-def _status(cloudformation: Any, stack: str) -> str | None:
-    found = _described(cloudformation, stack)
-    return None if found is None else str(found["StackStatus"])
 
 
 def _described(cloudformation: Any, stack: str) -> Mapping[str, Any] | None:
@@ -260,7 +247,8 @@ def _why(cloudformation: Any, stack: str) -> str:
     return reasons[0] if reasons else "CloudFormation gives no reason"
 
 
-def _admin(settings: Settings) -> AdminClient:
+def admin_client(settings: Settings) -> AdminClient:
+    """Return a client of the brokers, with its token of IAM, if it needs one."""
     admin = AdminClient({**settings, "log_level": 0})
     admin.poll(0)  # a token of IAM is fetched during a request of the client, not before
     return admin
@@ -276,7 +264,7 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
     VerifyError
         The brokers refuse.
     """
-    admin = _admin(settings)
+    admin = admin_client(settings)
     try:
         if topic in admin.list_topics(timeout=seconds).topics:
             return
@@ -305,7 +293,7 @@ def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) ->
     VerifyError
         The brokers do not answer, or refuse.
     """
-    admin = _admin(settings)
+    admin = admin_client(settings)
     try:
         own = sorted(topic for topic in admin.list_topics(timeout=seconds).topics if scope.owns(topic))
     except KafkaException as error:
@@ -330,7 +318,7 @@ def drop_topic(settings: Settings, scope: VerificationScope, topic: str, seconds
         raise VerifyError(
             f"topic {topic} is not deleted, because its name does not begin with {scope.prefix}-"
         )
-    admin = _admin(settings)
+    admin = admin_client(settings)
     try:
         if topic not in admin.list_topics(timeout=seconds).topics:
             return False

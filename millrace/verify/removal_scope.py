@@ -58,6 +58,17 @@ class VerificationScope:
         return {TAG: self.mark, ENVIRONMENT: self.name}
 
 
+def all_stacks(client: Callable[[str], Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield all stacks of the account and region."""
+    pages = client("cloudformation").get_paginator("describe_stacks").paginate()
+    return (stack for page in pages for stack in page["Stacks"])
+
+
+def tags_of(stack: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tags of a stack from ``DescribeStacks``."""
+    return {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
+
+
 def scope_of(stack: Mapping[str, Any], environment: Environment) -> VerificationScope | None:
     """Return the verification of an environment to which a stack belongs; None for any other stack.
 
@@ -68,7 +79,7 @@ def scope_of(stack: Mapping[str, Any], environment: Environment) -> Verification
     environment
         The verified environment.
     """
-    tags = {tag["Key"]: tag["Value"] for tag in stack.get("Tags", ())}
+    tags = tags_of(stack)
     name, project = tags.get(ENVIRONMENT, ""), tags.get(PROJECT, "")
     # Names contain only the start of a long project name; the mark has all of it.
     if tags.get(TAG) != environment_mark(environment) or not NAME.fullmatch(name) or not project:
@@ -97,8 +108,7 @@ def find_verifications(
     """
     found: dict[VerificationScope, list[str]] = {}
     with translate_aws_errors("looking for what verifications left"):
-        pages = client("cloudformation").get_paginator("describe_stacks").paginate()
-        for stack in (stack for page in pages for stack in page["Stacks"]):
+        for stack in all_stacks(client):
             scope = None if stack["StackStatus"] in _GONE else scope_of(stack, environment)
             if scope is not None:
                 found.setdefault(scope, []).append(stack["StackName"])
@@ -174,8 +184,7 @@ def _is_going(kms: Any, key: str) -> bool:
 
 def _by_name(client: Callable[[str], Any], scope: VerificationScope) -> Iterator[str]:
     with translate_aws_errors("asking what still has a name of the verification's"):
-        pages = client("cloudformation").get_paginator("describe_stacks").paginate()
-        for stack in (stack for page in pages for stack in page["Stacks"]):
+        for stack in all_stacks(client):
             if scope.owns(stack["StackName"]) and stack["StackStatus"] not in _GONE:
                 yield f"{STACK}{stack['StackName']}"
         for bucket in client("s3").list_buckets()["Buckets"]:

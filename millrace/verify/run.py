@@ -11,7 +11,6 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from millrace.config.model import KafkaTopic
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox.child_processes import SandboxError
@@ -225,17 +224,15 @@ class Verification:
 
     def _drop_topics(self, own: VerificationScope) -> list[str]:
         """Delete the topic; return a line for one that is left."""
-        left: list[str] = []
-        if not self._topics:
-            return left
-        for name, stream in self.copy.environment.streams.items():
-            if isinstance(stream, KafkaTopic):
-                topic = self.copy.names.stream(name)
-                try:
-                    drop_topic(self.place.kafka(self.copy.names, stream.cluster), own, topic, 30.0)
-                except TROUBLE as error:
-                    left.append(f"{TOPIC}{topic} on {stream.cluster} ({error})")
-        return left
+        names, cluster = self.copy.names, self.copy.kafka
+        if not self._topics or cluster is None:
+            return []
+        topic = names.stream("kafka")
+        try:
+            drop_topic(self.place.kafka(names, cluster), own, topic, 30.0)
+        except TROUBLE as error:
+            return [f"{TOPIC}{topic} on {cluster} ({error})"]
+        return []
 
     def _end_runs(self, story: ScenarioRun) -> None:
         try:

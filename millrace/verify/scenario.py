@@ -69,39 +69,20 @@ class Traffic:
     producer: Producer
     wanted: VerificationSettings
     units: int = 0
-    _sending: Background | None = None
 
     @property
     def ledger(self) -> Ledger:
         """Ledger of the sent records."""
         return self.producer.ledger
 
-    def start(self) -> None:
-        """Start to send."""
-        self._sending = Background(self._work, f"to-{self.source.name}")
-
-    def check(self) -> None:
-        """Raise the error of the sender, if any.
+    def send(self, stop: threading.Event) -> None:
+        """Send records until the flag is set.
 
         Raises
         ------
         SandboxError, AwsError
             The stream refused records.
         """
-        if self._sending is not None:
-            self._sending.check()
-
-    def stop(self) -> None:
-        """Stop it, and wait for the acknowledgement of all its records."""
-        if self._sending is not None:
-            self._sending.stop()
-
-    def ask_to_stop(self) -> None:
-        """Ask it to stop soon, without a wait."""
-        if self._sending is not None:
-            self._sending.ask_to_stop()
-
-    def _work(self, stop: threading.Event) -> None:
         choose = random.Random(self.wanted.seed)
         payloads = self.source.payloads
         shape = TrafficShape(
@@ -112,7 +93,7 @@ class Traffic:
         )
         feed = Feed(Generator(payloads.schema, choose), payloads, shape, choose)
         try:
-            with translate_aws_errors(f"sending to {self.source.name}"):
+            with translate_aws_errors(f"sending to {self.source.kind}"):
                 self.producer.send(self._paced(feed, stop), sent=lambda _: None)
         except ThrottledError as error:
             # The producer has given up after its retries: callers must not retry.
@@ -153,7 +134,8 @@ class ScenarioRun:
         self._choose = random.Random(wanted.seed)
         self._catalog: Catalog = place.catalog(copy.names)
         self._started: list[str] = []
-        self.traffic = {source.name: self._traffic(source) for source in copy.sources}
+        self.traffic = {source.kind: self._traffic(source) for source in copy.sources}
+        self._sending: list[Background] = []
         self.kills: list[Kill] = []
         self.reshards: list[tuple[int, int]] = []
         self.shards: list[tuple[float, int]] = []
@@ -165,8 +147,8 @@ class ScenarioRun:
         return tuple(self._copy.environment.jobs)
 
     def _traffic(self, source: Source) -> Traffic:
-        names, stream = self._copy.names, self._copy.environment.streams[source.name]
-        own = names.stream(source.name)
+        names, stream = self._copy.names, self._copy.environment.streams[source.kind]
+        own = names.stream(source.kind)
         if isinstance(stream, KafkaTopic):
             settings = self._place.kafka(names, stream.cluster)
             make_topic(settings, own, PARTITIONS, 30.0)
@@ -184,8 +166,7 @@ class ScenarioRun:
         VerifyError
             A job did not land any in time.
         """
-        for traffic in self.traffic.values():
-            traffic.start()
+        self._sending = [Background(traffic.send, f"to-{name}") for name, traffic in self.traffic.items()]
         for job in self.jobs:
             self._say(f"starting job {job}")
             self._started.append(job)
@@ -217,7 +198,8 @@ class ScenarioRun:
         number = len(self.kills) // len(self.jobs) + 1
         names, dead, took = self._copy.names, {}, {}
         for job in self.jobs:
-            self._pause(self._choose.uniform(0.0, _MOMENT_SECONDS))
+            time.sleep(self._choose.uniform(0.0, _MOMENT_SECONDS))
+            self._check(())
             self._say(f"kill {number} of {self._wanted.kills}: {job}")
             asked = time.monotonic()
             self._place.kill_run(names, job)
@@ -278,8 +260,8 @@ class ScenarioRun:
         """
         for traffic in self.traffic.values():
             self._wait_for_traffic(traffic)
-        for traffic in self.traffic.values():
-            traffic.stop()
+        for sending in self._sending:
+            sending.stop()
         self._say("waiting until all is landed and derived")
         lacking = self._settle()
         self.stop()
@@ -300,7 +282,7 @@ class ScenarioRun:
             self._started.pop()
 
     def _wait_for_traffic(self, traffic: Traffic) -> None:
-        what = f"{self._wanted.records:,} records to {traffic.source.name}"
+        what = f"{self._wanted.records:,} records to {traffic.source.kind}"
         self._say(f"sending {what}")
         seconds = self._wanted.records / self._wanted.per_second * 2 + 60
         self._wait(lambda: len(traffic.ledger) >= self._wanted.records, seconds, what, ())
@@ -342,8 +324,8 @@ class ScenarioRun:
 
     def close(self) -> None:
         """Stop the traffic, whatever its result."""
-        for traffic in self.traffic.values():
-            traffic.ask_to_stop()
+        for sending in self._sending:
+            sending.ask_to_stop()
 
     # ---- tables ----
 
@@ -368,13 +350,9 @@ class ScenarioRun:
 
         wait_for(look, seconds, what)
 
-    def _pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-        self._check(())
-
     def _check(self, jobs: Sequence[str]) -> None:
-        for traffic in self.traffic.values():
-            traffic.check()
+        for sending in self._sending:
+            sending.check()
         for job in jobs:
             why = self._place.why_ended(self._copy.names, job)
             if why is not None:

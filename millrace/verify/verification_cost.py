@@ -141,8 +141,3 @@ def _runs(runs: Sequence[Run], table: PriceTable, *, expected: bool) -> Iterable
             yield item(
                 f"{job} {unit}", amount, price, table, f"{amount:.4f} {unit}-hours: {by}", assumed=expected
             )
-
-
-def total(items: Iterable[CostItem]) -> float:
-    """Return the dollars of all items."""
-    return sum(each.usd for each in items)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 
@@ -64,7 +65,7 @@ class ExpectedSeconds:
     remove: float
 
 
-class Place(Protocol):
+class Place(ABC):
     """A place where environments are deployed and their jobs run."""
 
     patience: TimeLimits
@@ -72,40 +73,50 @@ class Place(Protocol):
     """Whether runs in this place are billed."""
 
     @property
+    @abstractmethod
     def where(self) -> str:
         """The place, for people."""
 
+    @abstractmethod
     def client(self, service: str) -> Any:
         """Return a boto3 client of a service."""
 
-    def check(self, copy: VerificationCopy, /) -> None:
+    def check(self, _copy: VerificationCopy) -> None:  # noqa: B027 - not every place has quotas
         """Check before the deployment that everything can be created."""
 
-    def deploy(self, copy: VerificationCopy, assembly: Path, /) -> None:
+    @abstractmethod
+    def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy the stacks of an assembly."""
 
-    def catalog(self, names: Names, /) -> Catalog:
+    @abstractmethod
+    def catalog(self, names: Names) -> Catalog:
         """Open the catalog of the environment's tables."""
 
-    def kafka(self, names: Names, cluster: str, /) -> Settings:
+    @abstractmethod
+    def kafka(self, names: Names, cluster: str) -> Settings:
         """Return the settings of librdkafka for a cluster."""
 
-    def start(self, names: Names, job: str, /) -> None:
+    @abstractmethod
+    def start(self, names: Names, job: str) -> None:
         """Start a job."""
 
-    def kill_run(self, names: Names, job: str, /) -> None:
+    @abstractmethod
+    def kill_run(self, names: Names, job: str) -> None:
         """End a job's run at once, without grace, and return when it has ended."""
 
-    def restart_killed_job(self, names: Names, job: str, /) -> None:
+    def restart_killed_job(self, names: Names, job: str) -> None:  # noqa: B027 - as its docstring says
         """Restart a killed job, where nothing else does."""
 
-    def why_ended(self, names: Names, job: str, /) -> str | None:
-        """Return why a job will not continue by itself; None while it runs or is about to."""
+    def why_ended(self, _names: Names, _job: str) -> str | None:
+        """Return why a job will not continue by itself; None while it runs, or where it is restarted within a time limit."""
+        return None
 
-    def stop(self, names: Names, job: str, /) -> None:
+    @abstractmethod
+    def stop(self, names: Names, job: str) -> None:
         """End a job's run with grace, permanently."""
 
-    def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]], /) -> None:
+    @abstractmethod
+    def end_all_runs(self, prefix: str, jobs: Mapping[str, Mapping[str, str]]) -> None:
         """End every run of an environment, and prevent new ones.
 
         Parameters
@@ -116,7 +127,8 @@ class Place(Protocol):
             Types and physical ids of the existing resources of each job's stack, by the job's logical name.
         """
 
-    def runs(self, names: Names, job: str, /) -> list[Run]:
+    @abstractmethod
+    def runs(self, names: Names, job: str) -> list[Run]:
         """Return all runs of a job, with their billed quantities."""
 
 

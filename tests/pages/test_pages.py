@@ -12,7 +12,6 @@ import pytest
 from playwright.sync_api import Browser, Page, Route
 
 from millrace.advisor.advise import advise
-from millrace.advisor.forecast import forecast
 from millrace.advisor.what_if import parse, twin_of_application
 from millrace.benchmark.result import fit_outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
@@ -55,9 +54,7 @@ def advice(file: Path) -> None:
     found = advise(history([short, replace(short, name="well", limit=None, rate=500.0, hot=0.0, seed=2)]))
     assert found.findings
     twin = twin_of_application(found.history, 0.44)
-    asked = [
-        forecast(twin, twin.what_if(parse(text, ["short"]), draws=3)) for text in ("cores=4", "limit=6000")
-    ]
+    asked = [twin.what_if(parse(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")]
     write_page(file, advice_page(found, advice_verdict(found), twin, asked))
 
 

@@ -17,7 +17,8 @@ from statistics import median
 
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import find
-from millrace.advisor.forecast import FIGURES, forecast, next_interval, observed_figures
+from millrace.advisor.forecast import next_interval, observed_figures
+from millrace.advisor.forecast_figures import FIGURES
 from millrace.advisor.what_if import ApplicationTwin, parse, twin_of_application
 from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.toolchain import java_home
@@ -136,7 +137,7 @@ def covered(number: int) -> None:
             truth = Truth(swing=0.4, seconds=600.0, seed=seed)
             twin = twin_of_application(history([truth]))
             changes = parse(text, [truth.name]) if text else ()
-            told = forecast(twin, twin.what_if(changes)).queries[truth.name].figures
+            told = twin.what_if(changes).queries[truth.name].figures
             real = observed_figures(
                 twin_of_application(history([replace(truth, **then, seed=seed + 10_000)])).queries[truth.name]
             )
@@ -170,7 +171,7 @@ def main() -> int:
     )
     for text in asked.only:
         conditions = OTHERS[text]
-        foretold = forecast(twin, before if text == "as it ran" else twin.what_if(parse(text, [QUERY])))
+        foretold = before if text == "as it ran" else twin.what_if(parse(text, [QUERY]))
         happened = observed_figures(played(conditions, asked.seconds).queries[QUERY])
         for key, words in FIGURES.items():
             told, then = next_interval(foretold.queries[QUERY].figures[key]), happened[key]

@@ -10,6 +10,7 @@ import numpy as np
 from millrace.advisor.application_history import Batch, Flags, Floats
 from millrace.advisor.findings.model import Effect, Evidence, Finding
 from millrace.advisor.findings.query_view import BOUND, QueryView, figure_evidence
+from millrace.advisor.observed import left_behind
 from millrace.advisor.statistics import Estimate, median, slope
 
 HIT = 0.8
@@ -50,19 +51,11 @@ def find(view: QueryView) -> Iterator[Finding]:
     yield from _empty(view)
 
 
-def _behind(batches: tuple[Batch, ...]) -> Floats | None:
-    """Return the records that each batch left behind, where the source reports the latest ones."""
-    left = [[each.records_behind for each in batch.sources] for batch in batches]
-    if any(each is None for every in left for each in every) or not left:
-        return None
-    return np.array([sum(each or 0 for each in every) for every in left], float)
-
-
 def hits(view: QueryView) -> Flags | None:
     """Tell which settled batches ended at their limit; ``None`` where the limit does not end batch after batch."""
     if not view.has_enough_batches:
         return None
-    behind = _behind(view.batches)
+    behind = left_behind(view.batches)
     if behind is not None:
         left: Flags = behind > 0
         return left if left.mean() >= HIT and left[-EQUAL:].all() else None
@@ -78,7 +71,7 @@ def _limit(view: QueryView) -> Iterator[Finding]:
     if hit is None:
         yield from _overrun(view, begun)
         return
-    behind = _behind(view.batches)
+    behind = left_behind(view.batches)
     growth = slope(begun, behind) if behind is not None else _aging(view, begun)
     span = float(begun[-1] - begun[0])
     processed = float(held[1:].sum() / max(span, 1e-3))
@@ -303,10 +296,7 @@ def idle_cores(view_of_all: tuple[QueryView, ...]) -> Iterator[Finding]:
 def _needed(view: QueryView) -> Estimate:
     """Return the cores that carry a query's task time between two triggers, at the busiest tenth of its batches."""
     task_time = np.array(
-        [
-            sum(float(stage.tasks.run.sum()) for job in batch.jobs for stage in job.stages)
-            for batch in view.batches
-        ]
+        [sum(float(stage.tasks.run.sum()) for stage in batch.stages) for batch in view.batches]
     )
     overhead = median(view.overhead)
     room = max(view.interval - overhead.value, view.interval * 0.1, 1e-3)

@@ -27,9 +27,9 @@ def records_per_partition(batches: Sequence[Batch]) -> list[Floats] | None:
     for batch in batches[-LOOKED:]:
         sizes: list[int] = []
         for source in batch.sources:
-            if source.start is None or source.end is None:
+            if source.taken is None:
                 return None
-            sizes += [at - source.start.get(partition, at) for partition, at in source.end.items()]
+            sizes += source.taken.values()
         found.append(np.array([each for each in sizes if each > 0], float))
     return found if any(len(each) for each in found) else None
 

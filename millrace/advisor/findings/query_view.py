@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from millrace.advisor.application_history import Batch, Floats, History, Query, Stage
+from millrace.advisor.application_history import Batch, Floats, History, Query
 from millrace.advisor.findings.model import Change, Effect, Evidence, Finding, Kind, Value
 from millrace.advisor.job_context import AdvisedJob, Setting
 from millrace.advisor.statistics import Estimate, median, startup_batches, union_seconds
@@ -141,13 +140,8 @@ class QueryView:
         return Finding(kind, self.query.name, words, evidence, batches, changes, effect, dollars, run)
 
 
-def stages(batch: Batch) -> Iterator[Stage]:
-    """Yield the stages of a batch that ran tasks."""
-    return (stage for job in batch.jobs for stage in job.stages if len(stage.tasks))
-
-
 def _working(batch: Batch) -> float:
-    tables = [stage.tasks for stage in stages(batch)]
+    tables = [stage.tasks for stage in batch.stages]
     if not tables:
         return 0.0
     begins = np.concatenate([each.launched for each in tables])

@@ -90,14 +90,6 @@ def _same(read: int, wanted: int) -> bool:
     return abs(read - wanted) <= SAME * wanted
 
 
-def _elapsed(stage: Stage) -> float:
-    return (
-        float(stage.tasks.finished.max(initial=0) - stage.tasks.launched.min(initial=math.inf))
-        if len(stage.tasks)
-        else 0.0
-    )
-
-
 def _missing_cache(view: QueryView) -> Finding | None:
     # Start-up batches, too: they are excluded for times, but their counts are the same.
     batches = [each for each in view.query.batches if each.records]
@@ -105,7 +97,7 @@ def _missing_cache(view: QueryView) -> Finding | None:
     several = np.array([len(each) for each in readers])
     if len(several) < FEWEST or np.mean(several >= 2) < USUAL:
         return None
-    lost = np.array([sum(_elapsed(stage) for _, stage in each[1:]) for each in readers])
+    lost = np.array([sum(stage.tasks.elapsed for _, stage in each[1:]) for each in readers])
     counted = median(
         [batch.rows / _records(batch, each) for batch, each in zip(batches, readers, strict=True)]
     )
@@ -163,7 +155,7 @@ def _needless_cache(view: QueryView) -> Iterator[Finding]:
                     if scan.cached:
                         users[scan.rdd].add(_action(job))
                         seen[scan.rdd].add(batch.id)
-                        spent[scan.rdd] += _elapsed(stage)
+                        spent[scan.rdd] += stage.tasks.elapsed
     # Data that lives longer than a batch is a reference table.
     single = {rdd: next(iter(seen[rdd])) for rdd, by in users.items() if len(by) == 1 and len(seen[rdd]) == 1}
     by_batch: dict[int, list[int]] = defaultdict(list)
@@ -232,8 +224,7 @@ def _small_files(view: QueryView) -> Iterator[Finding]:
         * max(0, len(stage.tasks) - each_write)
         / max(1, view.history.cores)
         for batch in view.batches
-        for job in batch.jobs
-        for stage in job.stages
+        for stage in batch.stages
         if stage.tasks.bytes_written.any()
     ]
     changes = view.subject.code(f"query {view.query.name}", "before the write", f"coalesce({each_write})")

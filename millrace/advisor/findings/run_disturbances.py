@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from millrace.advisor.application_history import Batch, Floats
-from millrace.advisor.findings.query_view import QueryView, stages
+from millrace.advisor.findings.query_view import QueryView
 from millrace.advisor.statistics import Estimate, median, slope
 
 MOVED = 0.25
@@ -55,8 +55,8 @@ def describe_disturbances(views: Sequence[QueryView]) -> str | None:
 def _stretch(batches: Sequence[Batch]) -> Floats | None:
     """Return each batch's executor seconds over its CPU seconds, both as multiples of the usual at its size."""
     records = np.array([each.records for each in batches], float)
-    run = np.array([sum(float((s.tasks.run - s.tasks.gc).sum()) for s in stages(each)) for each in batches])
-    cpu = np.array([sum(float(s.tasks.cpu.sum()) for s in stages(each)) for each in batches])
+    run = np.array([sum(float((s.tasks.run - s.tasks.gc).sum()) for s in each.stages) for each in batches])
+    cpu = np.array([sum(float(s.tasks.cpu.sum()) for s in each.stages) for each in batches])
     if (cpu <= 0).any() or (run <= 0).any() or np.median(run) < RUN:
         return None
     return np.asarray((run / _usual(records, run)) / (cpu / _usual(records, cpu)))

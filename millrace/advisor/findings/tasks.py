@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from millrace.advisor.application_history import Batch, Flags, Floats, Stage
+from millrace.advisor.application_history import Batch, Floats, Stage
 from millrace.advisor.findings import kafka_range_tasks
 from millrace.advisor.findings.model import Change, Evidence, Finding
-from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence, stages
+from millrace.advisor.findings.query_view import LEAST, QueryView, figure_evidence
 from millrace.advisor.job_context import SHUFFLE
 from millrace.advisor.statistics import Estimate, list_schedule_seconds, median
 
@@ -89,7 +89,7 @@ def repeated_stages(view: QueryView) -> list[RepeatedStage]:
     """Group the stages of all batches that do the same: the same place in the order, as many tasks."""
     same: dict[tuple[int, int], list[tuple[Batch, Stage]]] = defaultdict(list)
     for batch in view.batches:
-        for place, stage in enumerate(sorted(stages(batch), key=lambda each: (each.id, each.attempt))):
+        for place, stage in enumerate(sorted(batch.stages, key=lambda each: (each.id, each.attempt))):
             same[place, stage.partitions].append((batch, stage))
     return [RepeatedStage(tuple(pairs), key[1]) for key, pairs in same.items() if len(pairs) >= LEAST]
 
@@ -104,19 +104,14 @@ def _matters(lost: Floats, share: Floats) -> bool:
     return median(share).low >= WORTH and median(lost).low >= SECONDS
 
 
-def _whole(stage: Stage) -> Flags:
-    """Return which attempts did a partition's work: neither failed nor a second copy."""
-    return ~stage.tasks.failed & ~stage.tasks.speculative
-
-
 def _records(stage: Stage) -> Floats:
     tasks = stage.tasks
-    return (tasks.records_read + tasks.shuffle_records_read)[_whole(stage)].astype(float)
+    return (tasks.records_read + tasks.shuffle_records_read)[tasks.whole].astype(float)
 
 
 def _spread(stage: Stage) -> tuple[float, float]:
     """Return the longest task's duration and its records, each as a multiple of the others' median."""
-    durations, records = stage.tasks.duration[_whole(stage)], _records(stage)
+    durations, records = stage.tasks.duration[stage.tasks.whole], _records(stage)
     if len(durations) < 2:
         return 1.0, 1.0
     longest = int(np.argmax(durations))
@@ -133,7 +128,7 @@ def _skewed(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None
         return None
 
     def even(each: Stage) -> float:
-        durations = each.tasks.duration[_whole(each)]
+        durations = each.tasks.duration[each.tasks.whole]
         if not len(durations):
             return 0.0
         return float(durations.max() - durations.sum() / min(cores, len(durations)))
@@ -180,7 +175,7 @@ def _waves(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
         return None
 
     def full(each: Stage) -> float:
-        durations = each.tasks.duration[_whole(each)]
+        durations = each.tasks.duration[each.tasks.whole]
         return list_schedule_seconds(durations, cores) - float(durations.sum()) / cores
 
     lost, share = _lost(stage, full)
@@ -213,7 +208,7 @@ def _few(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     if tasks >= cores:
         return None
     lost, share = _lost(
-        stage, lambda each: float(each.tasks.duration[_whole(each)].max(initial=0)) * (1 - tasks / cores)
+        stage, lambda each: float(each.tasks.duration[each.tasks.whole].max(initial=0)) * (1 - tasks / cores)
     )
     if not _matters(lost, share):
         return None
@@ -240,7 +235,7 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
     # The shortest tenth of the tasks have almost no records: their time is the cost of a task.
     fixed = float(np.percentile(np.concatenate([each.tasks.duration for _, each in stage.pairs]), 10))
     lost, share = _lost(
-        stage, lambda each: _spent(each) * (1 - cores / tasks) * fixed / max(durations.value, 1e-4)
+        stage, lambda each: each.tasks.elapsed * (1 - cores / tasks) * fixed / max(durations.value, 1e-4)
     )
     if not _matters(lost, share):
         return None
@@ -265,11 +260,6 @@ def _many(view: QueryView, stage: RepeatedStage, cores: int) -> Finding | None:
         _of(view, stage, cores, cores),
         median(lost),
     )
-
-
-def _spent(stage: Stage) -> float:
-    """Return the seconds from the first launch to the last end."""
-    return float(stage.tasks.finished.max() - stage.tasks.launched.min())
 
 
 def _of(view: QueryView, stage: RepeatedStage, wanted: int, cores: int) -> tuple[Change, ...]:
@@ -315,12 +305,11 @@ def _retried(view: QueryView) -> Iterator[Finding]:
     batches, wasted, attempts = [], [], 0
     for batch in view.query.batches:
         failed = 0.0
-        for stage in stages(batch):
+        for stage in batch.stages:
             attempts += len(stage.tasks)
             failed += float(stage.tasks.duration[stage.tasks.failed].sum())
-            for each in stage.failures:
-                failures[each.error, each.message] += each.count
-        if any(stage.tasks.failed.any() for stage in stages(batch)):
+            failures.update(stage.failures)
+        if any(stage.tasks.failed.any() for stage in batch.stages):
             batches.append(batch.id)
             wasted.append(failed)
     count = sum(failures.values())

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.console import show
-from millrace.cli.shared.options import AsJson, wrong_option
+from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root, load
 from millrace.config.base import SLUG, SLUG_SAID
+from millrace.config.problems import wrong_option
 from millrace.config.units import parse_start
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.shared.options import wrong_option
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config.base import SLUG, SLUG_SAID
+from millrace.config.problems import wrong_option
 
 _SUFFIX = ".template"
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.shared.options import AsJson, wrong_option
+from millrace.cli.shared.options import AsJson
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import ConfigurationError, find_root
+from millrace.config.problems import wrong_option
 
 if TYPE_CHECKING:
     from pathlib import Path

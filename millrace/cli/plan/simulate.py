@@ -17,11 +17,11 @@ from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
 from millrace.cli.shared.console import is_terminal, show, width
 from millrace.cli.shared.html_pages import write_page
-from millrace.cli.shared.options import EnvironmentName, wrong_option
+from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, load
-from millrace.config.problems import Problem
+from millrace.config.problems import Problem, wrong_option
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:

@@ -70,8 +70,3 @@ def load_with_stream(env: str, stream: str) -> Environment:
         allowed = f"one of {', '.join(known)}"
         raise environment.places.error([Finding(("streams",), stream, allowed, nearest(stream, known))])
     return environment
-
-
-def wrong_option(option: str, value: str, allowed: str) -> ConfigurationError:
-    """Return the error for an option whose value is not allowed."""
-    return ConfigurationError([Problem("command line", 0, option, value, allowed)])

@@ -14,7 +14,7 @@ import typer
 
 from millrace.cli.shared.console import is_terminal, show
 from millrace.cli.shared.html_pages import check_page, write_page
-from millrace.cli.shared.options import check_job, wrong_option
+from millrace.cli.shared.options import check_job
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.cli.watch import advise_options as options
@@ -22,6 +22,7 @@ from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, W
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, load
+from millrace.config.problems import wrong_option
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millrace.cli.shared.console import show
-from millrace.cli.shared.options import wrong_option
+from millrace.config.problems import wrong_option
 
 if TYPE_CHECKING:
     from millrace.advisor.application_history import History
     from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.forecast import Forecast, QueryForecast, ScoredForecast
+    from millrace.advisor.forecast import ScoredForecast
+    from millrace.advisor.forecast_figures import Forecast, QueryForecast
     from millrace.advisor.job_context import AdvisedJob
     from millrace.advisor.what_if import ApplicationTwin
 
@@ -89,7 +90,7 @@ def forecast_changes(
     findings
         Whether changes of findings are simulated too.
     """
-    from millrace.advisor.forecast import forecast, playable_changes, read, score
+    from millrace.advisor.forecast import playable_changes, read, score
     from millrace.advisor.what_if import parse, twin_of_application
 
     earlier = read(score_file) if score_file is not None else ()
@@ -108,7 +109,7 @@ def forecast_changes(
     played = [before, *(twin.what_if(each) for each in changes)]
     return TwinAnswers(
         twin,
-        tuple(forecast(twin, each) for each in played),
+        tuple(played),
         twin.relative_errors(before),
         score(earlier, twin),
     )
@@ -148,7 +149,7 @@ def show_forecasts(found: TwinAnswers) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from millrace.advisor.forecast import FIGURES
+    from millrace.advisor.forecast_figures import FIGURES
 
     if len(found.forecasts) > 1:
         table = Table(box=None, pad_edge=False, padding=(0, 2))

@@ -17,7 +17,7 @@ from millrace.cli.watch.advise_verdict import severity
 if TYPE_CHECKING:
     from millrace.advisor.application_history import Batch, History, Query
     from millrace.advisor.findings import Advice, Change, Finding
-    from millrace.advisor.forecast import Forecast
+    from millrace.advisor.forecast_figures import Forecast
     from millrace.advisor.what_if import ApplicationTwin, Key, WhatIfChange
     from millrace.cli.shared.verdict import Verdict
 
@@ -174,7 +174,7 @@ def _between(low: float | None, high: float | None) -> str:
 
 
 def _forecasts(page: Page, forecasts: Sequence[Forecast]) -> None:
-    from millrace.advisor.forecast import FIGURES
+    from millrace.advisor.forecast_figures import FIGURES
 
     page.add_heading("What if")
     rows = []
@@ -206,9 +206,10 @@ def _curves(page: Page, twin: ApplicationTwin) -> None:
         for value in values:
             played = twin.what_if(_changes(key, value), _DRAWS)
             at = _value(key, value, twin)
-            for name, outcome in played.queries.items():
-                points.append((at, outcome.duration.value, outcome.duration.low, outcome.duration.high, name))
-                waits.append((at, outcome.oldest.value, outcome.oldest.low, outcome.oldest.high, name))
+            for name, query in played.queries.items():
+                duration, oldest = query.figures["duration"], query.figures["oldest"]
+                points.append((at, duration.value, duration.low, duration.high, name))
+                waits.append((at, oldest.value, oldest.low, oldest.high, name))
         page.chart(
             interval_chart("seconds", points, x=words), f"How long does a batch last by {words}? The median"
         )
@@ -313,9 +314,9 @@ def _latency(page: Page, run: _Run, twin: ApplicationTwin | None, begin: float) 
         title = f"{run.title}: how late are records? Latency, age of a batch's oldest at its commit"
         page.chart(line_chart("seconds", {"oldest record": points}, x="minutes"), title)
     behind = [
-        (each.begun - begin, float(sum(source.records_behind or 0 for source in each.sources)))
+        (each.begun - begin, float(each.records_behind))
         for each in query.batches
-        if each.sources and all(source.records_behind is not None for source in each.sources)
+        if each.records_behind is not None
     ]
     if behind:
         times, left = np.array(behind).T
@@ -334,7 +335,7 @@ def _tasks(page: Page, run: _Run, over: Callable[..., list[tuple[float, float]]]
     begin = query.batches[0].begun
     at, found = [], []
     for batch in query.batches:
-        tables = [stage.tasks.duration for job in batch.jobs for stage in job.stages if len(stage.tasks)]
+        tables = [stage.tasks.duration for stage in batch.stages]
         if tables:
             longest = max(tables, key=lambda each: float(each.sum()))
             at.append(batch.begun - begin)

@@ -11,7 +11,7 @@ from millrace.sizing.text_format import count, dollars, duration_text, join_name
 
 if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Finding, Kind
-    from millrace.advisor.forecast import Forecast
+    from millrace.advisor.forecast_figures import Forecast
     from millrace.advisor.job_context import AdvisedJob
 
 _BREACHES: frozenset[Kind] = frozenset({"failed-query", "at-capacity", "silent-backlog"})

@@ -12,8 +12,9 @@ import typer
 from millrace.cli.plan.plan import old_prices
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out
 from millrace.cli.shared.console import is_terminal, show
-from millrace.cli.shared.options import AsJson, EnvironmentName, wrong_option
+from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
+from millrace.config.problems import wrong_option
 
 if TYPE_CHECKING:
     from millrace.lifecycle.real_cost import Bill

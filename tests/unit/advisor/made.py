@@ -12,7 +12,6 @@ from millrace.advisor.advise import advise
 from millrace.advisor.application_history import (
     Batch,
     Executor,
-    Failure,
     History,
     Query,
     Scan,
@@ -27,14 +26,14 @@ from millrace.advisor.job_context import AdvisedJob
 
 START = 1_800_000_000.0
 KAFKA = "KafkaV2[Subscribe[orders]]"
-SOURCE = Scan("MicroBatchScan", False, 1, 2)
+SOURCE = Scan("MicroBatchScan", False, 1)
 
 
 def stage(at: float, times: Sequence[float], records: Sequence[int], number: int = 0, **more: Any) -> Stage:
     """A stage whose tasks begin together, on as many cores as it has tasks unless ``launched`` says otherwise."""
     launched = np.array(more.pop("launched", [0.0] * len(times))) + at
     scans = more.pop("scans", (SOURCE,))
-    failures: tuple[Failure, ...] = more.pop("failures", ())
+    failures: dict[tuple[str, str], int] = more.pop("failures", {})
     partitions = more.pop("partitions", len(times))
     columns: dict[str, Any] = {
         "launched": launched,
@@ -45,28 +44,18 @@ def stage(at: float, times: Sequence[float], records: Sequence[int], number: int
         "index": range(len(times)),
         **more,
     }
-    end = float(columns["finished"].max())
-    return Stage(number, 0, "start", at, end, partitions, Tasks.of(**columns), None, failures, scans)
+    return Stage(number, 0, partitions, Tasks.of(**columns), failures, scans)
 
 
 def job(number: int, stages: Sequence[Stage], execution: int | None = None) -> SparkJob:
-    begun, ended = min(s.submitted or 0 for s in stages), max(s.completed or 0 for s in stages)
-    return SparkJob(
-        number,
-        number if execution is None else execution,
-        "run",
-        0,
-        begun,
-        ended,
-        True,
-        tuple(stages),
-        "save",
-    )
+    return SparkJob(number, number if execution is None else execution, tuple(stages), "save")
 
 
 def batch(number: int, begun: float, jobs: Sequence[SparkJob], records: int = 1000, **more: Any) -> Batch:
     """A batch that ends a tenth of a second after its last task."""
-    duration = more.pop("duration", max(s.completed or 0 for j in jobs for s in j.stages) + 0.1 - begun)
+    duration = more.pop(
+        "duration", max(float(s.tasks.finished.max()) for j in jobs for s in j.stages) + 0.1 - begun
+    )
     parts = {
         "triggerExecution": duration,
         "addBatch": duration - 0.06,
@@ -83,7 +72,7 @@ def batch(number: int, begun: float, jobs: Sequence[SparkJob], records: int = 10
         {"orders:0": done + left},
         more.pop("rows", records),
     )
-    return Batch(number, begun, duration, parts, source.rows, (source,), "sink", jobs=tuple(jobs), **more)
+    return Batch(number, begun, duration, parts, source.rows, (source,), jobs=tuple(jobs), **more)
 
 
 def even(number: int, begun: float) -> Batch:
@@ -104,15 +93,15 @@ def history(
 ) -> History:
     """An application with one query, whose batches begin every two seconds."""
     batches = tuple(make(number, START + number * every) for number in range(count))
-    query = Query("orders", "id", "run", START, None, None, batches)
-    executors = tuple(Executor(str(n), cores, START, None, 0) for n in range(more.pop("executors", 1)))
+    query = Query("orders", "id", "run", START, None, batches)
+    executors = tuple(Executor(str(n), cores, START, None) for n in range(more.pop("executors", 1)))
     return History(
         "app", "orders", "3.5.7", "spark", START, START + count * every, True, {}, executors, (query,), **more
     )
 
 
 def state(rows: int, removed: int = 0) -> tuple[StateOperator, ...]:
-    return (StateOperator("dedupe", rows, 10, removed, 0, rows * 100, 0.1, 0.1, 2),)
+    return (StateOperator("dedupe", rows, removed, rows * 100),)
 
 
 def kinds(found: Any) -> list[str]:
@@ -152,12 +141,8 @@ def twice(cached: bool) -> Callable[[int, float], Batch]:
     """Batches with two actions on the same source, the second on what the first has held where it is cached."""
 
     def two(number: int, begun: float) -> Batch:
-        held = Scan("InMemoryTableScan", True, 100 + number, 2)
-        scans = (
-            [(Scan("MicroBatchScan", False, 1, 2), held)] * 2
-            if cached
-            else [(Scan("MicroBatchScan", False, 1, 2),)] * 2
-        )
+        held = Scan("InMemoryTableScan", True, 100 + number)
+        scans = [(SOURCE, held)] * 2 if cached else [(SOURCE,)] * 2
         jobs = [
             job(2 * number, [stage(begun + 0.05, [0.4, 0.4], [500, 500], 0, scans=scans[0])]),
             job(2 * number + 1, [stage(begun + 0.5, [0.4, 0.4], [500, 500], 1, scans=scans[1])]),

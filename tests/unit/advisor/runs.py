@@ -98,8 +98,8 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
                     "failed": ~done,
                 }
                 tasks = Tasks.of(**columns)
-                stage = Stage(number * 9 + read, 0, "scan", at, float(free.max()), truth.partitions, tasks)
-                jobs.append(SparkJob(stage.id, None, "run", number, at, stage.completed, True, (stage,), "x"))
+                stage = Stage(number * 9 + read, 0, truth.partitions, tasks)
+                jobs.append(SparkJob(stage.id, None, (stage,), "x"))
                 at = float(free.max())
             duration = at + overhead * 0.4 - begun
             start = {f"t:{n}": int(position) for n, position in enumerate(positions)}
@@ -128,7 +128,7 @@ def run(truth: Truth) -> tuple[Query, list[float]]:
             now = max(finished, next_)
         else:
             now = finished + 0.01
-    return Query(truth.name, "id", f"run of {truth.name}", BEGIN, None, None, tuple(batches)), ages
+    return Query(truth.name, "id", f"run of {truth.name}", BEGIN, None, tuple(batches)), ages
 
 
 def history(truths: Sequence[Truth]) -> History:
@@ -137,5 +137,5 @@ def history(truths: Sequence[Truth]) -> History:
     cores = truths[0].cores
     return History(
         "app-1", "orders", "3.5.6", "spark", BEGIN, BEGIN + truths[0].seconds, False, {},
-        (Executor("1", cores, BEGIN, None, 0),), queries,
+        (Executor("1", cores, BEGIN, None),), queries,
     )  # fmt: skip

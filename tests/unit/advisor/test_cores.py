@@ -36,7 +36,7 @@ def light(number, begun):
 
 def on(engine: str, make, executors: int, **properties: str) -> History:
     made = replace(history(make), engine=engine, properties=properties)
-    return replace(made, executors=tuple(Executor(str(n), 4, START, None, 0) for n in range(executors)))
+    return replace(made, executors=tuple(Executor(str(n), 4, START, None) for n in range(executors)))
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_cores_are_said_as_their_service_counts_them(engine, properties, argumen
 
 
 def test_threads_of_one_machine_are_its_master():
-    made = replace(on("local", full, 1), executors=(Executor("driver", 12, START, None, 0),))
+    made = replace(on("local", full, 1), executors=(Executor("driver", 12, START, None),))
     [finding] = advise(replace(made, properties={"spark.master": "local[12]"})).findings
     change = finding.changes[0]
     assert (change.key, change.old, change.new) == ("--master", "local[12]", "local[23]")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from millrace.advisor.advise import advise
-from millrace.advisor.application_history import Batch, Failure, Query, Source
+from millrace.advisor.application_history import Batch, Query, Source
 from millrace.advisor.job_context import AdvisedJob
 from tests.unit.advisor.made import (
     START,
@@ -269,7 +269,7 @@ def test_a_hundred_tasks_of_nothing():
 
 
 def test_tasks_that_failed_and_ran_anew():
-    why = Failure("java.net.SocketTimeoutException", "Read timed out", 1)
+    why = {("java.net.SocketTimeoutException", "Read timed out"): 1}
 
     def failing(number, begun):
         at = stage(
@@ -277,7 +277,7 @@ def test_tasks_that_failed_and_ran_anew():
             [0.3, 0.4, 0.4],
             [0, 500, 500],
             failed=[True, False, False],
-            failures=(why,),
+            failures=why,
             partitions=2,
         )
         return batch(number, begun, [job(number, [at])])
@@ -288,12 +288,12 @@ def test_tasks_that_failed_and_ran_anew():
 
 
 def test_one_failed_task_in_a_long_run_is_what_retries_are_for():
-    why = Failure("ExecutorLostFailure", "worker lost", 1)
+    why = {("ExecutorLostFailure", "worker lost"): 1}
 
     def failing(number, begun):
         if number != 12:
             return even(number, begun)
-        at = stage(begun + 0.05, [0.3, 0.4], [0, 500], failed=[True, False], failures=(why,))
+        at = stage(begun + 0.05, [0.3, 0.4], [0, 500], failed=[True, False], failures=why)
         return batch(number, begun, [job(number, [at])])
 
     assert kinds(advise(history(failing))) == []
@@ -320,7 +320,7 @@ def test_idle_executors():
 def test_a_query_that_failed():
     made = history()
     [query] = made.queries
-    ended = Query("orders", "id", "run", START, START + 60, "org.apache.kafka: topic is gone", query.batches)
+    ended = Query("orders", "id", "run", START, "org.apache.kafka: topic is gone", query.batches)
     advice = advise(type(made)(**{**vars(made), "queries": (ended,)}))
     assert kinds(advice) == ["failed-query"]
     assert "topic is gone" in advice.findings[0].words
@@ -365,8 +365,8 @@ def test_of_a_disturbed_run_times_are_not_advised():
 def test_the_dearest_comes_first():
     def both(number, begun):
         made = twice(cached=False)(number, begun)
-        why = Failure("java.io.IOException", "reset", 1)
-        bad = stage(begun + 1.0, [0.01], [0], failed=[True], failures=(why,))
+        why = {("java.io.IOException", "reset"): 1}
+        bad = stage(begun + 1.0, [0.01], [0], failed=[True], failures=why)
         return batch(number, begun, [*made.jobs, job(99, [bad])], rows=2000)
 
     advice = advise(history(both), AdvisedJob("job orders", 1000.0))

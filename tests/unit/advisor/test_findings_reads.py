@@ -66,9 +66,7 @@ def test_two_batches_show_no_way_of_a_program():
 def test_a_table_that_is_read_beside_the_source_is_no_second_read():
     def joined(number, begun):
         made = even(number, begun)
-        table = stage(
-            begun + 0.01, [0.02], [made.records], 9, scans=(Scan("BatchScan airlines", False, 3, 1),)
-        )
+        table = stage(begun + 0.01, [0.02], [made.records], 9, scans=(Scan("BatchScan airlines", False, 3),))
         return again(made, jobs=(job(500 + number, [table]), *made.jobs))
 
     assert kinds(advise(history(joined))) == []
@@ -80,7 +78,7 @@ def test_two_actions_on_what_is_held():
 
 def test_data_that_is_held_for_one_action():
     def one(number, begun):
-        held = Scan("InMemoryTableScan", True, 100 + number, 2)
+        held = Scan("InMemoryTableScan", True, 100 + number)
         at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(held,))
         return batch(number, begun, [job(number, [at])])
 
@@ -91,8 +89,8 @@ def test_data_that_is_held_for_one_action():
 
 def test_a_reference_table_that_all_batches_share_is_not_needless():
     def table(number, begun):
-        held = Scan("InMemoryTableScan", True, 7, 2)
-        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(Scan("MicroBatchScan", False, 1, 2), held))
+        held = Scan("InMemoryTableScan", True, 7)
+        at = stage(begun + 0.05, [0.4, 0.4], [500, 500], scans=(Scan("MicroBatchScan", False, 1), held))
         return batch(number, begun, [job(number, [at])])
 
     assert kinds(advise(history(table))) == []

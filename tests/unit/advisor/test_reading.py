@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import cramjam
-import numpy as np
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -89,9 +88,6 @@ def test_figures_are_those_of_the_log():
     tables = [stage.tasks for job in jobs for stage in job.stages]
     assert sum(float(each.run.sum()) for each in tables) == pytest.approx(run)
     assert sum(float(each.cpu.sum()) for each in tables) == pytest.approx(cpu)
-    delays = np.concatenate([each.delay for each in tables])
-    assert (delays >= 0).all()
-    assert delays.max() > 0
 
 
 def lz4(text: bytes) -> bytes:
@@ -161,21 +157,16 @@ def test_what_sparks_own_codecs_packed(codec):
     assert b"\n".join(LogLines(find(str(DATA / f"begin.{codec}"))[0])) == begin
 
 
+def _stream(data: bytes) -> io.BufferedReader:
+    return io.BufferedReader(io.BytesIO(data))
+
+
 def test_lzf_copies_are_those_of_java():
     # "abcabcabc...": three literals, then a copy of 20 from 3 before, in the format of LibLZF.
     chunk = bytes([2]) + b"abc" + bytes([0b111_00000, 20 - 9, 2])
     packed = b"ZV\x01" + len(chunk).to_bytes(2, "big") + (23).to_bytes(2, "big") + chunk
-    [text] = codecs.unpack(_Bytes(packed))
+    [text] = codecs.unpack(_stream(packed))
     assert text == b"abc" * 7 + b"ab"
-
-
-class _Bytes:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, size: int, /) -> bytes:
-        piece, self._data = self._data[:size], self._data[size:]
-        return piece
 
 
 @settings(max_examples=150)
@@ -187,7 +178,7 @@ class _Bytes:
 )
 def test_no_bytes_crash_a_codec(head, body):
     try:
-        for piece in codecs.unpack(_Bytes(head + body)):
+        for piece in codecs.unpack(_stream(head + body)):
             assert isinstance(piece, bytes)
     except codecs.TruncatedDataError:
         pass
@@ -368,7 +359,7 @@ def test_accumulators_are_cut_out_of_a_task_and_nothing_else():
     }
     line = json.dumps(event, separators=(",", ":")).encode()
     assert json.loads(without_accumulables(line)) == {**event, "Task Info": {"Index": 3, "Accumulables": []}}
-    assert parse(line)["Task Info"]["Accumulables"] == []
+    assert parse(line, ("SparkListenerTaskEnd",))["Task Info"]["Accumulables"] == []
 
 
 def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
@@ -377,8 +368,6 @@ def test_whatever_lines_are_missing_the_rest_is_judged(monkeypatch):
     lines, chance = TEXT.splitlines(keepends=True), random.Random(1)
     for share in (0.5, 0.8, 0.9, 0.95, 0.99) * 4:
         text = b"".join(line for line in lines if chance.random() < share)
-        log = event_logs.EventLog(
-            "x", (event_logs.File("x", 0, 0, lambda text=text: io.BytesIO(text)),), False
-        )
+        log = event_logs.EventLog("x", (event_logs.File("x", 0, 0, lambda text=text: _stream(text)),), False)
         found = advise(read(log))
         assert all(each.effect.low <= each.effect.likely <= each.effect.high for each in found.findings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,12 @@ def write(history: History, file: Path, offset: Callable[[int], object] | None =
 def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
     for job in batch.jobs:
         infos = [
-            {"Stage ID": s.id, "Stage Name": s.name, "Number of Tasks": s.partitions} for s in job.stages
+            {"Stage ID": s.id, "Stage Name": "start", "Number of Tasks": s.partitions} for s in job.stages
         ]
         yield {
             "Event": "SparkListenerJobStart",
             "Job ID": job.id,
-            "Submission Time": _ms(job.submitted),
+            "Submission Time": _ms(_times(job.stages)[0]),
             "Stage Infos": infos,
             "Properties": {"spark.jobGroup.id": query.run_id, "streaming.sql.batchId": str(batch.id)},
         }
@@ -88,16 +88,24 @@ def _batch(query: Query, batch: Batch) -> Iterator[dict[str, Any]]:
                 | {
                     "Stage Attempt ID": 0,
                     "RDD Info": _rdds(stage),
-                    "Submission Time": _ms(stage.submitted or 0),
-                    "Completion Time": _ms(stage.completed or 0),
+                    "Submission Time": _ms(_times([stage])[0]),
+                    "Completion Time": _ms(_times([stage])[1]),
                 },
             }
         yield {
             "Event": "SparkListenerJobEnd",
             "Job ID": job.id,
-            "Completion Time": _ms(job.completed or 0),
+            "Completion Time": _ms(_times(job.stages)[1]),
             "Job Result": {"Result": "JobSucceeded"},
         }
+
+
+def _times(stages: Iterable[Stage]) -> tuple[float, float]:
+    """From the first launch of their tasks to the last end."""
+    tables = [each.tasks for each in stages]
+    return min(float(each.launched.min()) for each in tables), max(
+        float(each.finished.max()) for each in tables
+    )
 
 
 def _rdds(stage: Stage) -> list[dict[str, Any]]:

@@ -62,29 +62,16 @@ def test_far_off_batches_do_not_carry_the_fit_away() -> None:
 
 
 def test_the_largest_limit_is_foretold_by_the_others() -> None:
-    held = fit_model(points(noise=0.01, drift=0.005)).held_out
+    held = fit_model(points(noise=0.01, drift=0.005)).held_out_error
     assert held is not None
-    assert held.limit == 64000
-    assert held.median < 0.03
+    assert held < 0.03
     bent = [
         type(p)(**{**p.__dict__, "duration": p.duration * 2}) if p.limit == 64000 else p
         for p in points(noise=0.01, drift=0.005)
     ]
-    missed = fit_model(bent).held_out
+    missed = fit_model(bent).held_out_error
     assert missed is not None
-    assert missed.median == pytest.approx(0.5, abs=0.05)
-
-
-def test_tails_lie_above_the_middle_as_often_as_they_say() -> None:
-    made = points(noise=0.1, drift=0.0, batches=60)
-    found = fit_model(made)
-    for tail, share in zip(found.tails, (0.95, 0.99), strict=True):
-        assert tail.quantile == share
-        below = [
-            p.duration <= tail.overhead + p.waves * (tail.wave + tail.per_record * p.records / p.partitions)
-            for p in made
-        ]
-        assert np.mean(below) == pytest.approx(share, abs=0.02)
+    assert missed == pytest.approx(0.5, abs=0.05)
 
 
 def test_repetitions_that_disagree_are_evidence_against_the_run() -> None:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from millrace.advisor.advise import advise
-from millrace.advisor.forecast import forecast
 from millrace.advisor.job_context import AdvisedJob
 from millrace.advisor.what_if import twin_of_application
 from millrace.cli.plan.plan import check_plan
@@ -225,7 +224,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
 ) -> None:
     advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
     twin = twin_of_application(advice.history, 0.44)
-    ran = forecast(twin, twin.replay())
+    ran = twin.replay()
     assert ran.queries["well"].keeps_up
     oldest = ran.queries["well"].figures["oldest"]
     bound = {"kept": oldest.high, "at risk": (oldest.low + oldest.high) / 2, "missed": oldest.low}[state]
@@ -233,7 +232,7 @@ def test_ages_out_of_a_log_are_held_against_the_sla(
     assert advice_verdict(advice, Promised(), ran).sla.state == state
     short = advise(history([Truth(name="short", limit=3000, rate=900.0, trigger=4.0, seconds=240.0)]))
     behind = twin_of_application(short.history, 0.44)
-    said = advice_verdict(short, Promised(), forecast(behind, behind.replay())).sla
+    said = advice_verdict(short, Promised(), behind.replay()).sla
     assert (said.state, said.words) == (
         "missed",
         "the backlog of short grows, and with it the age of records",

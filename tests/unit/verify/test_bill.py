@@ -14,7 +14,7 @@ from millrace.verify import in_sandbox, on_aws
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.run import estimate
 from millrace.verify.scenario import order_disturbances
-from millrace.verify.verification_cost import Run, Usage, cost_items, put_units, quantities, total
+from millrace.verify.verification_cost import Run, Usage, cost_items, put_units, quantities
 from tests.unit.verify.conftest import Make
 
 TABLE = prices("us-east-1")
@@ -48,7 +48,7 @@ def test_every_item_is_its_quantity_times_its_price(make: Make) -> None:
 def test_nothing_that_was_not_made_is_billed(make: Make) -> None:
     copy = make("minimal")
     usage = Usage((), 0.0, 0, 0, 0.0)
-    assert total(cost_items(copy.environment, plan(copy.environment), usage)) == 0
+    assert sum(line.usd for line in cost_items(copy.environment, plan(copy.environment), usage)) == 0
 
 
 @pytest.mark.parametrize("by", [on_aws.EXPECTED, in_sandbox.EXPECTED])
@@ -58,7 +58,7 @@ def test_an_estimate_grows_with_what_is_wanted(make: Make, by: object) -> None:
 
     def dollars(wanted: VerificationSettings) -> tuple[float, float]:
         seconds, usage = estimate(by, copy, sized, wanted)  # type: ignore[arg-type]  # of both places
-        return seconds, total(cost_items(copy.environment, sized, usage, expected=True))
+        return seconds, sum(line.usd for line in cost_items(copy.environment, sized, usage, expected=True))
 
     small, killed = (
         dollars(VerificationSettings(100, kills=1, reshards=0)),

@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from millrace.lifecycle.problems import AwsError, ThrottledError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
+from millrace.sandbox.producer import Background
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.scenario import Traffic
 from millrace.verify.verification_target import wait_for
@@ -33,15 +34,15 @@ class Throttled:
 def test_sending_that_has_ended_is_waited_for_no_longer_though_it_was_throttled(make: Make) -> None:
     producer = Throttled()
     traffic = Traffic(make("minimal").sources[0], producer, VerificationSettings())
-    traffic.start()
+    sending = Background(traffic.send, "to-kinesis")
     assert producer.ended.wait(10)
     with pytest.raises(AwsError, match="AWS is throttling PutRecords"):
-        traffic.stop()
+        sending.stop()
     looks: list[int] = []
 
     def look() -> bool:
         looks.append(1)
-        traffic.check()
+        sending.check()
         return False
 
     with pytest.raises(AwsError, match="AWS is throttling PutRecords") as ended:

@@ -11,9 +11,10 @@ from rich.table import Table
 from millrace.cli.shared.html_pages import Page
 
 if TYPE_CHECKING:
-    from millrace.benchmark.fit import Estimate, Fit
+    from millrace.benchmark.fit import Fit
     from millrace.benchmark.result import Outcome
     from millrace.config import Environment
+    from millrace.sizing.benchmark_figures import Interval
 
 _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
 
@@ -51,7 +52,7 @@ def _slowdown(found: Outcome, cores: int) -> float:
 def _row(query: str, fit: Fit) -> tuple[str, ...]:
     per_record = fit.per_record
     rate = f"{1 / per_record.high:,.0f} to {1 / per_record.low:,.0f}" if per_record.low else "-"
-    missed = "-" if fit.held_out is None else f"{fit.held_out.median:.1%}"
+    missed = "-" if fit.held_out_error is None else f"{fit.held_out_error:.1%}"
     wave = "in a" if fit.wave is None else _between(fit.wave, 1, 3)
     return (
         query,
@@ -69,7 +70,7 @@ def _left_out(fit: Fit) -> str:
     return f"; {fit.left_out} {runs} of too few left out" if fit.left_out else ""
 
 
-def _between(estimate: Estimate, factor: float, digits: int) -> str:
+def _between(estimate: Interval, factor: float, digits: int) -> str:
     value, low, high = (f"{x * factor:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
     return f"{value} [{low}, {high}]"
 
