@@ -88,13 +88,12 @@ class Catalog:
     def of(cls, environment: Environment, root: FilePath) -> Catalog:
         """Read the schemas of all landing tables."""
         tables: dict[str, LandedColumns] = {}
-        for job in environment.jobs.values():
-            for query in job.queries.values():
-                if isinstance(query, LandQuery):
-                    tables[query.table] = LandedColumns(fields_of(query, root))
-                elif isinstance(query, RouteQuery):
-                    routes = {name: fields_of(route, root) for name, route in query.routes.items()}
-                    tables[query.table] = LandedColumns(None, routes)
+        for _, _, query in environment.queries:
+            if isinstance(query, LandQuery):
+                tables[query.table] = LandedColumns(fields_of(query, root))
+            elif isinstance(query, RouteQuery):
+                routes = {name: fields_of(route, root) for name, route in query.routes.items()}
+                tables[query.table] = LandedColumns(None, routes)
         return cls(root, tables)
 
     def columns(self, table: str, route: RouteName | None) -> Columns | None:

@@ -50,21 +50,20 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
     upkeep = environment.storage.upkeep
     if upkeep is None:
         return
-    for job, one in environment.jobs.items():
-        for name, query in one.queries.items():
-            enrich = [
-                ((*place, "enrich", str(number)), item)
-                for place, end in sink_writes(query).items()
-                for number, item in enumerate(end.enrich)
-            ]
-            for place, item in enrich:
-                if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
-                    yield Finding(
-                        ("jobs", job, "queries", name, *place, "refresh"),
-                        format_duration(item.refresh),
-                        f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: after "
-                        "that the snapshot that is read may expire",
-                    )
+    for job, name, query in environment.queries:
+        enrich = [
+            ((*place, "enrich", str(number)), item)
+            for place, end in sink_writes(query).items()
+            for number, item in enumerate(end.enrich)
+        ]
+        for place, item in enrich:
+            if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
+                yield Finding(
+                    ("jobs", job, "queries", name, *place, "refresh"),
+                    format_duration(item.refresh),
+                    f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: after "
+                    "that the snapshot that is read may expire",
+                )
 
 
 def _network(environment: Environment) -> Iterator[Finding]:

@@ -34,47 +34,40 @@ class PartitionList:
 def partition_lists(environment: Environment) -> dict[tuple[str, str], list[PartitionList]]:
     """Return the queries that read a list of partitions, by stream and landing table."""
     found: dict[tuple[str, str], list[PartitionList]] = {}
-    for job_name, job in environment.jobs.items():
-        for name, query in job.queries.items():
-            if (
-                isinstance(query, LandQuery)
-                and query.kafka is not None
-                and query.kafka.partitions is not None
-            ):
-                share = PartitionList(("jobs", job_name, "queries", name), query.kafka.partitions)
-                found.setdefault((query.source, query.table), []).append(share)
+    for job, name, query in environment.queries:
+        if isinstance(query, LandQuery) and query.kafka is not None and query.kafka.partitions is not None:
+            share = PartitionList(("jobs", job, "queries", name), query.kafka.partitions)
+            found.setdefault((query.source, query.table), []).append(share)
     return found
 
 
 def check_lag_groups(environment: Environment) -> Iterator[Finding]:
     """Check that at most one query reports the lag of a partition to a group; with two, the lag would jump between them."""
     first: dict[tuple[str, str], list[tuple[Path, set[int] | None]]] = {}
-    for job_name, job in environment.jobs.items():
-        for name, query in job.queries.items():
-            if not isinstance(query, StreamQuery) or query.kafka is None or query.kafka.lag_group is None:
-                continue
-            path: Path = ("jobs", job_name, "queries", name)
-            listed = None if query.kafka.partitions is None else set(query.kafka.partitions)
-            others = first.setdefault((query.kafka.lag_group, query.source), [])
-            for other, partitions in others:
-                if listed is None or partitions is None or listed & partitions:
-                    yield Finding(
-                        (*path, "kafka", "lag_group"),
-                        query.kafka.lag_group,
-                        f"a group of its own: {'.'.join(map(str, other))} tells it of {query.source}, too",
-                    )
-                    break
-            others.append((path, listed))
+    for job, name, query in environment.queries:
+        if not isinstance(query, StreamQuery) or query.kafka is None or query.kafka.lag_group is None:
+            continue
+        path: Path = ("jobs", job, "queries", name)
+        listed = None if query.kafka.partitions is None else set(query.kafka.partitions)
+        others = first.setdefault((query.kafka.lag_group, query.source), [])
+        for other, partitions in others:
+            if listed is None or partitions is None or listed & partitions:
+                yield Finding(
+                    (*path, "kafka", "lag_group"),
+                    query.kafka.lag_group,
+                    f"a group of its own: {'.'.join(map(str, other))} tells it of {query.source}, too",
+                )
+                break
+        others.append((path, listed))
 
 
 def check_lists(environment: Environment) -> Iterator[Finding]:
     """Check every shared topic; lists that are wrong by themselves are reported elsewhere."""
-    for job_name, job in environment.jobs.items():
-        for name, query in job.queries.items():
-            listed = isinstance(query, StreamQuery) and query.kafka is not None and query.kafka.partitions
-            if listed and not isinstance(query, LandQuery):
-                path = ("jobs", job_name, "queries", name, "kafka", "partitions")
-                yield Finding(path, "given", "nothing: land queries alone share a topic out")
+    for job, name, query in environment.queries:
+        listed = isinstance(query, StreamQuery) and query.kafka is not None and query.kafka.partitions
+        if listed and not isinstance(query, LandQuery):
+            path = ("jobs", job, "queries", name, "kafka", "partitions")
+            yield Finding(path, "given", "nothing: land queries alone share a topic out")
     for (source, table), group in partition_lists(environment).items():
         stream = environment.streams.get(source)
         parts = (

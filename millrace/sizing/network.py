@@ -104,8 +104,7 @@ def _volume(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
     streams = [
         environment.streams[name]
-        for job in environment.jobs.values()
-        for query in job.queries.values()
+        for _, _, query in environment.queries
         if isinstance(query, SourceQuery)
         for name in query.streams
     ]

@@ -146,17 +146,14 @@ def _without_server(loaded: Environment) -> Iterator[Finding]:
 
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return
-    for job_name, job in loaded.jobs.items():
-        for name, query in job.queries.items():
-            for place, each in sink_writes(query).items():
-                if each.sink.not_in_sandbox is not None:
-                    allowed = (
-                        f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "
-                        f"that has it, or write an environment with `extends: {loaded.name}` and null for this query"
-                    )
-                    yield Finding(
-                        ("jobs", job_name, "queries", name, *place, "sink"), each.sink.kind, allowed
-                    )
+    for job, name, query in loaded.queries:
+        for place, each in sink_writes(query).items():
+            if each.sink.not_in_sandbox is not None:
+                allowed = (
+                    f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "
+                    f"that has it, or write an environment with `extends: {loaded.name}` and null for this query"
+                )
+                yield Finding(("jobs", job, "queries", name, *place, "sink"), each.sink.kind, allowed)
 
 
 @sandbox_app.command()

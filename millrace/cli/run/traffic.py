@@ -207,13 +207,12 @@ def _query(environment: Environment, stream: str, wanted: str | None) -> Payload
     from millrace.config.queries import Routing, StreamQuery
 
     found: dict[str, Payload] = {}
-    for job_name, job in environment.jobs.items():
-        for name, query in job.queries.items():
-            if isinstance(query, StreamQuery) and query.source == stream:
-                found[f"{job_name}.{name}"] = query
-            elif isinstance(query, Routing):
-                routes = ((n, r) for n, r in query.routes.items() if r.source == stream)
-                found |= {f"{job_name}.{name}.{route}": payload for route, payload in routes}
+    for job, name, query in environment.queries:
+        if isinstance(query, StreamQuery) and query.source == stream:
+            found[f"{job}.{name}"] = query
+        elif isinstance(query, Routing):
+            routes = ((n, r) for n, r in query.routes.items() if r.source == stream)
+            found |= {f"{job}.{name}.{route}": payload for route, payload in routes}
     if wanted is not None:
         if wanted not in found:
             raise typer.BadParameter(
