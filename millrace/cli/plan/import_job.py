@@ -7,23 +7,26 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
-from millrace.cli.shared.console import show
+from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.options import AsJson, wrong_option
 from millrace.config import ConfigurationError, find_root, load
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.units import parse_start
+from millrace.sizing import Plan, total
 
 if TYPE_CHECKING:
     from millrace.advisor.application_history import History, Query
     from millrace.advisor.job_import import RunningJob
     from millrace.advisor.log_simulation import QueryTwin
-    from millrace.sizing import Plan
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
@@ -286,9 +289,6 @@ def _ended(query: Query) -> dict[int, int]:
 
 
 def _yaml(made: Mapping[str, Any]) -> str:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap
-
     def in_a_line(node: Any, key: str = "") -> Any:
         """Put offsets on one line, so that a later import finds and replaces them."""
         if isinstance(node, Mapping):
@@ -313,8 +313,6 @@ def _planned(name: str, text: str, root: Path) -> Plan:
     ConfigurationError
         The text is invalid, for example because its schema does not exist; the error names the file that was not written.
     """
-    from dataclasses import replace
-
     from millrace.sizing import plan
 
     with tempfile.TemporaryDirectory() as folder:
@@ -331,8 +329,6 @@ def _planned(name: str, text: str, root: Path) -> Plan:
 
 def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
     """Return the plans of the file with its pins and without them."""
-    from ruamel.yaml import YAML
-
     pinned = _planned(name, text, root)
     free = YAML(typ="safe", pure=True).load(text)
     for job in free["jobs"].values():
@@ -345,8 +341,6 @@ def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
 
 
 def _sizes(plan: Plan) -> dict[str, Any]:
-    from millrace.sizing import total
-
     [job] = plan.jobs.values()
     [query] = job.queries.values()
     return {
@@ -359,13 +353,8 @@ def _sizes(plan: Plan) -> dict[str, Any]:
 
 
 def _side_by_side(plans: Mapping[str, Plan]) -> None:
-    from rich.table import Table
-
     sizes = {which: _sizes(each) for which, each in plans.items()}
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("", no_wrap=True)
-    for which in sizes:
-        table.add_column(which, justify="right", no_wrap=True)
+    table = plain_table(*words(""), *figures(*sizes))
     for key in next(iter(sizes.values())):
         table.add_row(key, *(_cell(each[key]) for each in sizes.values()))
     show(table)

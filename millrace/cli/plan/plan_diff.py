@@ -9,13 +9,13 @@ import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millrace.config import ConfigurationError
+from millrace.config import ConfigurationError, load
 from millrace.config.problems import Problem
-
-if TYPE_CHECKING:
-    from millrace.sizing.plan_difference import Difference
+from millrace.sizing import plan
+from millrace.sizing.export import VERSION, to_json
+from millrace.sizing.plan_difference import MONEY, Difference
 
 _ALLOWED = "a commit, branch or tag of the project's repository, or a file that `millrace plan --json` wrote"
 
@@ -37,9 +37,6 @@ def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
     """
     if Path(reference).is_file():
         return _of_file(Path(reference))
-    from millrace.config import load
-    from millrace.sizing import plan
-    from millrace.sizing.export import to_json
 
     with tempfile.TemporaryDirectory() as folder:
         _unpack(reference, root, Path(folder))
@@ -53,8 +50,6 @@ def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
 
 
 def _of_file(file: Path) -> Mapping[str, Any]:
-    from millrace.sizing.export import VERSION
-
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -96,8 +91,6 @@ def as_json(found: Sequence[Difference]) -> dict[str, Any]:
 
 def cells(each: Difference) -> tuple[str, str, str, str]:
     """Return key, before, after and increase, formatted for people."""
-    from millrace.sizing.plan_difference import MONEY
-
     money = each.unit == MONEY
 
     def shown(value: float | str | None, *, sign: bool = False) -> str:

@@ -6,18 +6,16 @@ import json
 import os
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from millrace.cli.shared.options import AsJson, wrong_option
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import ConfigurationError, find_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from millrace.sizing.pricelist import Renewal
+from millrace.sizing.pricelist import Renewal, endpoint, renew, to_yaml
+from millrace.sizing.prices_and_limits import PRICES, required_prices
 
 STAYED = 3
 """Exit status: at least one price got no usable answer and was not updated."""
@@ -51,8 +49,6 @@ def update(
       millrace prices update --region eu-west-1
     """
     from millrace.lifecycle.problems import translate_aws_errors
-    from millrace.sizing.pricelist import renew, to_yaml
-    from millrace.sizing.prices_and_limits import PRICES, required_prices
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
         raise _wrong(region, "the code of a region, such as eu-west-1")
@@ -75,8 +71,6 @@ def update(
 def price_list(region: str) -> Any:
     """Return a boto3 client of the Price List API for a region's prices."""
     import boto3
-
-    from millrace.sizing.pricelist import endpoint
 
     return boto3.client("pricing", region_name=endpoint(region))
 

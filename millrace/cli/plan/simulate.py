@@ -12,21 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
-from millrace.cli.shared.console import is_terminal, show, width
+from millrace.cli.shared.console import figures, is_terminal, plain_table, show, width, words
 from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import EnvironmentName, wrong_option
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
-from millrace.config import ConfigurationError, load
+from millrace.config import ConfigurationError, Environment, load
+from millrace.config.explain import nearest
 from millrace.config.problems import Problem
 from millrace.config.units import parse_duration
+from millrace.sizing import Plan
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
-    from millrace.sizing import Plan
     from millrace.sizing.simulation import Arrivals, JobResult
 
 
@@ -232,7 +233,6 @@ class _Traffic:
 def _known(job: str, environment: Environment) -> str:
     if job in environment.jobs:
         return job
-    from millrace.config.explain import nearest
 
     names = list(environment.jobs)
     hint = nearest(job, names)
@@ -333,9 +333,6 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
 
 
 def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from millrace.sizing.simulation.self_check import WITHIN
 
     columns = width(sys.stdout)
@@ -351,10 +348,7 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
             f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
             f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${month(result):,.2f} a month)"
         )
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        table.add_column("query", no_wrap=True)
-        for column in kept:
-            table.add_column(column, justify="right", no_wrap=True)
+        table = plain_table(*words("query"), *figures(*kept))
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
             cells = dict.fromkeys(_COLUMNS, "-")

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.shared.connections import connect_place
 from millrace.cli.shared.expected_failures import RefusedError, confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job, load_with_job
 from millrace.config import Environment, load
+from millrace.config.engines import SPARK
+from millrace.config.engines.versions import spark_line_of
 from millrace.config.problems import ConfigurationError, Problem
 from millrace.config.units import parse_duration
 
@@ -58,8 +61,7 @@ def show(
     """
     from millrace.lifecycle.problems import translate_aws_errors
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     names = list(environment.jobs[job].queries)
     if query is not None:
         _check_query(environment, job, query)
@@ -117,8 +119,7 @@ def reset(
     from millrace.lifecycle.problems import translate_aws_errors
     from millrace.lifecycle.reset_effects import reset_objection, start_time_text
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     _check_query(environment, job, query)
     moment = None if at is None else at.replace(tzinfo=UTC)
     span = _overlap(environment, overlap)
@@ -203,8 +204,6 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
 def _refused_there(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
-    from millrace.config.engines import SPARK
-    from millrace.config.engines.versions import spark_line_of
     from millrace.sandbox.running_sandbox import running_place
 
     text = source.manifest(query)
@@ -220,16 +219,10 @@ def _refused_there(environment: Environment, source: Checkpoints, query: str, ot
 
 
 def _checkpoints(environment: Environment, job: str) -> Checkpoints:
-    from millrace.config.names import Names
     from millrace.lifecycle.checkpoints import Checkpoints
-    from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox.running_sandbox import running_place
 
-    sandbox = running_place(environment)
-    if sandbox is not None:
-        return Checkpoints(sandbox.client("s3"), sandbox.names, job)
-    aws = connect(Names(environment, environment.account or ""))
-    return Checkpoints(aws.client("s3"), aws.names, job)
+    place = connect_place(environment)
+    return Checkpoints(place.client("s3"), place.names, job)
 
 
 def _check_query(environment: Environment, job: str, query: str) -> None:

@@ -15,6 +15,7 @@ from threading import Event as Stop
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
 from millrace.cli.shared.console import is_terminal
 from millrace.cli.shared.expected_failures import confirm
@@ -26,10 +27,11 @@ from millrace.cli.shared.options import (
     Yes,
     load_with_stream,
 )
+from millrace.config.model import Environment
+from millrace.config.queries import Payload, Routing, StreamQuery
+from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.config.model import Environment
-    from millrace.config.queries import Payload
     from millrace.sandbox.traffic import Feed, SentTraffic, TrafficShape
     from millrace.sandbox.traffic_targets import Target
 
@@ -187,8 +189,6 @@ def traffic(
 
 def _burst(text: str | None) -> tuple[float, float, float]:
     """Return factor, length and period of bursts; length and period in seconds."""
-    from millrace.config.units import parse_duration
-
     if text is None:
         return 1.0, 10.0, 60.0
     try:
@@ -204,8 +204,6 @@ def _burst(text: str | None) -> tuple[float, float, float]:
 
 def _query(environment: Environment, stream: str, wanted: str | None) -> Payload:
     """Return the query, or its route, that gives the records' format."""
-    from millrace.config.queries import Routing, StreamQuery
-
     found: dict[str, Payload] = {}
     for job, name, query in environment.queries:
         if isinstance(query, StreamQuery) and query.source == stream:
@@ -355,7 +353,6 @@ def _progress(records: int | None, seconds: float | None) -> Iterator[Callable[[
 
         yield line
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

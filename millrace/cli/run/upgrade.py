@@ -16,9 +16,8 @@ from millrace.cli.run.checkpoint_compatibility import (
     refusals,
 )
 from millrace.cli.shared.expected_failures import REFUSED, confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, load_with_job
 from millrace.cli.shared.table_changes import altered_tables, refused_queries
-from millrace.config import load
 
 Patience = Annotated[
     int,
@@ -55,8 +54,7 @@ def upgrade(
     from millrace.lifecycle import upgrade as steps
     from millrace.lifecycle.deploy import Changes
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     aws, assembly, found = synthesize_and_compare(environment, env)
     change = steps.of_job(found, job)
     stack = aws.names.stack(f"job-{job}")
@@ -116,8 +114,7 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
     """
     from millrace.lifecycle import upgrade as steps
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
     version = steps.previous(aws, job)
     typer.echo(

@@ -14,6 +14,7 @@ from rich import control
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
+from rich.table import Column, Table
 
 from millrace.config import ConfigurationError
 from millrace.config.invisible_characters import TABLE
@@ -111,6 +112,21 @@ def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
     with console.capture() as captured:
         console.print(*parts, sep="\n")
     stream.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+
+
+def words(*names: str) -> list[Column]:
+    """Return columns of words for a table, which are not wrapped."""
+    return [Column(name, no_wrap=True) for name in names]
+
+
+def figures(*names: str, no_wrap: bool = True) -> list[Column]:
+    """Return columns of figures for a table, aligned to the right."""
+    return [Column(name, justify="right", no_wrap=no_wrap) for name in names]
+
+
+def plain_table(*columns: Column | str) -> Table:
+    """Return a table without lines, its columns two spaces apart."""
+    return Table(*columns, box=None, pad_edge=False, padding=(0, 2))
 
 
 def hint(text: str) -> None:

@@ -8,17 +8,21 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
 
 from millrace.cli.plan.plan import old_prices
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out
-from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.console import figures, is_terminal, plain_table, show, words
 from millrace.cli.shared.options import AsJson, EnvironmentName, wrong_option
 from millrace.config import load
+from millrace.sizing import Plan, plan
+from millrace.sizing.actual_cost import Pair, pairs
+from millrace.sizing.cost import HOURS
+from millrace.sizing.export import to_json as whole
 
 if TYPE_CHECKING:
     from millrace.lifecycle.real_cost import Bill
-    from millrace.sizing import Plan
-    from millrace.sizing.actual_cost import Pair
 
 _ITEMS = 5
 """Usage types shown for each subject; the others are summed."""
@@ -58,9 +62,6 @@ def cost_command(
 
       millrace cost --env prod --actual --since 2026-11-01 --until 2026-11-15
     """
-    from millrace.sizing import plan
-    from millrace.sizing.actual_cost import pairs
-
     environment = load(env)
     sized = plan(environment)
     if not actual:
@@ -77,11 +78,9 @@ def cost_command(
             "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
         )
 
-    from millrace.config.names import Names
     from millrace.lifecycle.real_cost import actual as ask
-    from millrace.lifecycle.state_machine import connect
 
-    connect(Names(environment, environment.account or ""))
+    connect_account(environment)
     bill = ask(_explorer(), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
     found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
@@ -148,9 +147,6 @@ def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
 
 
 def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
-    from millrace.sizing.cost import HOURS
-    from millrace.sizing.export import to_json as whole
-
     document = whole(sized)
     if as_json:
         parts = {section: document[section] for section in ("streams", "clusters", "jobs")}
@@ -169,7 +165,6 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
             )
         )
         return
-    from rich.console import Group
 
     show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
     typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
@@ -178,12 +173,7 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
 
 
 def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("for", no_wrap=True)
-    for column in ("planned", "paid", "difference"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = plain_table(*words("for"), *figures("planned", "paid", "difference"))
     for each in found:
         table.add_row(
             each.subject, *(f"${usd:,.2f}" for usd in (each.planned, each.paid)), f"{each.difference:+,.2f}"

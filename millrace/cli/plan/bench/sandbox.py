@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
 
 from millrace.cli.shared.console import is_terminal
+from millrace.config import Environment
+from millrace.config.queries import StreamQuery
+from millrace.config.sinks import KINDS
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import PlannedRun
-    from millrace.config import Environment
     from millrace.sandbox.benchmark import MeasuredQuery
 
 _PAYLOADS = 20_000
@@ -33,8 +36,6 @@ def subject_of(
     seed: int,
 ) -> tuple[MeasuredQuery, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.config.queries import StreamQuery
-    from millrace.config.sinks import KINDS
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.child_processes import RUN
@@ -152,7 +153,6 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
         yield line
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

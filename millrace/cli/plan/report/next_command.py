@@ -6,10 +6,12 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from millrace.cli.shared.verdict import Risk
+from millrace.config.queries import StreamQuery
+from millrace.config.sources.base import Traffic
+
 if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_verdict import CheckedPlan
-    from millrace.cli.shared.verdict import Risk
-    from millrace.config.sources.base import Traffic
 
 
 def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
@@ -65,8 +67,6 @@ def _traffic(found: CheckedPlan, job: str) -> list[Traffic]:
 
 def _bench(found: CheckedPlan, environment: str) -> str | None:
     """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
-    from millrace.config.queries import StreamQuery
-
     guessed = [
         demand
         for demand in found.demands
