@@ -6,8 +6,7 @@ stops at the first, so that one load reports everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
 from pathlib import Path as FilePath
 
 from millrace.config import kafka_versions
@@ -23,11 +22,12 @@ from millrace.config.regions import AS_OF, REGIONS
 from millrace.config.sources.base import StreamUse
 
 
-@dataclass(frozen=True)
-class ReadableParts:
-    """The readable parts of an environment.
+def run_checks(
+    environment: Environment, streams: Set[str], clusters: Set[str], root: FilePath
+) -> Iterator[Finding]:
+    """Run every check.
 
-    Attributes
+    Parameters
     ----------
     environment
         Only its valid parts if other parts are broken.
@@ -36,23 +36,12 @@ class ReadableParts:
         reads a broken stream gets no message that the stream is unknown.
     root
         Folder of the project, with schemas and transforms.
-    """
-
-    environment: Environment
-    streams: frozenset[str]
-    clusters: frozenset[str]
-    root: FilePath
-
-
-def run_checks(draft: ReadableParts) -> Iterator[Finding]:
-    """Run every check.
 
     Yields
     ------
     Finding
         In no particular order.
     """
-    environment = draft.environment
     yield from check_names(environment)
     if environment.region not in REGIONS:
         yield Finding(
@@ -65,8 +54,8 @@ def run_checks(draft: ReadableParts) -> Iterator[Finding]:
     yield from check_estate(environment)
     yield from _clusters(environment)
     for name, stream in environment.streams.items():
-        yield from stream.check(StreamUse(name, environment, draft.clusters))
-    yield from check_jobs(environment, draft.streams, draft.root)
+        yield from stream.check(StreamUse(name, environment, clusters))
+    yield from check_jobs(environment, streams, root)
 
 
 def _clusters(environment: Environment) -> Iterator[Finding]:

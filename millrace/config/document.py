@@ -61,21 +61,26 @@ class Tree:
             tree = child
         return tree
 
-    def scalar_text(self, path: Path) -> str | None:
-        """Return the text of the scalar at ``path``, if there is one."""
+    def at(self, path: Path) -> Tree | None:
+        """Return the value at ``path``, if it exists."""
         tree: Tree | None = self
         for step in path:
             tree = None if tree is None else tree.child(step)
-        return None if tree is None else tree.text
+        return tree
+
+    def scalar_text(self, path: Path) -> str | None:
+        """Return the text of the scalar at ``path``, if there is one."""
+        found = self.at(path)
+        return None if found is None else found.text
 
     def child(self, step: str | int) -> Tree | None:
         """Return the value one step down, if it exists."""
+        found: Tree | None = None
         if isinstance(self.value, dict):
             found = self.value.get(step)
-            return found if isinstance(found, Tree) else None
-        if isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
-            return self.value[step] if isinstance(self.value[step], Tree) else None
-        return None
+        elif isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
+            found = self.value[step]
+        return found
 
     def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         """Yield every scalar with its path."""

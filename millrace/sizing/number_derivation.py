@@ -134,17 +134,9 @@ def _from_file(environment: Environment, path: Path, name: str, value: str) -> N
     file, line = environment.places.of(path)
     place = f"{file}:{line}" if line else file
     tree = environment.places.tree
-    written = tree is not None and _written(tree.to_json(), path)
+    written = tree is not None and tree.at(path) is not None
     origin = f"{place} {dotted_path(path)}" if written else f"default of {dotted_path(path)}"
     return Node(name, value, origin=origin)
-
-
-def _written(tree: Any, path: Path) -> bool:
-    for step in path:
-        if not isinstance(tree, Mapping) or step not in tree:
-            return False
-        tree = tree[step]
-    return True
 
 
 _PINS = {
@@ -166,7 +158,7 @@ def _pin(environment: Environment, parts: list[str]) -> Node:
         holder = (section, parts[1])
     tree = environment.places.tree
     for key in (*_PINS.get(parts[-1], ()), parts[-1]):
-        if tree is not None and _written(tree.to_json(), (*holder, key)):
+        if tree is not None and tree.at((*holder, key)) is not None:
             return _from_file(environment, (*holder, key), key, "pinned")
     return _from_file(environment, holder, parts[-1], "pinned")
 
@@ -344,12 +336,7 @@ def _of_cost(environment: Environment, plan: Plan, key: str) -> Iterator[Node]:
 
 
 def _total(plan: Plan) -> Node:
-    sums: dict[str, float] = {}
-    for key, each in _figures(plan).items():
-        if isinstance(each, CostItem):
-            parts = key.split(".")
-            name = parts[0] if parts[0] == "shared" else ".".join(parts[:2])
-            sums[name] = sums.get(name, 0.0) + each.usd
+    sums = {name: sum(line.usd for line in items) for name, items in plan.costs.items() if items}
     figure = total(plan)
     return Node(
         "total",

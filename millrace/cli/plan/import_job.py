@@ -240,17 +240,12 @@ def _running(source: str) -> RunningJob:
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")
     try:
-        session = boto3.Session()
-
-        def client(service: str) -> Any:
-            make: Any = session.client
-            return make(service)
-
+        session: Any = boto3.Session()
         region = session.region_name or ""
         if kind == "glue" and rest:
-            return glue(client, rest, region)
+            return glue(session.client, rest, region)
         if kind == "emr" and application and run:
-            return emr(client, application, run, region)
+            return emr(session.client, application, run, region)
     except BotoCoreError as error:
         raise wrong_option("SOURCE", source, f"an account that can be reached ({error})") from error
     raise wrong_option("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")

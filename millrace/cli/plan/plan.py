@@ -19,12 +19,11 @@ from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
 from millrace.cli.shared.html_pages import write_page
-from millrace.cli.shared.options import EnvironmentName
+from millrace.cli.shared.options import EnvironmentName, wrong_option
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
-from millrace.config import ConfigurationError, Environment, load
+from millrace.config import Environment, load
 from millrace.config.load import find_root
-from millrace.config.problems import Problem
 from millrace.sizing import Plan, plan
 from millrace.sizing.export import to_json
 from millrace.sizing.number_derivation import Node, explain
@@ -79,9 +78,7 @@ def plan_command(
       millrace plan --env prod --diff main --markdown
     """
     if as_markdown and diff is None:
-        raise ConfigurationError(
-            [Problem("command line", 0, "--markdown", "(no --diff)", "only with --diff")]
-        )
+        raise wrong_option("--markdown", "(no --diff)", "only with --diff")
     environment = load(env)
     sized = plan(environment)
     verdict = None

@@ -13,7 +13,7 @@ import typer
 
 from millrace.cli.shared.options import AsJson, wrong_option
 from millrace.cli.shared.output_files import report_write_errors
-from millrace.config import ConfigurationError, find_root
+from millrace.config import find_root
 from millrace.sizing.pricelist import Renewal, endpoint, renew, to_yaml
 from millrace.sizing.prices_and_limits import PRICES, required_prices
 
@@ -51,12 +51,12 @@ def update(
     from millrace.lifecycle.problems import translate_aws_errors
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
-        raise _wrong(region, "the code of a region, such as eu-west-1")
+        raise wrong_option("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:
         before = required_prices(region, root)
     except ValueError as error:
-        raise _wrong(region, f"a region whose price table can be read: {error}") from error
+        raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
     with translate_aws_errors("asking the AWS Price List API"):
         found = renew(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
@@ -84,10 +84,6 @@ def _replace(file: Path, text: str) -> None:
         beside.replace(file)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _wrong(region: str, allowed: str) -> ConfigurationError:
-    return wrong_option("--region", region, allowed)
 
 
 def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:

@@ -236,7 +236,7 @@ def _known(job: str, environment: Environment) -> str:
 
     names = list(environment.jobs)
     hint = nearest(job, names)
-    raise ConfigurationError([Problem("command line", 0, "--job", job, f"one of {', '.join(names)}", hint)])
+    raise wrong_option("--job", job, f"one of {', '.join(names)}", hint)
 
 
 def _seconds(option: str, value: str) -> float:

@@ -14,9 +14,15 @@ from rich.console import Console
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    choose_query,
+    load_with_job,
+    wrong_argument,
+)
 from millrace.config import Environment
-from millrace.config.problems import ConfigurationError, Problem
 from millrace.config.queries import DeriveQuery, LandQuery
 from millrace.sizing import plan
 from millrace.sizing.benchmark_figures import speed
@@ -116,19 +122,18 @@ def _span(
     replace: bool,
 ) -> Span | None:
     """Return the requested range; None for files."""
-    where = f"environment {environment.name}"
     if origin is not None and replace:
-        raise ConfigurationError([Problem(where, 0, "--replace", "given", "not together with --from")])
+        raise wrong_argument(environment, "--replace", "given", "not together with --from")
     if origin not in (None, "stream"):
         if since or until:
             wrong = "--since" if since else "--until"
-            raise ConfigurationError(
-                [Problem(where, 0, wrong, "given", "not together with files, which are read completely")]
+            raise wrong_argument(
+                environment, wrong, "given", "not together with files, which are read completely"
             )
         return None
     if since is None or until is None:
         wrong = "--since" if since is None else "--until"
-        raise ConfigurationError([Problem(where, 0, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")])
+        raise wrong_argument(environment, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")
     begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
     _check_range(environment, begin, end)
     return begin, end
@@ -252,14 +257,11 @@ def _query(environment: Environment, job: str, query: str | None, origin: str | 
 
 def _check_range(environment: Environment, begin: datetime, end: datetime) -> None:
     latest = datetime.now(UTC) - _UNTIL_NOW
-    where = f"environment {environment.name}"
     if begin >= end:
-        raise ConfigurationError(
-            [Problem(where, 0, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")]
-        )
+        raise wrong_argument(environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")
     if end > latest:
         allowed = f"at most {latest:%Y-%m-%dT%H:%M:%SZ}: the running query still writes the records of the last hour"
-        raise ConfigurationError([Problem(where, 0, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)])
+        raise wrong_argument(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
 
 
 def _sentence(outcome: dict[str, Any]) -> str:

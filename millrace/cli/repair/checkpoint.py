@@ -11,11 +11,18 @@ import typer
 
 from millrace.cli.shared.connections import connect_place
 from millrace.cli.shared.expected_failures import RefusedError, confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job, load_with_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    Yes,
+    check_job,
+    load_with_job,
+    wrong_argument,
+)
 from millrace.config import Environment, load
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import spark_line_of
-from millrace.config.problems import ConfigurationError, Problem
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
@@ -125,7 +132,7 @@ def reset(
     span = _overlap(environment, overlap)
     now = datetime.now(UTC)
     if moment is not None and moment > now:
-        raise _problem(environment, "--at", str(at), "a time in the past")
+        raise wrong_argument(environment, "--at", str(at), "a time in the past")
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
@@ -176,7 +183,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
-            raise _problem(environment, key, part, f"the name of a {key.lower()}")
+            raise wrong_argument(environment, key, part, f"the name of a {key.lower()}")
     verb = "move" if moves else "fork"
     with translate_aws_errors("reading the checkpoints"):
         source = _checkpoints(environment, job)
@@ -228,18 +235,14 @@ def _checkpoints(environment: Environment, job: str) -> Checkpoints:
 def _check_query(environment: Environment, job: str, query: str) -> None:
     queries = environment.jobs[job].queries
     if query not in queries:
-        raise _problem(environment, "QUERY", query, f"one of {', '.join(queries)}")
+        raise wrong_argument(environment, "QUERY", query, f"one of {', '.join(queries)}")
 
 
 def _overlap(environment: Environment, text: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise _problem(environment, "--overlap", text, str(error)) from None
-
-
-def _problem(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
-    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])
+        raise wrong_argument(environment, "--overlap", text, str(error)) from None
 
 
 def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:

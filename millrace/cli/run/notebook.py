@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.options import EnvironmentName, JobName, load_with_job
+from millrace.cli.shared.options import EnvironmentName, JobName, load_with_job, wrong_option
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import Environment, find_root
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
-from millrace.config.problems import ConfigurationError, Problem
 from millrace.sizing import plan
 
 _GLUE_VERSION, _WORKER = "5.1", "G.1X"
@@ -296,7 +295,7 @@ def _binds(given: list[str]) -> dict[str, str]:
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
-            raise ConfigurationError([Problem("command line", 0, "--bind", text, "NAME=VALUE")])
+            raise wrong_option("--bind", text, "NAME=VALUE")
         found[name] = value
     return found
 

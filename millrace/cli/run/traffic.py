@@ -249,11 +249,12 @@ def _feed(
     if source is not None:
         held = from_file(source, payloads.schema)
         return Feed(FileRecords(held), payloads, shape, choose), len(held)
-    if sample is not None:
-        return Feed(
-            Sample(from_file(sample, payloads.schema), payloads.schema, choose), payloads, shape, choose
-        ), None
-    return Feed(Generator(payloads.schema, choose), payloads, shape, choose), None
+    values = (
+        Generator(payloads.schema, choose)
+        if sample is None
+        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+    )
+    return Feed(values, payloads, shape, choose), None
 
 
 def feed_of(environment: Environment, stream: str, shape: TrafficShape, seed: int) -> Feed:

@@ -48,13 +48,7 @@ def check_job(environment: Environment, job: str) -> None:
         The message lists the jobs of the environment.
     """
     if job not in environment.jobs:
-        raise ConfigurationError(
-            [
-                Problem(
-                    f"environment {environment.name}", 0, "JOB", job, f"one of {', '.join(environment.jobs)}"
-                )
-            ]
-        )
+        raise wrong_argument(environment, "JOB", job, f"one of {', '.join(environment.jobs)}")
 
 
 def load_with_job(env: str, job: str | None) -> Environment:
@@ -126,6 +120,11 @@ def load_with_stream(env: str, stream: str) -> Environment:
     return environment
 
 
-def wrong_option(option: str, value: str, allowed: str) -> ConfigurationError:
+def wrong_option(option: str, value: str, allowed: str, hint: str | None = None) -> ConfigurationError:
     """Return the error for an option whose value is not allowed."""
-    return ConfigurationError([Problem("command line", 0, option, value, allowed)])
+    return ConfigurationError([Problem("command line", 0, option, value, allowed, hint)])
+
+
+def wrong_argument(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
+    """Return the error for an argument or option that does not fit an environment."""
+    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])

@@ -274,11 +274,5 @@ def _finish(
         return
     show(*summary(found))
     typer.echo(
-        f"{target} written; to size the job by it, set `rate: {{result: {_shown(target, environment)}}}`"
+        f"{target} written; to size the job by it, set `rate: {{result: {environment.places.name(target.resolve())}}}`"
     )
-
-
-def _shown(target: Path, environment: Environment) -> str:
-    root = environment.places.root.resolve()
-    path = target.resolve()
-    return str(path.relative_to(root) if path.is_relative_to(root) else path)

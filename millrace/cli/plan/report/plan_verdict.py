@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from millrace.cli.plan.report.next_command import next_command
@@ -13,7 +14,7 @@ from millrace.config.queries import sink_writes
 from millrace.sizing import Plan, total
 from millrace.sizing.cost import HOURS
 from millrace.sizing.demand import QueryDemand, query_demands
-from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan
+from millrace.sizing.model import CostItem
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.risks import FULL, SLOW, fullness
 from millrace.sizing.text_format import (
@@ -56,23 +57,12 @@ class CheckedPlan:
 
     def usd(self, *keys: str) -> float:
         """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
-        sections: dict[str, Mapping[str, JobPlan | StreamPlan | ClusterPlan]] = {
-            "jobs": self.plan.jobs,
-            "streams": self.plan.streams,
-            "clusters": self.plan.clusters,
-        }
-        found = 0.0
-        for key in dict.fromkeys(keys):
-            section, name = key.split(".")[:2]
-            found += sum(line.usd for line in sections[section][name].cost)
-        return found
+        costs = self.plan.costs
+        return sum((sum(line.usd for line in costs[key]) for key in dict.fromkeys(keys)), 0.0)
 
     def items(self) -> Iterator[CostItem]:
-        """Yield every line of the bill."""
-        for section in (self.plan.streams, self.plan.clusters, self.plan.jobs):
-            for each in section.values():
-                yield from each.cost
-        yield from self.plan.shared
+        """Return every line of the bill."""
+        return chain.from_iterable(self.plan.costs.values())
 
 
 def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:

@@ -19,7 +19,6 @@ from millrace.cli.shared.console import figures, is_terminal, show
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import find_root
-from millrace.config.model import Environment
 from millrace.config.schema import SCHEMA_FILE, schema_text
 
 if TYPE_CHECKING:
@@ -220,7 +219,8 @@ def _sampled(
     names = columns.split(",") if columns else None
     if file is None:
         assert stream is not None, "neither stream nor file"
-        environment = _load(env, stream)
+        assert env is not None, "no environment"
+        environment = load_with_stream(env, stream)
         payloads = samples.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
@@ -231,11 +231,6 @@ def _sampled(
     if headed:
         return payloads[1:], samples.header(file, delimiter), delimiter
     return payloads, names, delimiter
-
-
-def _load(env: str | None, stream: str) -> Environment:
-    assert env is not None, "no environment"
-    return load_with_stream(env, stream)
 
 
 def _inferred(
