@@ -278,7 +278,8 @@ class _Reader:
         except (KeyError, ValueError, AttributeError, OverflowError) as error:
             # A tag does not fit its text, such as !!bool maybe.
             raise DocumentError(
-                f"{dotted_path(path)} has the tag {_tag(node)}, which its value does not fit", line
+                f"{dotted_path(path)} has the tag !!{str(node.tag).rsplit(':', 1)[-1]}, which its value does not fit",
+                line,
             ) from error
         if isinstance(value, (date, bytes)):
             value = str(node.value)
@@ -295,10 +296,6 @@ _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 def _is_rest(key: ScalarNode, value: Node) -> bool:
     """Return whether a key is the part of a number after a comma: digits without a colon."""
     return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
-
-
-def _tag(node: Node) -> str:
-    return f"!!{str(node.tag).rsplit(':', 1)[-1]}"
 
 
 def is_file(path: FilePath) -> bool:

@@ -272,7 +272,10 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         alone=isinstance(query, SourceQuery)
         and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
     )
-    again = _again(environment.jobs[job_name])
+    catch_up = environment.jobs[job_name].catch_up
+    again = (
+        1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within
+    )  # to catch up R within C: 1 + R/C
     return QueryDemand(
         job=job_name,
         query=query_name,
@@ -294,11 +297,6 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         part=part,
         partitions=partitions,
     )
-
-
-def _again(job: Job) -> float:
-    """Return 1 + R/C, the factor to catch up within C after an outage of R."""
-    return 1.0 if job.catch_up is None else 1 + job.catch_up.outage / job.catch_up.within
 
 
 def _part(known: _Known, query: Query) -> tuple[float, int | None]:

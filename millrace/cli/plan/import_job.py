@@ -26,7 +26,6 @@ from millrace.sizing import Plan, total
 if TYPE_CHECKING:
     from millrace.advisor.application_history import History, Query
     from millrace.advisor.job_import import RunningJob
-    from millrace.advisor.log_simulation import QueryTwin
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
@@ -106,8 +105,11 @@ def import_command(
 
       millrace import emr:00f1abcd/00f2abcd --name orders --schema pipelines/orders/schemas/order.ddl --logs s3://our-logs/emr
     """
+    from millrace.advisor.event_log_reader import read
+    from millrace.advisor.event_logs import find
     from millrace.advisor.import_cutover import cut_over, job_comment
     from millrace.advisor.job_import import environment
+    from millrace.advisor.log_simulation import twin
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
@@ -118,9 +120,9 @@ def import_command(
         raise wrong_option("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
     moment = _moment(start)
     found = _running(source)
-    history = _history(logs) if logs is not None else None
+    history = read(find(logs)[0]) if logs is not None else None
     query = _query_of(history, found) if history is not None else None
-    twin = _twin(history, query) if history is not None and query is not None else None
+    fitted = twin(history, query) if history is not None and query is not None else None
     offsets = _ended(query) if query is not None else None
     made = environment(
         found,
@@ -129,7 +131,7 @@ def import_command(
         start=moment,
         rate=rate,
         record_size=record_size,
-        twin=twin,
+        twin=fitted,
         offsets=offsets,
         partitions=partitions,
         cluster=cluster,
@@ -251,13 +253,6 @@ def _running(source: str) -> RunningJob:
     raise wrong_option("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")
 
 
-def _history(place: str) -> History:
-    from millrace.advisor.event_log_reader import read
-    from millrace.advisor.event_logs import find
-
-    return read(find(place)[0])
-
-
 def _query_of(history: History, found: RunningJob) -> Query | None:
     """Return the query that reads the source, found by the source's own name."""
     name = (found.said.name or "").rpartition("/")[2]
@@ -265,12 +260,6 @@ def _query_of(history: History, found: RunningJob) -> Query | None:
         if any(name in each.description for batch in query.batches[-1:] for each in batch.sources):
             return query
     return history.queries[-1] if len(history.queries) == 1 else None
-
-
-def _twin(history: History, query: Query) -> QueryTwin | None:
-    from millrace.advisor.log_simulation import twin
-
-    return twin(history, query)
 
 
 def _ended(query: Query) -> dict[int, int]:

@@ -116,7 +116,8 @@ def _summary(found: Split) -> str:
     ]
     for name, partitions in zip(found.names, found.lists, strict=True):
         share = f"{found.load(partitions) / total:.0%}" if total else "of nothing"
-        lines.append(f"  {name}: {found.load(partitions):,} records, {share}, partitions {_text(partitions)}")
+        listed = ", ".join(map(str, partitions))
+        lines.append(f"  {name}: {found.load(partitions):,} records, {share}, partitions {listed}")
     if not total:
         lines.append("No records arrived: the lists are balanced by number of partitions.")
     elif max(found.records.values()) * len(found.lists) > total * 1.1:
@@ -126,10 +127,6 @@ def _summary(found: Split) -> str:
             "The plan assumes equal loads; pin the cores of that job."
         )
     return "\n".join(lines) + "\n"
-
-
-def _text(partitions: tuple[int, ...]) -> str:
-    return ", ".join(map(str, partitions))
 
 
 def _print(environment: Environment, found: Split) -> None:

@@ -117,7 +117,11 @@ def _show(audits: list[Audit | NotAudited]) -> None:
                 f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; late, not lost"
             )
         for hole in found.holes:
-            when = "" if hole.since is None or hole.until is None else f", {_span(hole.since, hole.until)}"
+            when = (
+                ""
+                if hole.since is None or hole.until is None
+                else f", {hole.since:%Y-%m-%d %H:%M:%S} to {hole.until:%H:%M:%S} UTC"
+            )
             said = {
                 "lost": "[red]lost[/red]",
                 "gone": "[yellow]not in the table, and expired in the source[/yellow]",
@@ -126,10 +130,6 @@ def _show(audits: list[Audit | NotAudited]) -> None:
             places = hole.first if hole.first == hole.last else f"{hole.first} to {hole.last}"
             console.print(f"  {escape(f'{hole.shard}: {places}')}: {hole.records:,} records{when}: {said}")
         console.print(_sentence(found))
-
-
-def _span(since: datetime, until: datetime) -> str:
-    return f"{since:%Y-%m-%d %H:%M:%S} to {until:%H:%M:%S} UTC"
 
 
 def _hours(found: Audit) -> Table:

@@ -41,7 +41,9 @@ def history_image(env: EnvironmentName) -> None:
         )
     aws = connect_account(environment)
     stack = aws.names.stack("history-image")
-    _deploy(env, aws.names.account, stack)
+    with TemporaryDirectory(prefix="millrace-") as scratch:
+        synthesise(env, aws.names.account, Path(scratch) / "cdk.out")
+        cdk_deploy_stack(Path(scratch) / "cdk.out", stack)
     with translate_aws_errors(f"reading stack {stack}"):
         uri = outputs(aws.client("cloudformation"), stack)["ImageUri"]
     host, _, path = uri.partition("/")
@@ -50,9 +52,3 @@ def history_image(env: EnvironmentName) -> None:
     with progress() as say:
         size = image.pull_image(registry, repository, tag, say)
     typer.echo(f"{uri}: {size / 1e6:,.0f} MB pulled; now deploy the environment")
-
-
-def _deploy(env: str, account: str, stack: str) -> None:
-    with TemporaryDirectory(prefix="millrace-") as scratch:
-        synthesise(env, account, Path(scratch) / "cdk.out")
-        cdk_deploy_stack(Path(scratch) / "cdk.out", stack)

@@ -141,6 +141,8 @@ def traffic(
 
       millrace traffic departures --env local --dry-run
     """
+    from millrace.sandbox import traffic_targets
+    from millrace.sandbox.child_processes import RUN
     from millrace.sandbox.traffic import TrafficShape
 
     factor, length, every = _burst(burst)
@@ -170,10 +172,14 @@ def traffic(
     if dry_run:
         _show(feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json)
         return
-    target = _target(environment, stream, kafka, kinesis, aws=aws)
+    target = (
+        traffic_targets.on_aws(environment, stream)
+        if aws
+        else traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
+    )
     if aws and not yes:
         _confirm(environment, stream, target, feed, records, seconds)
-    path = ledger or _ledger_path(stream)
+    path = ledger or RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
     sent = _send(feed, target, records, seconds, path)
     outcome = {
         "stream": stream,
@@ -268,16 +274,6 @@ def feed_of(environment: Environment, stream: str, shape: TrafficShape, seed: in
     return _feed(environment, _query(environment, stream, None), shape, None, None, seed, own_keys=True)[0]
 
 
-def _target(
-    environment: Environment, stream: str, kafka: str | None, kinesis: str | None, *, aws: bool
-) -> Target:
-    from millrace.sandbox import traffic_targets
-
-    if not aws:
-        return traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
-    return traffic_targets.on_aws(environment, stream)
-
-
 def _confirm(
     environment: Environment,
     stream: str,
@@ -301,12 +297,6 @@ def _confirm(
     dollars = traffic_targets.cost(environment, stream, expected, size)
     what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
     confirm(f"Send {what}?", yes=False)
-
-
-def _ledger_path(stream: str) -> Path:
-    from millrace.sandbox.child_processes import RUN
-
-    return RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
 
 
 def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> SentTraffic:

@@ -310,7 +310,8 @@ def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
 
     aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
-    typer.echo("\n".join(_found(left)) or "nothing is left", err=as_json)
+    found = (f"{each.name}, of {each.environment}: {', '.join(stacks)}" for each, stacks in left.items())
+    typer.echo("\n".join(found) or "nothing is left", err=as_json)
     confirm("Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left)
     with progress() as say:
         done = {}
@@ -367,7 +368,3 @@ def _named(scope: VerificationScope) -> str:
     from millrace.verify.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
-
-
-def _found(left: Mapping[VerificationScope, list[str]]) -> list[str]:
-    return [f"{scope.name}, of {scope.environment}: {', '.join(stacks)}" for scope, stacks in left.items()]
