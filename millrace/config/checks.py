@@ -17,7 +17,7 @@ from millrace.config.check_kafka_login import check_login
 from millrace.config.check_names import check_names, check_tags
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, MskCluster
-from millrace.config.problems import MISSING, Finding
+from millrace.config.problems import MISSING, Finding, refuse_keys
 from millrace.config.regions import AS_OF, REGIONS
 from millrace.config.sources.base import StreamUse
 
@@ -93,12 +93,8 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
                 (*path, "tier"), "express", f"express only over 3 Availability Zones; the network has {zones}"
             )
         if cluster.tier == "serverless":
-            for key in ("brokers", "broker_type"):
-                value = getattr(cluster, key)
-                if value is not None:
-                    yield Finding(
-                        (*path, key), str(value), "nothing: a serverless cluster has no brokers to size"
-                    )
+            allowed = "nothing: a serverless cluster has no brokers to size"
+            yield from refuse_keys(path, cluster, ("brokers", "broker_type"), allowed)
             yield from _serverless_topics(environment, name)
             continue
         if cluster.brokers is not None and cluster.brokers % zones:
@@ -125,10 +121,8 @@ def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Findi
 def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
     assert cluster.existing is not None
     path = ("kafka", name)
-    for key in ("brokers", "broker_type", "disposable"):
-        value = getattr(cluster, key)
-        if value:
-            yield Finding((*path, key), str(value), "nothing: an existing cluster is never changed")
+    allowed = "nothing: an existing cluster is never changed"
+    yield from refuse_keys(path, cluster, ("brokers", "broker_type", "disposable"), allowed)
     region, account, _ = arn_parts(cluster.existing)
     if region != environment.region or account != (environment.account or account):
         yield Finding(

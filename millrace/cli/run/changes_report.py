@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from millrace.cli.plan.schema.check import altered_tables, refused_queries
 from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.table_changes import altered_tables, refused_queries
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes

@@ -128,12 +128,14 @@ def bench(
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest}: must be more than --smallest {smallest}")
     environment = load_with_job(env, job)
-    reading = _reading(environment, job, query)
+    reading, asked = _reading(environment, job, query)
     runs = schedule(
         limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
-        subject, payloads = bench_sandbox.subject_of(environment, job, reading, sample, reference or [], seed)
+        subject, payloads = bench_sandbox.subject_of(
+            environment, job, reading, asked, sample, reference or [], seed
+        )
         measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
         queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
     else:
@@ -141,8 +143,8 @@ def bench(
             raise typer.BadParameter(
                 "--sample and --reference work with --on sandbox only: a deployed job reads its own records and tables"
             )
-        queries, size = (reading,), float(_record_size(environment, job, reading))
-        measured = [_on_engine(environment, job, reading, runs, on, yes=yes)]
+        queries, size = (reading,), float(environment.streams[asked.source].traffic.record_size)
+        measured = [_on_engine(environment, job, reading, asked, runs, on, yes=yes)]
     worker, architecture = _worker(environment, job, on)
     found = fit_outcome(
         measured,
@@ -168,16 +170,11 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
     return found
 
 
-def _reading(environment: Environment, job: str, wanted: str | None) -> str:
-    """Return the query that reads a stream and can be measured."""
-    names = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)]
-    return choose_query(environment, job, wanted, names, "a job with a land or direct query")
-
-
-def _record_size(environment: Environment, job: str, reading: str) -> int:
-    query = environment.jobs[job].queries[reading]
-    assert isinstance(query, StreamQuery)
-    return environment.streams[query.source].traffic.record_size
+def _reading(environment: Environment, job: str, wanted: str | None) -> tuple[str, StreamQuery]:
+    """Return the query that reads a stream and can be measured, by its name."""
+    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
+    name = choose_query(environment, job, wanted, list(known), "a job with a land or direct query")
+    return name, known[name]
 
 
 def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x86_64", "arm64"]]:
@@ -190,7 +187,14 @@ def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x
 
 
 def _on_engine(
-    environment: Environment, job: str, reading: str, runs: Sequence[PlannedRun], on: On, *, yes: bool
+    environment: Environment,
+    job: str,
+    reading: str,
+    query: StreamQuery,
+    runs: Sequence[PlannedRun],
+    on: On,
+    *,
+    yes: bool,
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
@@ -200,13 +204,11 @@ def _on_engine(
     from millrace.lifecycle.one_off_run import run_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
-    settings = environment.jobs[job]
-    if settings.engine != on:
+    engine = environment.jobs[job].engine
+    if engine != on:
         raise environment.places.error(
-            [Finding(("jobs", job, "engine"), settings.engine, f"{on}, because of --on {on}")]
+            [Finding(("jobs", job, "engine"), engine, f"{on}, because of --on {on}")]
         )
-    query = settings.queries[reading]
-    assert isinstance(query, StreamQuery)
     if not isinstance(environment.streams[query.source], KafkaTopic):
         raise environment.places.error(
             [

@@ -31,6 +31,7 @@ def subject_of(
     environment: Environment,
     job: str,
     reading: str,
+    asked: StreamQuery,
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
@@ -43,10 +44,8 @@ def subject_of(
     from millrace.sandbox.traffic import Feed, TrafficShape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
-    settings = environment.jobs[job].queries[reading]
-    assert isinstance(settings, StreamQuery)
     choose = random.Random(seed)
-    payloads = making.payloads_of_query(settings, environment.places.root)
+    payloads = making.payloads_of_query(asked, environment.places.root)
     values = (
         Generator(payloads.schema, choose)
         if sample is None

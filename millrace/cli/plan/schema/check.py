@@ -13,7 +13,6 @@ from rich.console import Console
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
-from millrace.cli.shared.table_changes import altered_tables, refused_queries
 from millrace.config import Environment
 from millrace.sizing import plan
 
@@ -49,6 +48,16 @@ def check(
         for line in refused_queries(found):
             typer.echo(line, err=True)
     raise typer.Exit(REFUSED if found.refused else 0)
+
+
+def altered_tables(found: Rehearsal) -> list[str]:
+    """Return a line for each change of a table by the next start."""
+    return [f"table {table}: {change}" for table, changes in found.altered.items() for change in changes]
+
+
+def refused_queries(found: Rehearsal) -> list[str]:
+    """Return a line for each query that would not start."""
+    return [f"job {each.job}, query {each.query}: {each.why}" for each in found.refused]
 
 
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
