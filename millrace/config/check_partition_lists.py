@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from millrace.config.model import Environment
-from millrace.config.problems import Finding, Path
+from millrace.config.problems import Finding, Path, dotted_path
 from millrace.config.queries import LandQuery, StreamQuery
 
 
-@dataclass(frozen=True)
-class PartitionList:
-    """One query's part of a topic.
-
-    Attributes
-    ----------
-    path
-        Place of the query in the file.
-    partitions
-        Partitions that it reads.
-    """
-
-    path: Path
-    partitions: tuple[int, ...]
-
-    @property
-    def query(self) -> str:
-        """The query as the file names it."""
-        return ".".join(map(str, self.path))
-
-
-def partition_lists(environment: Environment) -> dict[tuple[str, str], list[PartitionList]]:
-    """Return the queries that read a list of partitions, by stream and landing table."""
-    found: dict[tuple[str, str], list[PartitionList]] = {}
+def partition_lists(environment: Environment) -> dict[tuple[str, str], dict[Path, tuple[int, ...]]]:
+    """Return the lists of partitions that queries read, by stream and landing table, and by the query's place in the file."""
+    found: dict[tuple[str, str], dict[Path, tuple[int, ...]]] = {}
     for job, name, query in environment.queries:
         if isinstance(query, LandQuery) and query.kafka is not None and query.kafka.partitions is not None:
-            share = PartitionList(("jobs", job, "queries", name), query.kafka.partitions)
-            found.setdefault((query.source, query.table), []).append(share)
+            group = found.setdefault((query.source, query.table), {})
+            group["jobs", job, "queries", name] = query.kafka.partitions
     return found
 
 
@@ -77,25 +55,25 @@ def check_lists(environment: Environment) -> Iterator[Finding]:
         )
         if parts is None:
             continue
-        readers: dict[int, PartitionList] = {}
+        readers: dict[int, Path] = {}
         wrong = False
-        for share in group:
-            own = [p for p in share.partitions if p < parts]
-            wrong = wrong or len(own) < len(share.partitions) or len(set(own)) < len(own)
-            for position, partition in enumerate(share.partitions):
-                first = readers.setdefault(partition, share)
-                if first is not share:
+        for place, partitions in group.items():
+            own = [p for p in partitions if p < parts]
+            wrong = wrong or len(own) < len(partitions) or len(set(own)) < len(own)
+            for position, partition in enumerate(partitions):
+                first = readers.setdefault(partition, place)
+                if first != place:
                     yield Finding(
-                        (*share.path, "kafka", "partitions", position),
+                        (*place, "kafka", "partitions", position),
                         str(partition),
-                        f"a partition that no other query lands in {table}; {first.query} does",
+                        f"a partition that no other query lands in {table}; {dotted_path(first)} does",
                     )
         missing = sorted(set(range(parts)) - readers.keys())
         if missing and not wrong:
-            last = group[-1]
+            *_, (last, partitions) = group.items()
             yield Finding(
-                (*last.path, "kafka", "partitions"),
-                ", ".join(map(str, last.partitions)),
+                (*last, "kafka", "partitions"),
+                ", ".join(map(str, partitions)),
                 f"lists that leave out no partition of {source}: no query lands {', '.join(map(str, missing))} in "
                 f"{table}",
                 "millrace split writes the lists for all jobs together",

@@ -223,11 +223,11 @@ class _Traffic:
                 least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
                 raise wrong_option("--every", f"{self.every:g}s", least)
             return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
-        found = {}
-        for name in streams:
-            asked = environment.streams[name].traffic
-            found[name] = Arrivals.constant(asked.records_per_second * asked.peak_factor, self.seconds)
-        return found
+        asked = {name: environment.streams[name].traffic for name in streams}
+        return {
+            name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, self.seconds)
+            for name, traffic in asked.items()
+        }
 
 
 def _known(job: str, environment: Environment) -> str:
