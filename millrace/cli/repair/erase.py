@@ -98,7 +98,7 @@ def erase(
                     _show(request, preview)
                 return
             _show(request, preview, err=True)
-            if not _matching(preview):
+            if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview)):
                 typer.echo("nothing matches; nothing was changed", err=True)
                 return
             _check_share(preview, large=large)
@@ -198,10 +198,6 @@ def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for job, answer in answers.items():
         for name, counts in answer["tables"].items():
             yield job, name, counts
-
-
-def _matching(preview: Answers) -> int:
-    return sum(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview))
 
 
 def _check_share(preview: Answers, *, large: bool) -> None:

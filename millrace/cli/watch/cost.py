@@ -64,11 +64,12 @@ def cost_command(
     """
     environment = load(env)
     sized = plan(environment)
+    notes = [note for note in (old_prices(environment),) if note is not None]
     if not actual:
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
                 raise wrong_option(option, value, "only with --actual; a plan is for a month")
-        _planned(sized, old_prices(environment), as_json=as_json)
+        _planned(sized, notes, as_json=as_json)
         return
     today = datetime.now(UTC).date()
     begin = today.replace(day=1) if since is None else _day("--since", since)
@@ -77,36 +78,20 @@ def cost_command(
         raise wrong_option(
             "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
         )
-
-    from millrace.lifecycle.real_cost import actual as ask
-
-    connect_account(environment)
-    bill = ask(_explorer(), environment, begin, end)
-    subjects = dict.fromkeys(line.subject for line in bill.lines)
-    found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
-    note = old_prices(environment)
-    if as_json:
-        typer.echo(json.dumps({**to_json(bill, found), "warnings": _list(note)}, indent=2))
-    else:
-        _show(sized, bill, found)
-        _tell(note)
-
-
-def _list(note: str | None) -> list[str]:
-    return [] if note is None else [note]
-
-
-def _tell(note: str | None) -> None:
-    if note is not None:
-        typer.echo(f"Note: {note}")
-
-
-def _explorer() -> Any:
     import boto3
 
     from millrace.lifecycle.real_cost import REGION
+    from millrace.lifecycle.real_cost import actual as ask
 
-    return boto3.client("ce", region_name=REGION)
+    connect_account(environment)
+    bill = ask(boto3.client("ce", region_name=REGION), environment, begin, end)
+    subjects = dict.fromkeys(line.subject for line in bill.lines)
+    found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    if as_json:
+        typer.echo(json.dumps({**to_json(bill, found), "warnings": notes}, indent=2))
+    else:
+        _show(sized, bill, found)
+        typer.echo("".join(f"Note: {note}\n" for note in notes), nl=False)
 
 
 def _day(option: str, value: str) -> date:
@@ -146,7 +131,7 @@ def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
     }
 
 
-def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
+def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
     document = whole(sized)
     if as_json:
         parts = {section: document[section] for section in ("streams", "clusters", "jobs")}
@@ -159,7 +144,7 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
                     "shared": document["shared"],
                     "total": document["total"],
                     "left_out": document["left_out"],
-                    "warnings": _list(note),
+                    "warnings": notes,
                 },
                 indent=2,
             )
@@ -168,8 +153,7 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
 
     show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
     typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
-    typer.echo(costs_left_out(sized))
-    _tell(note)
+    typer.echo("\n".join((costs_left_out(sized), *(f"Note: {note}" for note in notes))))
 
 
 def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:
