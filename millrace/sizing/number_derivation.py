@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import ConfigurationError, Path, Problem, dotted_path
+from millrace.config.queries import SourceQuery
 from millrace.config.sources.base import PartitionLimit
 from millrace.sizing.benchmark_figures import rate_key
 from millrace.sizing.demand import QueryDemand, query_demands
@@ -284,13 +285,10 @@ def _of_stream(environment: Environment, plan: Plan, name: str) -> Iterator[Node
         )
     for limit in environment.streams[name].limits:
         yield _part_limit(limit)
-    for job, sized in plan.jobs.items():
-        for query in sized.queries:
-            asked = environment.jobs[job].queries[query]
-            if name in getattr(asked, "streams", ()):
-                yield Node(
-                    f"{query}'s cores", f"{sized.queries[query].cores.value}", sized.queries[query].cores.why
-                )
+    for job, query, asked in environment.queries:
+        if isinstance(asked, SourceQuery) and name in asked.streams:
+            cores = plan.jobs[job].queries[query].cores
+            yield Node(f"{query}'s cores", f"{cores.value}", cores.why)
 
 
 def _of_cluster(environment: Environment, plan: Plan, name: str) -> Iterator[Node]:
@@ -326,12 +324,8 @@ def _of_cost(environment: Environment, plan: Plan, key: str) -> Iterator[Node]:
     table = prices(plan.region, environment.places.root)
     yield Node("prices", plan.prices.isoformat(), origin=f"prices/{table.region}.yaml: {table.source}")
     parts = key.split(".")
-    counted: dict[str, Callable[[], str]] = {
-        "jobs": lambda: f"jobs.{parts[1]}.max_workers",
-        "streams": lambda: f"streams.{parts[1]}.expected_partitions",
-        "clusters": lambda: f"clusters.{parts[1]}.brokers",
-    }
-    if parts[0] in counted and (found := counted[parts[0]]()) in _figures(plan):
+    counted = {"jobs": "max_workers", "streams": "expected_partitions", "clusters": "brokers"}
+    if parts[0] in counted and (found := f"{parts[0]}.{parts[1]}.{counted[parts[0]]}") in _figures(plan):
         yield explain(environment, plan, found)
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
-from millrace.cli.shared.console import figures, is_terminal, plain_table, show, width, words
+from millrace.cli.shared.console import figures, plain_table, show, width, words
 from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import EnvironmentName, wrong_option
 from millrace.cli.shared.verdict import panel
@@ -169,7 +169,7 @@ def simulate_command(
         }
         typer.echo(json.dumps(document, indent=2))
         return
-    show(*panel(verdict, terminal=is_terminal(sys.stdout)))
+    show(*panel(verdict, terminal=sys.stdout.isatty()))
     _print(sized, found)
     if html is not None:
         typer.echo(f"wrote {html}")

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.console import is_terminal
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import (
     AsJson,
@@ -332,7 +331,7 @@ def _stoppable() -> Iterator[Stop]:
 def _progress(records: int | None, seconds: float | None) -> Iterator[Callable[[int], None]]:
     """Show a bar with the rate in a terminal, a line every ten seconds in a pipe; both on standard error."""
     started, total, reported = time.monotonic(), 0, time.monotonic()
-    if not is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
 
         def line(count: int) -> None:
             nonlocal total, reported

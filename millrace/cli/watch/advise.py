@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from millrace.cli.shared.console import figures, is_terminal, plain_table, show, words
+from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.html_pages import check_page, write_page
 from millrace.cli.shared.options import check_job, wrong_option
 from millrace.cli.shared.verdict import panel
@@ -145,7 +145,7 @@ def advise_command(
         if told is not None:
             typer.echo(told, err=True)
         return
-    show(*panel(verdict, terminal=is_terminal(sys.stdout)))
+    show(*panel(verdict, terminal=sys.stdout.isatty()))
     _show(advice, log.name)
     if foreseen is not None and asked:
         options.show_forecasts(foreseen)

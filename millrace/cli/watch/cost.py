@@ -13,7 +13,7 @@ from rich.console import Group
 from millrace.cli.plan.plan import old_prices
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import figures, is_terminal, plain_table, show, words
+from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.options import AsJson, EnvironmentName, wrong_option
 from millrace.config import load
 from millrace.sizing import Plan, plan
@@ -151,7 +151,7 @@ def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
         )
         return
 
-    show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
+    show(Group(cost_table(sized, terminal=sys.stdout.isatty())))
     typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
     typer.echo("\n".join((costs_left_out(sized), *(f"Note: {note}" for note in notes))))
 

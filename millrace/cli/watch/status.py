@@ -18,7 +18,7 @@ from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import is_terminal, words
+from millrace.cli.shared.console import words
 from millrace.cli.shared.expected_failures import FAILED
 from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
 from millrace.config import Environment
@@ -114,7 +114,7 @@ def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_js
     from rich.live import Live
 
     aws = connect_account(environment)
-    in_place = is_terminal(sys.stdout) and not as_json
+    in_place = sys.stdout.isatty() and not as_json
     with Live(console=Console(), auto_refresh=False) if in_place else nullcontext() as live:
         try:
             while True:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from millrace.cli.shared.console import is_terminal
 from millrace.config import Environment
 from millrace.config.queries import StreamQuery
 from millrace.config.sinks import KINDS
@@ -141,7 +140,7 @@ def measure_core_levels(
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
     """Show a bar with the remaining time in a terminal, a line for each run in a pipe; both on standard error."""
-    if not is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
         done, started = 0, time.monotonic()
 
         def line() -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millrace.cli.plan.schema.check import check
-from millrace.cli.shared.console import figures, is_terminal, show
+from millrace.cli.shared.console import figures, show
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import find_root
@@ -272,7 +272,7 @@ def _show(found: Inferred) -> None:
         *figures("null", no_wrap=False),
         "examples",
         "look at",
-        box=HEAVY_HEAD if is_terminal(sys.stdout) else None,
+        box=HEAVY_HEAD if sys.stdout.isatty() else None,
         pad_edge=False,
     )
     for f in found.fields:
