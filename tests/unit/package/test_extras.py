@@ -17,7 +17,13 @@ from millrace.cli.app import main
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ENGINES_OWN = {"awsglue", "millrace", "pipelines"}
-COMES_WITH = {"py4j": "pyspark", "botocore": "boto3", "pandas": "statsmodels", "click": "typer"}
+COMES_WITH = {
+    "py4j": "pyspark",
+    "botocore": "boto3",
+    "pandas": "statsmodels",
+    "click": "typer",
+    "pydantic_core": "pydantic",
+}
 """Packages of others that need them, by import."""
 
 
