@@ -19,10 +19,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from millrace.advisor import events
 from millrace.advisor.event_logs import EventLog, LogLines
 from millrace.advisor.job_context import AdvisedJob
-from millrace.config.engines.glue import glue_workers
+from millrace.config.engines.glue import glue_bills, glue_workers
 from millrace.config.problems import wrong_option
-from millrace.sizing.cost import HOURS
-from millrace.sizing.prices_and_limits import dpu_price, price_regions, prices
+from millrace.sizing.cost import HOURS, price_name
+from millrace.sizing.prices_and_limits import price_regions, prices
 
 GIB = 1024**3
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)
@@ -116,8 +116,8 @@ def _glue_month(version: str, worker: str | None, workers: int | None, region: s
         kind = glue_workers(version)[worker]
     except (KeyError, ValueError):
         return None  # a version or worker that the tables do not know has no price
-    price = dpu_price(version, memory_optimized=kind.memory_optimized)
-    return workers * kind.dpu * HOURS * prices(region).usd(price)
+    (bill,) = glue_bills(version, kind)
+    return workers * bill.units * HOURS * prices(region).usd(price_name(bill))
 
 
 def emr_application(client: Any, application: str, region: str, run: str | None = None) -> ForeignJob:

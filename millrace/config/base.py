@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -42,6 +44,20 @@ class Model(BaseModel):
     """Base of every section: frozen, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+
+def load_kinds(group: str, own: Mapping[str, str]) -> dict[str, Any]:
+    """Return the classes of a concept's kinds: our own, and those that an installed distribution adds.
+
+    Parameters
+    ----------
+    group
+        Entry points by which a distribution adds kinds.
+    own
+        Loader of each class, as ``module:class``, by kind.
+    """
+    loaders = {**own, **{each.name: each.value for each in entry_points(group=group)}}
+    return {kind: EntryPoint(kind, loader, group).load() for kind, loader in loaders.items()}
 
 
 def arn_parts(arn: str) -> tuple[str, str, str]:

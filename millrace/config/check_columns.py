@@ -46,61 +46,34 @@ Columns = Mapping[str, Kind]
 
 
 @dataclass(frozen=True)
-class LandedColumns:
-    """Columns of a landing table.
-
-    Attributes
-    ----------
-    fields
-        Fields of its payloads; None if their schema cannot be read.
-    routes
-        Fields by route, for a table with routes; None for any other table.
-    """
-
-    fields: Columns | None
-    routes: Mapping[RouteName, Columns | None] | None = None
-
-    def columns(self, route: RouteName | None) -> Columns | None:
-        """Return the columns that a query finds in the table or in one of its routes; None if they are not known."""
-        if self.routes is None:
-            fields = self.fields if route is None else None
-        elif route is None:
-            fields = {name: Kind("struct") for name in self.routes}
-        else:
-            fields = self.routes.get(route)
-        return None if fields is None else {**fields, **ENVELOPE}
-
-
-@dataclass(frozen=True)
 class Catalog:
     """Columns of all tables that the environment's schema files describe.
 
     Parameters
     ----------
     tables
-        Landing tables by name.
+        Fields by landing table and route, without a route those of the table itself; None if their schema cannot be read.
     """
 
     root: FilePath
-    tables: Mapping[str, LandedColumns]
+    tables: Mapping[tuple[str, RouteName | None], Columns | None]
 
     @classmethod
     def of(cls, environment: Environment, root: FilePath) -> Catalog:
         """Read the schemas of all landing tables."""
-        tables: dict[str, LandedColumns] = {}
-        for job in environment.jobs.values():
-            for query in job.queries.values():
-                if isinstance(query, LandQuery):
-                    tables[query.table] = LandedColumns(fields_of(query, root))
-                elif isinstance(query, RouteQuery):
-                    routes = {name: fields_of(route, root) for name, route in query.routes.items()}
-                    tables[query.table] = LandedColumns(None, routes)
+        tables: dict[tuple[str, RouteName | None], Columns | None] = {}
+        for _, _, query in environment.queries:
+            if isinstance(query, LandQuery):
+                tables[query.table, None] = fields_of(query, root)
+            elif isinstance(query, RouteQuery):
+                tables[query.table, None] = {name: Kind("struct") for name in query.routes}
+                tables |= {(query.table, name): fields_of(each, root) for name, each in query.routes.items()}
         return cls(root, tables)
 
     def columns(self, table: str, route: RouteName | None) -> Columns | None:
-        """Return the columns that a query finds in a landing table (see :meth:`LandedColumns.columns`)."""
-        landed = self.tables.get(table)
-        return None if landed is None else landed.columns(route)
+        """Return the columns that a query finds in a landing table or in one of its routes; None if they are not known."""
+        fields = self.tables.get((table, route))
+        return None if fields is None else {**fields, **ENVELOPE}
 
     def of_table(self, table: str) -> Columns | None:
         """Return all columns of a landing table; None for any other table."""

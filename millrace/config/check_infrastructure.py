@@ -50,21 +50,20 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
     upkeep = environment.storage.upkeep
     if upkeep is None:
         return
-    for job, one in environment.jobs.items():
-        for name, query in one.queries.items():
-            enrich = [
-                ((*place, "enrich", str(number)), item)
-                for place, end in sink_writes(query).items()
-                for number, item in enumerate(end.enrich)
-            ]
-            for place, item in enrich:
-                if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
-                    yield Finding(
-                        ("jobs", job, "queries", name, *place, "refresh"),
-                        format_duration(item.refresh),
-                        f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: after "
-                        "that the snapshot that is read may expire",
-                    )
+    for job, name, query in environment.queries:
+        enrich = [
+            ((*place, "enrich", str(number)), item)
+            for place, end in sink_writes(query).items()
+            for number, item in enumerate(end.enrich)
+        ]
+        for place, item in enrich:
+            if 2 * item.refresh > upkeep.snapshots and item.table not in environment.tables:
+                yield Finding(
+                    ("jobs", job, "queries", name, *place, "refresh"),
+                    format_duration(item.refresh),
+                    f"at most {format_duration(upkeep.snapshots / 2)}, half of storage.upkeep.snapshots: after "
+                    "that the snapshot that is read may expire",
+                )
 
 
 def _network(environment: Environment) -> Iterator[Finding]:
@@ -130,14 +129,18 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
             yield Finding(path, zone, allowed)
 
 
+def in_region(path: Path, arn: str | None, kind: str, region: str) -> Iterator[Finding]:
+    """Check that a resource is in the region: a network without internet access has endpoints for its own region only."""
+    if arn is not None and arn_parts(arn)[0] != region:
+        yield Finding(path, arn, f"{kind} in {region}")
+
+
 def _storage(environment: Environment) -> Iterator[Finding]:
     storage = environment.storage
     for data_class, arn in storage.keys:
-        if arn is not None and arn_parts(arn)[0] != environment.region:
-            yield Finding(("storage", "keys", data_class), arn, f"a key in {environment.region}")
+        yield from in_region(("storage", "keys", data_class), arn, "a key", environment.region)
     assets = environment.governance.bootstrap_key
-    if assets is not None and arn_parts(assets)[0] != environment.region:
-        yield Finding(("governance", "bootstrap_key"), assets, f"a key in {environment.region}")
+    yield from in_region(("governance", "bootstrap_key"), assets, "a key", environment.region)
     owners: dict[str, str] = {}
     existing: dict[str, str] = {str(kind): bucket for kind, bucket in storage.buckets.items()}
     if storage.database is not None:
@@ -209,8 +212,7 @@ def _history(environment: Environment) -> Iterator[Finding]:
             private = False
         if not private:
             yield Finding((*path, "clients", position), text, "a private IPv4 range, such as 10.0.0.0/8")
-    if history.certificate is not None and arn_parts(history.certificate)[0] != environment.region:
-        yield Finding((*path, "certificate"), history.certificate, f"a certificate in {environment.region}")
+    yield from in_region((*path, "certificate"), history.certificate, "a certificate", environment.region)
     sign_in = history.sign_in
     if sign_in is not None:
         here = (*path, "sign_in")
@@ -220,8 +222,7 @@ def _history(environment: Environment) -> Iterator[Finding]:
                 MISSING,
                 "a certificate: people sign in over HTTPS, or their session is anybody's",
             )
-        if arn_parts(sign_in.secret)[0] != environment.region:
-            yield Finding((*here, "secret"), sign_in.secret, f"a secret in {environment.region}")
+        yield from in_region((*here, "secret"), sign_in.secret, "a secret", environment.region)
         if not timedelta(minutes=1) <= sign_in.session <= timedelta(days=7):
             yield Finding((*here, "session"), format_duration(sign_in.session), "1m to 7d")
     if history.image is not None and f".ecr.{environment.region}." not in history.image:

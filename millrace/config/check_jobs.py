@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from pathlib import Path as FilePath
 
 from millrace.config.check_columns import Catalog, check_columns, check_redact, check_rules
@@ -16,8 +16,8 @@ from millrace.config.check_sinks import check_places, check_sink
 from millrace.config.check_state import check_state, check_transforms
 from millrace.config.check_transforms import Modules
 from millrace.config.explain import nearest
-from millrace.config.model import Environment, Job
-from millrace.config.problems import Finding, Path
+from millrace.config.model import Environment, Job, Stream
+from millrace.config.problems import Finding, Path, dotted_path
 from millrace.config.queries import (
     DeriveQuery,
     DirectQuery,
@@ -31,12 +31,6 @@ from millrace.config.queries import (
     WritesSink,
     sink_writes,
 )
-
-_MINUTE = timedelta(minutes=1)
-GLUE_LONGEST_TIMEOUT = timedelta(days=7)
-"""Upper bound, exclusive, of a streaming job's timeout (Glue developer guide, "Streaming jobs"). It is also the longest
-idle time of an EMR Serverless application (10,080 minutes).
-"""
 
 _MOST_CONSUMERS = 20
 """Most registered consumers of one Kinesis stream (Kinesis quotas)."""
@@ -97,12 +91,7 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     root
         Folder of the project, with schemas and transforms.
     """
-    landing = {
-        query.table
-        for job in environment.jobs.values()
-        for query in job.queries.values()
-        if isinstance(query, Landing)
-    }
+    landing = {query.table for _, _, query in environment.queries if isinstance(query, Landing)}
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _shared_out(environment)
     writers: dict[str, str] = {}
@@ -111,15 +100,15 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         path = ("jobs", name)
         yield from job.check(path)
         yield from _spark(path, job)
-        yield from _sources(environment, path, job)
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
-            yield from _one_writer(query_path, query, writers, shared_out)
-            yield from _not_existing(query_path, query, environment)
+            yield from _tables(query_path, query, environment, writers, shared_out)
             if isinstance(query, Routing):
                 for route, each in query.routes.items():
                     yield from _reads((*query_path, "routes", route), each, job, sorted(streams), root)
                 yield from check_routes(query_path, query, environment)
+            if isinstance(query, LandQuery) and query.fan_out:
+                yield from _fan_out((*query_path, "fan_out"), environment.streams.get(query.source))
             if isinstance(query, StreamQuery):
                 yield from _reads(query_path, query, job, sorted(streams), root)
                 yield from check_reading(environment, query_path, job, query.source, query)
@@ -146,26 +135,17 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
 
 def _shared_out(environment: Environment) -> set[str]:
     """Return tables whose writers all read parts of one shared topic."""
-    writers: dict[str, int] = {}
-    for job in environment.jobs.values():
-        for query in job.queries.values():
-            for table in query.writes.values():
-                writers[table] = writers.get(table, 0) + 1
+    writers = Counter(table for _, _, query in environment.queries for table in query.writes.values())
     return {
         table for (_, table), group in partition_lists(environment).items() if len(group) == writers[table]
     }
 
 
-def _sources(environment: Environment, path: Path, job: Job) -> Iterator[Finding]:
-    for name, query in job.queries.items():
-        if not isinstance(query, LandQuery) or not query.fan_out:
-            continue
-        stream = environment.streams.get(query.source)
-        here = (*path, "queries", name, "fan_out")
-        if stream is not None and not stream.fans_out:
-            yield Finding(here, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
-        elif stream is not None and stream.belongs_to_others:
-            yield Finding(here, "true", "false for an existing stream: a consumer would be registered at it")
+def _fan_out(path: Path, stream: Stream | None) -> Iterator[Finding]:
+    if stream is not None and not stream.fans_out:
+        yield Finding(path, "true", f"false for a {stream.title}: fan-out is Kinesis' own")
+    elif stream is not None and stream.belongs_to_others:
+        yield Finding(path, "true", "false for an existing stream: a consumer would be registered at it")
 
 
 def _consumers(environment: Environment) -> Iterator[Finding]:
@@ -174,8 +154,7 @@ def _consumers(environment: Environment) -> Iterator[Finding]:
             continue
         own = sum(
             isinstance(query, LandQuery) and query.fan_out and query.source == name
-            for job in environment.jobs.values()
-            for query in job.queries.values()
+            for _, _, query in environment.queries
         )
         count = own + len(stream.consumers)
         if count > _MOST_CONSUMERS:
@@ -216,23 +195,19 @@ def _spark(path: Path, job: Job) -> Iterator[Finding]:
                 yield Finding((*path, "spark", key), value, f"a regular expression: {error}")
 
 
-def _one_writer(
-    path: Path, query: Query, writers: dict[str, str], shared_out: Iterable[str]
+def _tables(
+    path: Path, query: Query, environment: Environment, writers: dict[str, str], shared_out: Iterable[str]
 ) -> Iterator[Finding]:
-    here = f"jobs.{path[1]}.queries.{path[3]}"
+    """Check that no two queries write one table, and that none writes a table of somebody else."""
     for key, table in query.writes.items():
-        place = f"{here}.{'.'.join(key)}"
-        first = writers.setdefault(table, place)
-        if first != place and table not in shared_out:
-            allowed = f"a table that nothing else writes; {first} names this one"
-            yield Finding((*path, *key), table, allowed)
-
-
-def _not_existing(path: Path, query: Query, environment: Environment) -> Iterator[Finding]:
-    for key, table in query.writes.items():
+        here = (*path, *key)
+        first = writers.setdefault(table, dotted_path(here))
+        if first != dotted_path(here) and table not in shared_out:
+            yield Finding(here, table, f"a table that nothing else writes; {first} names this one")
         if table in environment.tables:
-            allowed = "a table of this environment: those under tables are read, never written"
-            yield Finding((*path, *key), table, allowed)
+            yield Finding(
+                here, table, "a table of this environment: those under tables are read, never written"
+            )
 
 
 def _reads(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from millrace.config.base import arn_parts
+from millrace.config.check_infrastructure import in_region
 from millrace.config.kafka_login import TlsLogin, secret_of
 from millrace.config.model import Environment, ExternalCluster, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
@@ -34,10 +35,8 @@ def check_login(
     if found is None:
         return
     secret, key = found
-    for what, kind, arn in (("secret", "a secret", secret), ("secret_key", "a key", key)):
-        # A network without internet access has endpoints for its own region only.
-        if arn is not None and arn_parts(arn)[0] != environment.region:
-            yield Finding((*path, what), arn, f"{kind} in {environment.region}")
+    yield from in_region((*path, "secret"), secret, "a secret", environment.region)
+    yield from in_region((*path, "secret_key"), key, "a key", environment.region)
 
 
 def _msk(path: Path, cluster: MskCluster) -> Iterator[Finding]:

@@ -103,19 +103,18 @@ def _one_consumer_each(names: Names) -> Iterator[Finding]:
     for name, stream in names.environment.streams.items():
         for consumer in stream.consumers:
             owners[name, consumer] = f"streams.{name}.fan_out_consumers"
-    for job_name, job in names.environment.jobs.items():
-        for name, query in job.queries.items():
-            if not isinstance(query, LandQuery) or not query.fan_out:
-                continue
-            consumer = names.consumer(job_name, name)
-            here = f"jobs.{job_name}.queries.{name}"
-            first = owners.setdefault((query.source, consumer), here)
-            if first != here:
-                yield Finding(
-                    ("jobs", job_name, "queries", name),
-                    f"consumer {consumer} of {query.source}",
-                    f"a name that makes another consumer: {first} has this one",
-                )
+    for job_name, name, query in names.environment.queries:
+        if not isinstance(query, LandQuery) or not query.fan_out:
+            continue
+        consumer = names.consumer(job_name, name)
+        here = f"jobs.{job_name}.queries.{name}"
+        first = owners.setdefault((query.source, consumer), here)
+        if first != here:
+            yield Finding(
+                ("jobs", job_name, "queries", name),
+                f"consumer {consumer} of {query.source}",
+                f"a name that makes another consumer: {first} has this one",
+            )
 
 
 def check_tags(environment: Environment) -> Iterator[Finding]:

@@ -51,12 +51,7 @@ def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
 
 def check_read_routes(path: Path, query: DeriveQuery, environment: Environment) -> Iterator[Finding]:
     """Check that the routes exist that a derive query reads."""
-    tables = {
-        each.table: each
-        for job in environment.jobs.values()
-        for each in job.queries.values()
-        if isinstance(each, RouteQuery)
-    }
+    tables = {each.table: each for _, _, each in environment.queries if isinstance(each, RouteQuery)}
     join = None if query.state is None else query.state.join
     asked = [(path, query.source, query.route)]
     asked += [] if join is None else [((*path, "state", "join"), join.source, join.route)]

@@ -51,17 +51,16 @@ def check_sink(
 def check_places(environment: Environment) -> Iterator[Finding]:
     """Refuse two queries that write to one place: neither would know what the other replaced."""
     writers: dict[str, str] = {}
-    for job_name, job in environment.jobs.items():
-        for name, query in job.queries.items():
-            for at, end in sink_writes(query).items():
-                if end.sink.in_catalog:
-                    continue
-                key, place = end.sink.target
-                path = ("jobs", job_name, "queries", name, *at, "sink", key)
-                first = writers.setdefault(place, ".".join(path))
-                if first != ".".join(path):
-                    value = str(getattr(end.sink, key))
-                    yield Finding(path, value, f"what no other query writes; {first} names it, too")
+    for job, name, query in environment.queries:
+        for at, end in sink_writes(query).items():
+            if end.sink.in_catalog:
+                continue
+            key, place = end.sink.target
+            path = ("jobs", job, "queries", name, *at, "sink", key)
+            first = writers.setdefault(place, ".".join(path))
+            if first != ".".join(path):
+                value = str(getattr(end.sink, key))
+                yield Finding(path, value, f"what no other query writes; {first} names it, too")
 
 
 def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
@@ -81,8 +80,7 @@ def _read_by(query: Query, environment: Environment) -> set[str]:
     tables = {table for table, _ in query.reads}
     return {
         stream
-        for job in environment.jobs.values()
-        for each in job.queries.values()
+        for _, _, each in environment.queries
         if isinstance(each, LandQuery | RouteQuery) and each.table in tables
         for stream in each.streams
     }

@@ -6,8 +6,7 @@ stops at the first, so that one load reports everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Set
 from pathlib import Path as FilePath
 
 from millrace.config import kafka_versions
@@ -18,16 +17,17 @@ from millrace.config.check_kafka_login import check_login
 from millrace.config.check_names import check_names, check_tags
 from millrace.config.explain import nearest
 from millrace.config.model import Environment, MskCluster
-from millrace.config.problems import MISSING, Finding
+from millrace.config.problems import MISSING, Finding, refuse_keys
 from millrace.config.regions import AS_OF, REGIONS
 from millrace.config.sources.base import StreamUse
 
 
-@dataclass(frozen=True)
-class ReadableParts:
-    """The readable parts of an environment.
+def run_checks(
+    environment: Environment, streams: Set[str], clusters: Set[str], root: FilePath
+) -> Iterator[Finding]:
+    """Run every check.
 
-    Attributes
+    Parameters
     ----------
     environment
         Only its valid parts if other parts are broken.
@@ -36,23 +36,12 @@ class ReadableParts:
         reads a broken stream gets no message that the stream is unknown.
     root
         Folder of the project, with schemas and transforms.
-    """
-
-    environment: Environment
-    streams: frozenset[str]
-    clusters: frozenset[str]
-    root: FilePath
-
-
-def run_checks(draft: ReadableParts) -> Iterator[Finding]:
-    """Run every check.
 
     Yields
     ------
     Finding
         In no particular order.
     """
-    environment = draft.environment
     yield from check_names(environment)
     if environment.region not in REGIONS:
         yield Finding(
@@ -65,8 +54,8 @@ def run_checks(draft: ReadableParts) -> Iterator[Finding]:
     yield from check_estate(environment)
     yield from _clusters(environment)
     for name, stream in environment.streams.items():
-        yield from stream.check(StreamUse(name, environment, draft.clusters))
-    yield from check_jobs(environment, draft.streams, draft.root)
+        yield from stream.check(StreamUse(name, environment, clusters))
+    yield from check_jobs(environment, streams, root)
 
 
 def _clusters(environment: Environment) -> Iterator[Finding]:
@@ -104,12 +93,8 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
                 (*path, "tier"), "express", f"express only over 3 Availability Zones; the network has {zones}"
             )
         if cluster.tier == "serverless":
-            for key in ("brokers", "broker_type"):
-                value = getattr(cluster, key)
-                if value is not None:
-                    yield Finding(
-                        (*path, key), str(value), "nothing: a serverless cluster has no brokers to size"
-                    )
+            allowed = "nothing: a serverless cluster has no brokers to size"
+            yield from refuse_keys(path, cluster, ("brokers", "broker_type"), allowed)
             yield from _serverless_topics(environment, name)
             continue
         if cluster.brokers is not None and cluster.brokers % zones:
@@ -136,10 +121,8 @@ def _serverless_topics(environment: Environment, cluster: str) -> Iterator[Findi
 def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[Finding]:
     assert cluster.existing is not None
     path = ("kafka", name)
-    for key in ("brokers", "broker_type", "disposable"):
-        value = getattr(cluster, key)
-        if value:
-            yield Finding((*path, key), str(value), "nothing: an existing cluster is never changed")
+    allowed = "nothing: an existing cluster is never changed"
+    yield from refuse_keys(path, cluster, ("brokers", "broker_type", "disposable"), allowed)
     region, account, _ = arn_parts(cluster.existing)
     if region != environment.region or account != (environment.account or account):
         yield Finding(

@@ -61,21 +61,26 @@ class Tree:
             tree = child
         return tree
 
-    def scalar_text(self, path: Path) -> str | None:
-        """Return the text of the scalar at ``path``, if there is one."""
+    def at(self, path: Path) -> Tree | None:
+        """Return the value at ``path``, if it exists."""
         tree: Tree | None = self
         for step in path:
             tree = None if tree is None else tree.child(step)
-        return None if tree is None else tree.text
+        return tree
+
+    def scalar_text(self, path: Path) -> str | None:
+        """Return the text of the scalar at ``path``, if there is one."""
+        found = self.at(path)
+        return None if found is None else found.text
 
     def child(self, step: str | int) -> Tree | None:
         """Return the value one step down, if it exists."""
+        found: Tree | None = None
         if isinstance(self.value, dict):
             found = self.value.get(step)
-            return found if isinstance(found, Tree) else None
-        if isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
-            return self.value[step] if isinstance(self.value[step], Tree) else None
-        return None
+        elif isinstance(self.value, list) and isinstance(step, int) and step < len(self.value):
+            found = self.value[step]
+        return found
 
     def leaves(self, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         """Yield every scalar with its path."""
@@ -273,7 +278,8 @@ class _Reader:
         except (KeyError, ValueError, AttributeError, OverflowError) as error:
             # A tag does not fit its text, such as !!bool maybe.
             raise DocumentError(
-                f"{dotted_path(path)} has the tag {_tag(node)}, which its value does not fit", line
+                f"{dotted_path(path)} has the tag !!{str(node.tag).rsplit(':', 1)[-1]}, which its value does not fit",
+                line,
             ) from error
         if isinstance(value, (date, bytes)):
             value = str(node.value)
@@ -290,10 +296,6 @@ _THOUSANDS = re.compile(r"\d{1,3}(,\d{3})+")
 def _is_rest(key: ScalarNode, value: Node) -> bool:
     """Return whether a key is the part of a number after a comma: digits without a colon."""
     return bool(re.fullmatch(r"\d+[A-Za-z/]*", key.value)) and value.start_mark.index == value.end_mark.index
-
-
-def _tag(node: Node) -> str:
-    return f"!!{str(node.tag).rsplit(':', 1)[-1]}"
 
 
 def is_file(path: FilePath) -> bool:

@@ -130,10 +130,11 @@ def _finding(error: Any, model: type[BaseModel], written: Callable[[Path], str |
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     shown = show(value, written(path))
     if kind == "extra_forbidden":
-        keys = _keys(owner)
+        keys = [key for key in _fields(owner) if key != "name" or "streams" not in _fields(owner)]
         return Finding(path, f"unknown, {shown}", f"one of {', '.join(keys)}", nearest(str(path[-1]), keys))
     if kind == "missing":
-        return Finding(path, MISSING, _required(field))
+        meaning = f": {field.description}" if field and field.description else ""
+        return Finding(path, MISSING, f"required{meaning}")
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _tag(path, field, value, context)
     if error["loc"] and error["loc"][-1] == "[key]":
@@ -146,10 +147,6 @@ def _finding(error: Any, model: type[BaseModel], written: Callable[[Path], str |
             )
         return Finding(path, f"the name {path[-1]}", _pattern(context))
     return Finding(path, shown, *_allowed(kind, value, shown, context, error["msg"], field))
-
-
-def _required(field: FieldInfo | None) -> str:
-    return f"required: {field.description}" if field and field.description else "required"
 
 
 def _tag(path: Path, field: FieldInfo | None, value: Any, context: Mapping[str, Any]) -> Finding:
@@ -277,7 +274,3 @@ def _bare(annotation: Any) -> Any:
 
 def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return {field.alias or name: field for name, field in model.model_fields.items()}
-
-
-def _keys(model: Any) -> list[str]:
-    return [key for key in _fields(model) if key != "name" or "streams" not in _fields(model)]

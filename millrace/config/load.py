@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
@@ -12,11 +12,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from millrace.config import checks, explain, secrets
-from millrace.config.base import Slug, TableName
 from millrace.config.document import DocumentError, Tree, is_file, merge, read
 from millrace.config.locations import Locations
-from millrace.config.model import Environment, Job, KafkaCluster, Stream
-from millrace.config.platform import ExistingTable, Governance, HistoryServer, Network, Observability, Storage
+from millrace.config.model import Environment
 from millrace.config.problems import (
     MISSING,
     ConfigurationError,
@@ -30,18 +28,19 @@ from millrace.config.problems import (
 EXTENDS = "extends"
 """Key that names the file which this one extends."""
 
-_SECTIONS: dict[str, Any] = {
-    "kafka": dict[Slug, KafkaCluster],
-    "streams": dict[Slug, Stream],
-    "jobs": dict[Slug, Job],
-    "tables": dict[TableName, ExistingTable],
-    "network": Network,
-    "storage": Storage,
-    "governance": Governance,
-    "observability": Observability,
-    "history": HistoryServer | None,
-    "tags": dict[str, str],
-}
+_SECTIONS = (
+    "kafka",
+    "streams",
+    "jobs",
+    "tables",
+    "network",
+    "storage",
+    "governance",
+    "observability",
+    "history",
+    "tags",
+)
+"""Keys whose values are mappings: each is read by itself where the file has mistakes."""
 
 _STAND_INS: dict[str | int, Any] = {
     "clients": ["10.0.0.0/8"],
@@ -123,7 +122,9 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     environment, wrong = _validate(plain, tree)
     found += wrong
     found += _shared(file, plain, root)
-    found += _new(checks.run_checks(_draft(environment, plain, tree, root)), found)
+    checked = _readable_parts(plain) if environment is None else environment
+    later = checks.run_checks(checked, _declared(plain, "streams"), _declared(plain, "kafka"), root)
+    found += _new(later, found)
     problems += [places.problem(finding) for finding in one_per_path(found)]
     if problems or environment is None:
         raise ConfigurationError(problems)
@@ -222,25 +223,22 @@ def _validate(plain: dict[str, Any], tree: Tree) -> tuple[Environment | None, li
         ]
 
 
-def _draft(
-    environment: Environment | None, plain: dict[str, Any], tree: Tree, root: FilePath
-) -> checks.ReadableParts:
-    if environment is None:
-        sections = {
-            key: None if key == "history" and key not in plain else _valid_part(kind, plain.get(key, {}))
-            for key, kind in _SECTIONS.items()
-        }
-        texts = {
-            key: plain[key] for key in ("project", "region", "account") if isinstance(plain.get(key), str)
-        }
-        environment = Environment.model_construct(
-            **{"project": "", **texts, **sections, "name": plain["name"]}
-        )
-    declared = {
-        key: frozenset(node.value if (node := tree.child(key)) and isinstance(node.value, dict) else ())
-        for key in ("streams", "kafka")
+def _readable_parts(plain: dict[str, Any]) -> Environment:
+    """Return an environment of the valid parts of a file, for the checks."""
+    sections = {
+        key: None
+        if key == "history" and key not in plain
+        else _valid_part(Environment.model_fields[key].annotation, plain.get(key, {}))
+        for key in _SECTIONS
     }
-    return checks.ReadableParts(environment, declared["streams"], declared["kafka"], root)
+    texts = {key: plain[key] for key in ("project", "region", "account") if isinstance(plain.get(key), str)}
+    return Environment.model_construct(**{"project": "", **texts, **sections, "name": plain["name"]})
+
+
+def _declared(plain: dict[str, Any], section: str) -> Set[str]:
+    """Return the names of all members of a section, also of broken ones."""
+    members = plain.get(section)
+    return members.keys() if isinstance(members, dict) else frozenset()
 
 
 def _valid_part(kind: Any, data: Any) -> Any:

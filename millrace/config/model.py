@@ -7,6 +7,7 @@ section (such as a job that reads an undeclared stream) are in
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import Field, PrivateAttr
@@ -25,6 +26,7 @@ from millrace.config.platform import (
     Observability,
     Storage,
 )
+from millrace.config.queries import Query
 from millrace.config.rate import Rate
 from millrace.config.regions import REGION
 from millrace.config.sinks import Sink
@@ -113,6 +115,13 @@ class Environment(Model):
     def sinks(self) -> tuple[Sink, ...]:
         """Sinks of all queries, in the file's order."""
         return tuple(sink for job in self.jobs.values() for sink in job.sinks)
+
+    @property
+    def queries(self) -> Iterator[tuple[str, str, Query]]:
+        """Job, name and settings of each query, in the file's order."""
+        for job, settings in self.jobs.items():
+            for name, query in settings.queries.items():
+                yield job, name, query
 
     @property
     def places(self) -> Locations:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from millrace.config.invisible_characters import escape_invisible
@@ -42,6 +42,14 @@ class Finding:
     value: str
     allowed: str
     hint: str | None = None
+
+
+def refuse_keys(path: Path, settings: object, keys: Iterable[str], allowed: str) -> Iterator[Finding]:
+    """Yield a finding for each of some keys that a section has."""
+    for key in keys:
+        value = getattr(settings, key)
+        if value not in (None, False):
+            yield Finding((*path, key), str(value), allowed)
 
 
 def one_per_path(findings: Iterable[Finding]) -> list[Finding]:

@@ -17,10 +17,9 @@ def maintained_tables(environment: Environment, job: str) -> tuple[str, ...]:
         One of its jobs.
     """
     owners: dict[str, str] = {}
-    for name, one in environment.jobs.items():
-        for query in one.queries.values():
-            for table in query.writes.values():
-                owners.setdefault(table, name)
+    for name, _, query in environment.queries:
+        for table in query.writes.values():
+            owners.setdefault(table, name)
     return tuple(table for table, owner in owners.items() if owner == job)
 
 
@@ -32,9 +31,6 @@ def readers(environment: Environment, table: str) -> Iterator[tuple[str, str]]:
     table
         Name of the table in the file.
     """
-    for job, one in environment.jobs.items():
-        for name, query in one.queries.items():
-            if isinstance(query, DeriveQuery):
-                joined = query.state.join if query.state is not None else None
-                if table == query.source or (joined is not None and table == joined.source):
-                    yield job, name
+    for job, name, query in environment.queries:
+        if isinstance(query, DeriveQuery) and table in dict(query.reads):
+            yield job, name

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.sizing.cost import HOURS
-from millrace.sizing.model import CostItem, Plan
+from millrace.sizing.model import Plan
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,8 @@ def pairs(plan: Plan, paid: Mapping[str, float], days: int) -> tuple[Pair, ...]:
         Number of billed days.
     """
     share = days * 24 / HOURS
-    planned: dict[str, float] = {}
-    for section, members in (("jobs", plan.jobs), ("streams", plan.streams)):
-        for name, member in members.items():
-            planned[f"{section}.{name}"] = _sum(member.cost)
-    clusters = sum(_sum(cluster.cost) for cluster in plan.clusters.values())
-    planned["shared"] = _sum(plan.shared) + clusters
+    usd = {key: sum(line.usd for line in items) for key, items in plan.costs.items()}
+    planned = {key: usd[key] for of in ("jobs.", "streams.") for key in usd if key.startswith(of)}
+    planned["shared"] = usd["shared"] + sum(usd[f"clusters.{name}"] for name in plan.clusters)
     subjects = (*planned, *(each for each in paid if each not in planned))
     return tuple(Pair(each, planned.get(each, 0.0) * share, paid.get(each, 0.0)) for each in subjects)
-
-
-def _sum(items: tuple[CostItem, ...]) -> float:
-    return sum(line.usd for line in items)

@@ -235,14 +235,13 @@ def _ours(
 def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str, list[StreamReader]]:
     """Return the queries that land each stream."""
     found: dict[str, list[StreamReader]] = {}
-    for job, plan in jobs.items():
-        for name, query in plan.queries.items():
-            settings = environment.jobs[job].queries[name]
-            if isinstance(settings, LandQuery | RouteQuery):
-                latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
-                reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)
-                for stream in settings.streams:
-                    found.setdefault(stream, []).append(reader)
+    for job, name, settings in environment.queries:
+        if isinstance(settings, LandQuery | RouteQuery):
+            query = jobs[job].queries[name]
+            latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
+            reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)
+            for stream in settings.streams:
+                found.setdefault(stream, []).append(reader)
     return found
 
 

@@ -11,8 +11,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from millrace.config.base import Model
 from millrace.config.model import Basis, Environment
 from millrace.config.problems import Finding
 from millrace.config.queries import Query, SourceQuery
@@ -23,11 +24,7 @@ from millrace.sizing.prices_and_limits import limits
 VERSION = 1
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Interval(_Part):
+class Interval(Model):
     """An estimate and its interval, 95 % by default."""
 
     value: float = Field(ge=0)
@@ -41,7 +38,7 @@ class Interval(_Part):
         return self
 
 
-class ScalingCurve(_Part):
+class ScalingCurve(Model):
     """X(c) = γc / (1 + α(c − 1) + βc(c − 1)): Gunther, "Guerrilla Capacity Planning", 2007.
 
     Attributes
@@ -64,7 +61,7 @@ class ScalingCurve(_Part):
         return 1 / (1 + alpha * (cores - 1) + beta * cores * (cores - 1))
 
 
-class BatchRun(_Part):
+class BatchRun(Model):
     """One measured batch."""
 
     limit: int = Field(ge=1)
@@ -77,7 +74,7 @@ class BatchRun(_Part):
     warm_up: bool = False
 
 
-class BenchmarkResult(_Part):
+class BenchmarkResult(Model):
     """Result of one benchmark of one job.
 
     Attributes

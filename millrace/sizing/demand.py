@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -129,10 +130,9 @@ Landings = dict[str, tuple[str, LandQuery | RouteQuery]]
 def landings(environment: Environment) -> Landings:
     """Return the job and query that land each table."""
     found: Landings = {}
-    for name, job in environment.jobs.items():
-        for query in job.queries.values():
-            if isinstance(query, LandQuery | RouteQuery):
-                found.setdefault(query.table, (name, query))
+    for name, _, query in environment.queries:
+        if isinstance(query, LandQuery | RouteQuery):
+            found.setdefault(query.table, (name, query))
     return found
 
 
@@ -185,15 +185,14 @@ def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
     if problems:
         return [], problems
     known = _Known(environment)
-    for job_name, job in environment.jobs.items():
-        for query_name, query in job.queries.items():
-            demand = _query_demand(known, job_name, query_name, query)
-            try:
-                needed = _needed(environment, job, demand)
-            except InfeasibleError as error:
-                problems.append(_infeasible(demand, environment, query, error))
-                continue
-            found.append(replace(demand, needed=needed))
+    for job_name, query_name, query in environment.queries:
+        demand = _query_demand(known, job_name, query_name, query)
+        try:
+            needed = _needed(environment, environment.jobs[job_name], demand)
+        except InfeasibleError as error:
+            problems.append(_infeasible(demand, environment, query, error))
+            continue
+        found.append(replace(demand, needed=needed))
     return found, problems
 
 
@@ -202,25 +201,20 @@ class _Known:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self.speeds = {
-            (name, query): speed(environment, name, query)
-            for name, job in environment.jobs.items()
-            for query in job.queries
-        }
+        self.speeds = {(job, name): speed(environment, job, name) for job, name, _ in environment.queries}
         self.landings = landings(environment)
         self.readers: dict[str, list[tuple[float, str]]] = {}
-        for name, job in environment.jobs.items():
-            for query in job.queries.values():
-                if isinstance(query, DeriveQuery):
-                    for table, _ in query.reads:
-                        self.readers.setdefault(table, []).append((self.sla(name), name))
+        for job, _, query in environment.queries:
+            if isinstance(query, DeriveQuery):
+                for table, _ in query.reads:
+                    self.readers.setdefault(table, []).append((self.sla(job), job))
         self.shared_out = partition_lists(environment)
-        self.readers_of: dict[str, int] = {}
-        for job in environment.jobs.values():
-            for query in job.queries.values():
-                if isinstance(query, SourceQuery) and not query.uses_fan_out:
-                    for name in query.streams:
-                        self.readers_of[name] = self.readers_of.get(name, 0) + 1
+        self.readers_of = Counter(
+            name
+            for _, _, query in environment.queries
+            if isinstance(query, SourceQuery) and not query.uses_fan_out
+            for name in query.streams
+        )
 
     def sla(self, job: str) -> float:
         """Return the seconds from arrival to commit that a job is sized for, for one query or for several."""
@@ -278,7 +272,10 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         alone=isinstance(query, SourceQuery)
         and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
     )
-    again = _again(environment.jobs[job_name])
+    catch_up = environment.jobs[job_name].catch_up
+    again = (
+        1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within
+    )  # to catch up R within C: 1 + R/C
     return QueryDemand(
         job=job_name,
         query=query_name,
@@ -300,11 +297,6 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         part=part,
         partitions=partitions,
     )
-
-
-def _again(job: Job) -> float:
-    """Return 1 + R/C, the factor to catch up within C after an outage of R."""
-    return 1.0 if job.catch_up is None else 1 + job.catch_up.outage / job.catch_up.within
 
 
 def _part(known: _Known, query: Query) -> tuple[float, int | None]:

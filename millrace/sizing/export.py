@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
-from datetime import date
+from collections.abc import Sequence
 from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from millrace.sizing.model import CostItem, Plan
 from millrace.sizing.planning import total
@@ -25,33 +25,17 @@ def to_json(plan: Plan) -> dict[str, Any]:
         ``origin`` (``computed`` or ``pinned``) and ``assumed``, or null if there is
         none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
     """
-    document = _plain(plan)
+    document, costs = to_jsonable_python(plan, fallback=dict), plan.costs
     document["shared"] = _cost(plan.shared)
-    sections: tuple[tuple[str, Mapping[str, Any]], ...] = (
-        ("streams", plan.streams),
-        ("clusters", plan.clusters),
-        ("jobs", plan.jobs),
-    )
-    for section, members in sections:
-        for name, member in members.items():
-            document[section][name]["cost"] = _cost(member.cost)
-    return {"version": VERSION, **document, "total": _plain(total(plan))}
+    for section in ("streams", "clusters", "jobs"):
+        for name, member in document[section].items():
+            member["cost"] = _cost(costs[f"{section}.{name}"])
+    return {"version": VERSION, **document, "total": to_jsonable_python(total(plan))}
 
 
-def _cost(items: Iterable[CostItem]) -> dict[str, Any]:
-    lines = tuple(items)
+def _cost(lines: Sequence[CostItem]) -> dict[str, Any]:
     return {
         "usd_month": sum(line.usd for line in lines),
         "assumed": any(line.assumed for line in lines),
-        "items": [_plain(line) for line in lines],
+        "items": to_jsonable_python(lines),
     }
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return value.isoformat() if isinstance(value, date) else value

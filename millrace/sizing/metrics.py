@@ -158,19 +158,14 @@ def metric_count(environment: Environment) -> int:
 
 
 def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
-    if metric.of == "query":
-        return True
-    if metric.of == "source":
-        return isinstance(query, SourceQuery)
-    if metric.of == "kafka":
-        return isinstance(query, SourceQuery) and all(
-            environment.streams[name].counted for name in query.streams
-        )
-    if metric.of == "letters":
-        refusing = isinstance(query, DeriveQuery) and query.dead_letters is not None
-        return isinstance(query, SourceQuery) or refusing
-    if metric.of == "rules":
-        return isinstance(query, SourceQuery) and any(payload.rules for payload in query.payloads)
-    if metric.of == "state":
-        return isinstance(query, DeriveQuery) and query.state is not None
-    return False  # of the job itself
+    reads = isinstance(query, SourceQuery)
+    return {
+        "job": False,
+        "query": True,
+        "source": reads,
+        "kafka": isinstance(query, SourceQuery)
+        and all(environment.streams[name].counted for name in query.streams),
+        "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
+        "rules": isinstance(query, SourceQuery) and any(payload.rules for payload in query.payloads),
+        "state": isinstance(query, DeriveQuery) and query.state is not None,
+    }[metric.of]

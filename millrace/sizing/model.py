@@ -309,3 +309,16 @@ class Plan:
     """Advice on several jobs; each job has its own."""
     left_out: tuple[str, ...] = ()
     """Costs that are not in the bill, because their rate is unknown."""
+
+    @property
+    def costs(self) -> dict[str, tuple[CostItem, ...]]:
+        """Lines of the bill by key, such as ``jobs.flights``; the key ``shared`` has those of no single member."""
+        members: dict[str, Mapping[str, StreamPlan | ClusterPlan | JobPlan]] = {
+            "streams": self.streams,
+            "clusters": self.clusters,
+            "jobs": self.jobs,
+        }
+        found = {
+            f"{section}.{name}": each.cost for section, of in members.items() for name, each in of.items()
+        }
+        return found | {"shared": self.shared}

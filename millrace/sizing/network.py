@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from millrace.config.kafka_login import secret_of
@@ -16,14 +17,7 @@ from millrace.sizing.text_format import count
 Egress = Literal["endpoints", "nat"]
 
 
-@dataclass(frozen=True)
-class _Way:
-    egress: Egress
-    cost: tuple[CostItem, ...]
-
-    @property
-    def usd(self) -> float:
-        return sum(line.usd for line in self.cost)
+_NAMES: Mapping[Egress, str] = {"endpoints": "endpoints", "nat": "NAT gateways"}
 
 
 def services(environment: Environment) -> tuple[str, ...]:
@@ -74,38 +68,32 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
         return NetworkPlan(Figure("existing", "egress", why, "pinned"), called, 0), ()
-    zones = environment.network.availability_zones
-    endpoints, nat = _endpoints(environment, called, prices), _nat(environment, prices)
-    cheaper = min((endpoints, nat), key=lambda way: way.usd)
-    asked = environment.network.egress
-    chosen = cheaper if asked == "cheapest" else endpoints if asked == "endpoints" else nat
-    other = nat if chosen is endpoints else endpoints
+    zones, asked = environment.network.availability_zones, environment.network.egress
+    costs = _costs(environment, called, prices)
+    usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
+    chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
+    other: Egress = "nat" if chosen == "endpoints" else "endpoints"
     why = (
-        f"{_named(chosen)} ${chosen.usd:,.0f} a month, {_named(other)} ${other.usd:,.0f}"
+        f"{_NAMES[chosen]} ${usd[chosen]:,.0f} a month, {_NAMES[other]} ${usd[other]:,.0f}"
         f" for {', '.join(called)} in {zones} zones"
     )
     figure: Figure[str] = Figure(
-        chosen.egress,
+        chosen,
         "egress",
         why,
         "computed" if asked == "cheapest" else "pinned",
-        assumed=any(line.assumed for line in (*chosen.cost, *other.cost)),
+        assumed=any(line.assumed for cost in costs.values() for line in cost),
     )
-    first, *rest = chosen.cost
-    first = replace(first, why=f"{first.why}; {_named(other)} would make it ${other.usd:,.0f}")
+    first, *rest = costs[chosen]
+    first = replace(first, why=f"{first.why}; {_NAMES[other]} would make it ${usd[other]:,.0f}")
     return NetworkPlan(figure, called, zones), (first, *rest)
-
-
-def _named(way: _Way) -> str:
-    return "endpoints" if way.egress == "endpoints" else "NAT gateways"
 
 
 def _volume(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
     streams = [
         environment.streams[name]
-        for job in environment.jobs.values()
-        for query in job.queries.values()
+        for _, _, query in environment.queries
         if isinstance(query, SourceQuery)
         for name in query.streams
     ]
@@ -114,32 +102,32 @@ def _volume(environment: Environment) -> tuple[float, bool]:
     return gigabytes, any(t.basis == "assumed" for t in read)
 
 
-def _endpoints(environment: Environment, called: tuple[str, ...], prices: PriceTable) -> _Way:
+def _costs(
+    environment: Environment, called: tuple[str, ...], prices: PriceTable
+) -> dict[Egress, tuple[CostItem, ...]]:
     zones = environment.network.availability_zones
     volume, guess = _volume(environment)
-    why = f"{', '.join(called)} in {zones} zones"
-    price = "network.endpoint_month"
-    return _Way(
-        "endpoints",
-        (
-            item("endpoints", len(called) * zones, price, prices, why, assumed=False),
-            item("endpoint data", volume, "network.endpoint_gb", prices, f"{volume:,.0f} GB", assumed=guess),
-        ),
-    )
-
-
-def _nat(environment: Environment, prices: PriceTable) -> _Way:
+    data = f"{volume:,.0f} GB"
+    endpoints = f"{', '.join(called)} in {zones} zones"
     # One in each zone: the failure of a zone affects only its own gateway.
-    zones = environment.network.availability_zones
-    volume, guess = _volume(environment)
-    why = f"{count(zones, 'gateway')}, one in each zone, for {HOURS} h"
-    return _Way(
-        "nat",
-        (
-            item("NAT gateways", zones * HOURS, "network.nat_hour", prices, why, assumed=False),
-            item("NAT data", volume, "network.nat_gb", prices, f"{volume:,.0f} GB", assumed=guess),
+    gateways = f"{count(zones, 'gateway')}, one in each zone, for {HOURS} h"
+    return {
+        "endpoints": (
+            item(
+                "endpoints",
+                len(called) * zones,
+                "network.endpoint_month",
+                prices,
+                endpoints,
+                assumed=False,
+            ),
+            item("endpoint data", volume, "network.endpoint_gb", prices, data, assumed=guess),
         ),
-    )
+        "nat": (
+            item("NAT gateways", zones * HOURS, "network.nat_hour", prices, gateways, assumed=False),
+            item("NAT data", volume, "network.nat_gb", prices, data, assumed=guess),
+        ),
+    }
 
 
 def created_keys(environment: Environment) -> dict[str, str]:

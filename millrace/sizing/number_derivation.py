@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import ConfigurationError, Path, Problem, dotted_path
+from millrace.config.queries import SourceQuery
 from millrace.config.sources.base import PartitionLimit
 from millrace.sizing.benchmark_figures import rate_key
 from millrace.sizing.demand import QueryDemand, query_demands
@@ -134,17 +135,9 @@ def _from_file(environment: Environment, path: Path, name: str, value: str) -> N
     file, line = environment.places.of(path)
     place = f"{file}:{line}" if line else file
     tree = environment.places.tree
-    written = tree is not None and _written(tree.to_json(), path)
+    written = tree is not None and tree.at(path) is not None
     origin = f"{place} {dotted_path(path)}" if written else f"default of {dotted_path(path)}"
     return Node(name, value, origin=origin)
-
-
-def _written(tree: Any, path: Path) -> bool:
-    for step in path:
-        if not isinstance(tree, Mapping) or step not in tree:
-            return False
-        tree = tree[step]
-    return True
 
 
 _PINS = {
@@ -166,7 +159,7 @@ def _pin(environment: Environment, parts: list[str]) -> Node:
         holder = (section, parts[1])
     tree = environment.places.tree
     for key in (*_PINS.get(parts[-1], ()), parts[-1]):
-        if tree is not None and _written(tree.to_json(), (*holder, key)):
+        if tree is not None and tree.at((*holder, key)) is not None:
             return _from_file(environment, (*holder, key), key, "pinned")
     return _from_file(environment, holder, parts[-1], "pinned")
 
@@ -292,13 +285,10 @@ def _of_stream(environment: Environment, plan: Plan, name: str) -> Iterator[Node
         )
     for limit in environment.streams[name].limits:
         yield _part_limit(limit)
-    for job, sized in plan.jobs.items():
-        for query in sized.queries:
-            asked = environment.jobs[job].queries[query]
-            if name in getattr(asked, "streams", ()):
-                yield Node(
-                    f"{query}'s cores", f"{sized.queries[query].cores.value}", sized.queries[query].cores.why
-                )
+    for job, query, asked in environment.queries:
+        if isinstance(asked, SourceQuery) and name in asked.streams:
+            cores = plan.jobs[job].queries[query].cores
+            yield Node(f"{query}'s cores", f"{cores.value}", cores.why)
 
 
 def _of_cluster(environment: Environment, plan: Plan, name: str) -> Iterator[Node]:
@@ -334,22 +324,13 @@ def _of_cost(environment: Environment, plan: Plan, key: str) -> Iterator[Node]:
     table = prices(plan.region, environment.places.root)
     yield Node("prices", plan.prices.isoformat(), origin=f"prices/{table.region}.yaml: {table.source}")
     parts = key.split(".")
-    counted: dict[str, Callable[[], str]] = {
-        "jobs": lambda: f"jobs.{parts[1]}.max_workers",
-        "streams": lambda: f"streams.{parts[1]}.expected_partitions",
-        "clusters": lambda: f"clusters.{parts[1]}.brokers",
-    }
-    if parts[0] in counted and (found := counted[parts[0]]()) in _figures(plan):
+    counted = {"jobs": "max_workers", "streams": "expected_partitions", "clusters": "brokers"}
+    if parts[0] in counted and (found := f"{parts[0]}.{parts[1]}.{counted[parts[0]]}") in _figures(plan):
         yield explain(environment, plan, found)
 
 
 def _total(plan: Plan) -> Node:
-    sums: dict[str, float] = {}
-    for key, each in _figures(plan).items():
-        if isinstance(each, CostItem):
-            parts = key.split(".")
-            name = parts[0] if parts[0] == "shared" else ".".join(parts[:2])
-            sums[name] = sums.get(name, 0.0) + each.usd
+    sums = {name: sum(line.usd for line in items) for name, items in plan.costs.items() if items}
     figure = total(plan)
     return Node(
         "total",

@@ -133,16 +133,12 @@ def _answers(pricing: Any, product: Product, region: str) -> Iterator[Mapping[st
         "FormatVersion": "aws_v1",
         "MaxResults": 100,
     }
-    while True:
-        page = pricing.get_products(**asked)
+    for page in pricing.get_paginator("get_products").paginate(**asked):
         for text in page.get("PriceList", ()):
             try:
                 yield json.loads(text)
             except ValueError:
                 raise _UnclearError("the answer is not JSON") from None
-        if not page.get("NextToken"):
-            return
-        asked["NextToken"] = page["NextToken"]
 
 
 def _price(product: Product, answers: list[Mapping[str, Any]], region: str) -> float:

@@ -8,10 +8,11 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from millrace.config.base import Model
 from millrace.config.sources.base import PartitionLimit
 
 OLD = timedelta(days=90)
@@ -27,9 +28,7 @@ ELSEWHERE = "us-east-1"
 """Region whose prices replace those of a region without a table."""
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+class _Row(Model):
     confirmed: bool = True
 
 
@@ -47,10 +46,8 @@ class Price(_Row):
     source: str | None = None
 
 
-class PriceTable(BaseModel):
+class PriceTable(Model):
     """All prices of one region on one day."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     region: str
     read: date
@@ -103,10 +100,8 @@ class Broker(_Row):
     source: str
 
 
-class LimitTable(BaseModel):
+class LimitTable(Model):
     """All limits and broker types."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     limits: dict[str, Limit]
     brokers: dict[str, Broker]
@@ -208,28 +203,6 @@ def _shipped(name: str) -> PriceTable:
 def known_prices() -> Set[str]:
     """Return the names of all prices; every table holds all names of :data:`ELSEWHERE`."""
     return prices(ELSEWHERE).prices.keys()
-
-
-def dpu_price(version: str, *, memory_optimized: bool) -> str:
-    """Return the name of the price of a DPU-hour: that of the Glue version, if it has its own.
-
-    Every table holds all names of :data:`ELSEWHERE`, so a name from there is in each.
-
-    Parameters
-    ----------
-    version
-        Version of Glue, such as ``6.0``.
-    memory_optimized
-        Whether the worker counts memory DPUs.
-
-    Examples
-    --------
-    >>> dpu_price("6.0", memory_optimized=True), dpu_price("5.1", memory_optimized=False)
-    ('glue.6.0.memory_dpu_hour', 'glue.dpu_hour')
-    """
-    unit = "memory_dpu_hour" if memory_optimized else "dpu_hour"
-    own = f"glue.{version}.{unit}"
-    return own if own in known_prices() else f"glue.{unit}"
 
 
 @cache

@@ -58,10 +58,9 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
         "requests of upkeep",
     ]
     rates: dict[str, list[str]] = {}
-    for job_name, job in environment.jobs.items():
-        for name, query in job.queries.items():
-            for what in _unknown(query):
-                rates.setdefault(what, []).append(f"{job_name}/{name}")
+    for job, name, query in environment.queries:
+        for what in _unknown(query):
+            rates.setdefault(what, []).append(f"{job}/{name}")
     found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
     if environment.history is not None:
         found.append("capacity units of the load balancer")

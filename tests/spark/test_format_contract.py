@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from millrace.config.formats import FORMATS as ASKED
 from millrace.config.formats import KINDS
+from millrace.config.formats import KINDS as ASKED
 from millrace.config.formats.base import FormatConfig
 from millrace.etl.formats.decoding import routes
 from millrace.etl.formats.decoding.redact import WITHHELD

@@ -7,24 +7,26 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
 
-from millrace.cli.shared.console import show
+from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root, load
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.problems import wrong_option
 from millrace.config.units import parse_start
+from millrace.sizing import Plan, total
 
 if TYPE_CHECKING:
     from millrace.advisor.application_history import History, Query
     from millrace.advisor.job_import import RunningJob
-    from millrace.advisor.log_simulation import QueryTwin
-    from millrace.sizing import Plan
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
@@ -104,8 +106,11 @@ def import_command(
 
       millrace import emr:00f1abcd/00f2abcd --name orders --schema pipelines/orders/schemas/order.ddl --logs s3://our-logs/emr
     """
+    from millrace.advisor.event_log_reader import read
+    from millrace.advisor.event_logs import find
     from millrace.advisor.import_cutover import cut_over, job_comment
     from millrace.advisor.job_import import environment
+    from millrace.advisor.log_simulation import twin
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
@@ -116,9 +121,9 @@ def import_command(
         raise wrong_option("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
     moment = _moment(start)
     found = _running(source)
-    history = _history(logs) if logs is not None else None
+    history = read(find(logs)[0]) if logs is not None else None
     query = _query_of(history, found) if history is not None else None
-    twin = _twin(history, query) if history is not None and query is not None else None
+    fitted = twin(history, query) if history is not None and query is not None else None
     offsets = _ended(query) if query is not None else None
     made = environment(
         found,
@@ -127,7 +132,7 @@ def import_command(
         start=moment,
         rate=rate,
         record_size=record_size,
-        twin=twin,
+        twin=fitted,
         offsets=offsets,
         partitions=partitions,
         cluster=cluster,
@@ -238,27 +243,15 @@ def _running(source: str) -> RunningJob:
     kind, _, rest = source.partition(":")
     application, _, run = rest.partition("/")
     try:
-        session = boto3.Session()
-
-        def client(service: str) -> Any:
-            make: Any = session.client
-            return make(service)
-
+        session: Any = boto3.Session()
         region = session.region_name or ""
         if kind == "glue" and rest:
-            return glue(client, rest, region)
+            return glue(session.client, rest, region)
         if kind == "emr" and application and run:
-            return emr(client, application, run, region)
+            return emr(session.client, application, run, region)
     except BotoCoreError as error:
         raise wrong_option("SOURCE", source, f"an account that can be reached ({error})") from error
     raise wrong_option("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")
-
-
-def _history(place: str) -> History:
-    from millrace.advisor.event_log_reader import read
-    from millrace.advisor.event_logs import find
-
-    return read(find(place)[0])
 
 
 def _query_of(history: History, found: RunningJob) -> Query | None:
@@ -268,12 +261,6 @@ def _query_of(history: History, found: RunningJob) -> Query | None:
         if any(name in each.description for batch in query.batches[-1:] for each in batch.sources):
             return query
     return history.queries[-1] if len(history.queries) == 1 else None
-
-
-def _twin(history: History, query: Query) -> QueryTwin | None:
-    from millrace.advisor.log_simulation import twin
-
-    return twin(history, query)
 
 
 def _ended(query: Query) -> dict[int, int]:
@@ -287,9 +274,6 @@ def _ended(query: Query) -> dict[int, int]:
 
 
 def _yaml(made: Mapping[str, Any]) -> str:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap
-
     def in_a_line(node: Any, key: str = "") -> Any:
         """Put offsets on one line, so that a later import finds and replaces them."""
         if isinstance(node, Mapping):
@@ -314,8 +298,6 @@ def _planned(name: str, text: str, root: Path) -> Plan:
     ConfigurationError
         The text is invalid, for example because its schema does not exist; the error names the file that was not written.
     """
-    from dataclasses import replace
-
     from millrace.sizing import plan
 
     with tempfile.TemporaryDirectory() as folder:
@@ -332,8 +314,6 @@ def _planned(name: str, text: str, root: Path) -> Plan:
 
 def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
     """Return the plans of the file with its pins and without them."""
-    from ruamel.yaml import YAML
-
     pinned = _planned(name, text, root)
     free = YAML(typ="safe", pure=True).load(text)
     for job in free["jobs"].values():
@@ -346,8 +326,6 @@ def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
 
 
 def _sizes(plan: Plan) -> dict[str, Any]:
-    from millrace.sizing import total
-
     [job] = plan.jobs.values()
     [query] = job.queries.values()
     return {
@@ -360,13 +338,8 @@ def _sizes(plan: Plan) -> dict[str, Any]:
 
 
 def _side_by_side(plans: Mapping[str, Plan]) -> None:
-    from rich.table import Table
-
     sizes = {which: _sizes(each) for which, each in plans.items()}
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("", no_wrap=True)
-    for which in sizes:
-        table.add_column(which, justify="right", no_wrap=True)
+    table = plain_table(*words(""), *figures(*sizes))
     for key in next(iter(sizes.values())):
         table.add_row(key, *(_cell(each[key]) for each in sizes.values()))
     show(table)

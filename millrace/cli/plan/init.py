@@ -15,6 +15,7 @@ import typer
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config.base import SLUG, SLUG_SAID
 from millrace.config.problems import wrong_option
+from millrace.config.schema import SCHEMA_FILE, schema_text
 
 _SUFFIX = ".template"
 
@@ -63,8 +64,6 @@ def files(project: str) -> dict[str, str]:
         Text by path below the project's folder.
     """
     from importlib.metadata import version
-
-    from millrace.config.schema import SCHEMA_FILE, schema_text
 
     values = {"project": project, "version": version("millrace")}
     found = {SCHEMA_FILE: schema_text()}

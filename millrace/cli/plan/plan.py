@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.markup import escape
+from rich.text import Text
 
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.plan_tables import render
 from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
-from millrace.cli.shared.console import show, width
+from millrace.cli.shared.console import figures, plain_table, show, width, words
 from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
-from millrace.config import ConfigurationError, load
-from millrace.config.problems import Problem
-
-if TYPE_CHECKING:
-    from millrace.config import Environment
-    from millrace.sizing import Plan
+from millrace.config import Environment, load
+from millrace.config.load import find_root
+from millrace.config.problems import wrong_option
+from millrace.sizing import Plan, plan
+from millrace.sizing.export import to_json
+from millrace.sizing.number_derivation import Node, explain
+from millrace.sizing.plan_difference import differences
+from millrace.sizing.prices_and_limits import prices
 
 
 def plan_command(
@@ -75,12 +78,8 @@ def plan_command(
 
       millrace plan --env prod --diff main --markdown
     """
-    from millrace.sizing import plan
-
     if as_markdown and diff is None:
-        raise ConfigurationError(
-            [Problem("command line", 0, "--markdown", "(no --diff)", "only with --diff")]
-        )
+        raise wrong_option("--markdown", "(no --diff)", "only with --diff")
     environment = load(env)
     sized = plan(environment)
     verdict = None
@@ -98,8 +97,6 @@ def plan_command(
     if verdict is None:  # with --explain or --diff, which have returned
         return
     if as_json:
-        from millrace.sizing.export import to_json
-
         document = to_json(sized)
         document = {"version": document.pop("version"), "verdict": verdict_json(verdict), **document}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
@@ -134,18 +131,12 @@ def old_prices(environment: Environment, today: date | None = None) -> str | Non
     today
         Left out, the day in UTC.
     """
-    from millrace.sizing.prices_and_limits import prices
-
     table = prices(environment.region, environment.places.root)
     return table.describe_old_prices(datetime.now(UTC).date() if today is None else today)
 
 
 def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) -> None:
-    from dataclasses import asdict
-
     from rich.tree import Tree
-
-    from millrace.sizing.number_derivation import Node, explain
 
     found = explain(environment, sized, key)
     if as_json:
@@ -168,13 +159,6 @@ def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) 
 def _differs(
     environment: Environment, sized: Plan, reference: str, env: str, *, as_json: bool, as_markdown: bool
 ) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from millrace.config.load import find_root
-    from millrace.sizing.export import to_json
-    from millrace.sizing.plan_difference import differences
-
     root = environment.places.root or find_root()
     before = plan_diff.plan_to_compare(reference, env, root)
     found = differences(before, json.loads(json.dumps(to_json(sized))))
@@ -185,10 +169,7 @@ def _differs(
     elif not found:
         typer.echo(f"no difference from the plan of {reference}")
     else:
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        table.add_column("", no_wrap=True)
-        for column in ("before", "after", "more"):
-            table.add_column(column, justify="right", no_wrap=True)
+        table = plain_table(*words(""), *figures("before", "after", "more"))
         for each in found:
             table.add_row(*map(Text, plan_diff.cells(each)))
         show(table)
@@ -203,8 +184,6 @@ def validate_command(env: EnvironmentName) -> None:
 
       millrace validate --env prod
     """
-    from millrace.sizing import plan
-
     environment = load(env)
     plan(environment)
     streams, jobs = len(environment.streams), len(environment.jobs)

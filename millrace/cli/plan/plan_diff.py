@@ -9,13 +9,13 @@ import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from millrace.config import ConfigurationError
-from millrace.config.problems import Problem
-
-if TYPE_CHECKING:
-    from millrace.sizing.plan_difference import Difference
+from millrace.config import ConfigurationError, load
+from millrace.config.problems import wrong_option
+from millrace.sizing import plan
+from millrace.sizing.export import VERSION, to_json
+from millrace.sizing.plan_difference import MONEY, Difference
 
 _ALLOWED = "a commit, branch or tag of the project's repository, or a file that `millrace plan --json` wrote"
 
@@ -37,9 +37,6 @@ def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
     """
     if Path(reference).is_file():
         return _of_file(Path(reference))
-    from millrace.config import load
-    from millrace.sizing import plan
-    from millrace.sizing.export import to_json
 
     with tempfile.TemporaryDirectory() as folder:
         _unpack(reference, root, Path(folder))
@@ -48,19 +45,19 @@ def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
         try:
             found: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(load(name, root=Path(folder))))))
         except ConfigurationError as error:
-            raise _wrong(reference, f"{_ALLOWED}; there {env} has no plan: {error}") from error
+            raise wrong_option(
+                "--diff", reference, f"{_ALLOWED}; there {env} has no plan: {error}"
+            ) from error
     return found
 
 
 def _of_file(file: Path) -> Mapping[str, Any]:
-    from millrace.sizing.export import VERSION
-
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise _wrong(str(file), f"{_ALLOWED}: {error}") from error
+        raise wrong_option("--diff", str(file), f"{_ALLOWED}: {error}") from error
     if not isinstance(document, dict) or document.get("version") != VERSION or "jobs" not in document:
-        raise _wrong(str(file), f"{_ALLOWED}, of version {VERSION}")
+        raise wrong_option("--diff", str(file), f"{_ALLOWED}, of version {VERSION}")
     return document
 
 
@@ -71,10 +68,10 @@ def _unpack(reference: str, root: Path, folder: Path) -> None:
     try:
         done = subprocess.run(asked, capture_output=True, check=False)
     except FileNotFoundError as error:
-        raise _wrong(reference, f"{_ALLOWED}: there is no git here") from error
+        raise wrong_option("--diff", reference, f"{_ALLOWED}: there is no git here") from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise _wrong(reference, f"{_ALLOWED}: {said[0] if said else 'git failed'}")
+        raise wrong_option("--diff", reference, f"{_ALLOWED}: {said[0] if said else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
         packed.extractall(folder, filter="data")
 
@@ -96,8 +93,6 @@ def as_json(found: Sequence[Difference]) -> dict[str, Any]:
 
 def cells(each: Difference) -> tuple[str, str, str, str]:
     """Return key, before, after and increase, formatted for people."""
-    from millrace.sizing.plan_difference import MONEY
-
     money = each.unit == MONEY
 
     def shown(value: float | str | None, *, sign: bool = False) -> str:
@@ -129,7 +124,3 @@ def markdown_table(found: Sequence[Difference], reference: str) -> str:
     rows = ["| | before | after | |", "|---|---|---|---|"]
     rows += [f"| `{key}` | {before} | {after} | {more} |" for key, before, after, more in map(cells, found)]
     return "\n".join(rows) + "\n"
-
-
-def _wrong(value: str, allowed: str) -> ConfigurationError:
-    return ConfigurationError([Problem("command line", 0, "--diff", value, allowed)])

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.output_files import report_write_errors
-
-if TYPE_CHECKING:
-    from millrace.config import Environment
+from millrace.config import Environment, Finding, load
+from millrace.config.names import Names
+from millrace.sizing import plan
 
 
 def policies(
@@ -40,8 +40,6 @@ def policies(
 
       millrace policies --env prod --out policies
     """
-    from millrace.config import load
-
     environment = load(env)
     found = documents(environment)
     if out is None:
@@ -73,14 +71,11 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     ConfigurationError
         The environment names no account, which every ARN needs.
     """
-    from millrace.config import Finding
-    from millrace.config.names import Names
     from millrace.infra.command_permissions import ROLES
     from millrace.infra.command_permissions import policies as of_role
     from millrace.infra.launch_settings import job_settings
     from millrace.infra.permission_scope import PermissionScope
     from millrace.lifecycle import catalog_columns
-    from millrace.sizing import plan
 
     if environment.account is None:
         allowed = (

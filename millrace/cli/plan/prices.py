@@ -6,19 +6,17 @@ import json
 import os
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from millrace.cli.shared.options import AsJson
 from millrace.cli.shared.output_files import report_write_errors
-from millrace.config import ConfigurationError, find_root
+from millrace.config import find_root
 from millrace.config.problems import wrong_option
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from millrace.sizing.pricelist import Renewal
+from millrace.sizing.pricelist import Renewal, endpoint, renew, to_yaml
+from millrace.sizing.prices_and_limits import PRICES, required_prices
 
 STAYED = 3
 """Exit status: at least one price got no usable answer and was not updated."""
@@ -52,16 +50,14 @@ def update(
       millrace prices update --region eu-west-1
     """
     from millrace.lifecycle.problems import translate_aws_errors
-    from millrace.sizing.pricelist import renew, to_yaml
-    from millrace.sizing.prices_and_limits import PRICES, required_prices
 
     if re.fullmatch(r"[a-z]{2,4}(-[a-z]+)+-\d", region) is None:
-        raise _wrong(region, "the code of a region, such as eu-west-1")
+        raise wrong_option("--region", region, "the code of a region, such as eu-west-1")
     root = find_root()
     try:
         before = required_prices(region, root)
     except ValueError as error:
-        raise _wrong(region, f"a region whose price table can be read: {error}") from error
+        raise wrong_option("--region", region, f"a region whose price table can be read: {error}") from error
     with translate_aws_errors("asking the AWS Price List API"):
         found = renew(price_list(region), region, before, datetime.now(UTC).date())
     file = root / PRICES / f"{region}.yaml"
@@ -77,8 +73,6 @@ def price_list(region: str) -> Any:
     """Return a boto3 client of the Price List API for a region's prices."""
     import boto3
 
-    from millrace.sizing.pricelist import endpoint
-
     return boto3.client("pricing", region_name=endpoint(region))
 
 
@@ -91,10 +85,6 @@ def _replace(file: Path, text: str) -> None:
         beside.replace(file)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _wrong(region: str, allowed: str) -> ConfigurationError:
-    return wrong_option("--region", region, allowed)
 
 
 def _tell(found: Renewal, file: str | None, *, as_json: bool) -> None:

@@ -12,21 +12,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
-from millrace.cli.shared.console import is_terminal, show, width
+from millrace.cli.shared.console import figures, plain_table, show, width, words
 from millrace.cli.shared.html_pages import write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
-from millrace.config import ConfigurationError, load
+from millrace.config import ConfigurationError, Environment, load
+from millrace.config.explain import nearest
 from millrace.config.problems import Problem, wrong_option
 from millrace.config.units import parse_duration
+from millrace.sizing import Plan
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
-    from millrace.sizing import Plan
     from millrace.sizing.simulation import Arrivals, JobResult
 
 
@@ -168,7 +169,7 @@ def simulate_command(
         }
         typer.echo(json.dumps(document, indent=2))
         return
-    show(*panel(verdict, terminal=is_terminal(sys.stdout)))
+    show(*panel(verdict, terminal=sys.stdout.isatty()))
     _print(sized, found)
     if html is not None:
         typer.echo(f"wrote {html}")
@@ -222,21 +223,20 @@ class _Traffic:
                 least = f"at least {self.seconds / _MOST_SPIKES:g}s, so that the time has no more than {_MOST_SPIKES:,}"
                 raise wrong_option("--every", f"{self.every:g}s", least)
             return {name: Arrivals.spikes(low, high, self.every, self.seconds) for name in streams}
-        found = {}
-        for name in streams:
-            asked = environment.streams[name].traffic
-            found[name] = Arrivals.constant(asked.records_per_second * asked.peak_factor, self.seconds)
-        return found
+        asked = {name: environment.streams[name].traffic for name in streams}
+        return {
+            name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, self.seconds)
+            for name, traffic in asked.items()
+        }
 
 
 def _known(job: str, environment: Environment) -> str:
     if job in environment.jobs:
         return job
-    from millrace.config.explain import nearest
 
     names = list(environment.jobs)
     hint = nearest(job, names)
-    raise ConfigurationError([Problem("command line", 0, "--job", job, f"one of {', '.join(names)}", hint)])
+    raise wrong_option("--job", job, f"one of {', '.join(names)}", hint)
 
 
 def _seconds(option: str, value: str) -> float:
@@ -333,9 +333,6 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
 
 
 def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from millrace.sizing.simulation.self_check import WITHIN
 
     columns = width(sys.stdout)
@@ -351,10 +348,7 @@ def _print(plan: Plan, found: Mapping[str, JobResult]) -> None:
             f"  {timedelta(seconds=round(result.seconds))}, {result.mean_executors:.2f} executors on average, "
             f"{int(result.executors.max())} at most, ${result.usd:,.2f} (${month(result):,.2f} a month)"
         )
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        table.add_column("query", no_wrap=True)
-        for column in kept:
-            table.add_column(column, justify="right", no_wrap=True)
+        table = plain_table(*words("query"), *figures(*kept))
         for each, query in result.queries.items():
             sla = plan.jobs[name].queries[each].latency_seconds.value
             cells = dict.fromkeys(_COLUMNS, "-")

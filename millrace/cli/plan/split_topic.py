@@ -9,11 +9,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from ruamel.yaml import YAML
 
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+from millrace.cli.shared.connections import connect_place
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.config import Environment, Finding
+from millrace.config.kafka_login import secret_of
+from millrace.config.model import ExternalCluster, KafkaTopic
+from millrace.config.names import Names
+from millrace.config.queries import LandQuery
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
     from millrace.lifecycle.kafka_access import Settings
     from millrace.lifecycle.topic_split import Split
 
@@ -42,14 +48,10 @@ def split(
 
       millrace split flights --env prod --jobs 2 --minutes 1440 --json
     """
-    from millrace.config import Finding, load
-    from millrace.config.model import KafkaTopic
-    from millrace.config.names import Names
     from millrace.lifecycle.audit_kafka import Topic
     from millrace.lifecycle.topic_split import Split, balance_partitions, records_by_partition
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     name, stream = _land_query(environment, job, query)
     settings = environment.streams[stream]
     assert isinstance(settings, KafkaTopic), f"{stream} was taken for a topic"
@@ -71,31 +73,24 @@ def split(
 
 def _reached(environment: Environment, cluster: str) -> Settings:
     """Return the connection settings of a cluster: of the running sandbox, of the file, or from AWS."""
-    from millrace.config.kafka_login import secret_of
-    from millrace.config.model import ExternalCluster
-    from millrace.config.names import Names
-    from millrace.lifecycle import kafka_access
-    from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import running_sandbox
+    from millrace.lifecycle.kafka_access import settings
+    from millrace.sandbox.running_sandbox import running_place
 
-    place = running_sandbox.running_place(environment)
-    if place is not None:
-        return place.kafka(cluster)
-    names = Names(environment, environment.account or "")
     kafka = environment.kafka[cluster]
     login = kafka.authentication
-    if isinstance(kafka, ExternalCluster) and login.kind != "iam" and secret_of(login) is None:
-        return kafka_access.settings(names, cluster, lambda service: service)  # no AWS service is called
-    aws = connect(names)
-    return kafka_access.settings(aws.names, cluster, aws.client)
+    if (
+        running_place(environment) is None
+        and isinstance(kafka, ExternalCluster)
+        and login.kind != "iam"
+        and secret_of(login) is None
+    ):
+        names = Names(environment, environment.account or "")
+        return settings(names, cluster, lambda service: service)  # no AWS service is called
+    return connect_place(environment).kafka(cluster)
 
 
 def _land_query(environment: Environment, job: str, query: str | None) -> tuple[str, str]:
     """Return name and stream of the land query to split."""
-    from millrace.config import Finding
-    from millrace.config.model import KafkaTopic
-    from millrace.config.queries import LandQuery
-
     known = {
         name: each.source
         for name, each in environment.jobs[job].queries.items()
@@ -121,7 +116,8 @@ def _summary(found: Split) -> str:
     ]
     for name, partitions in zip(found.names, found.lists, strict=True):
         share = f"{found.load(partitions) / total:.0%}" if total else "of nothing"
-        lines.append(f"  {name}: {found.load(partitions):,} records, {share}, partitions {_text(partitions)}")
+        listed = ", ".join(map(str, partitions))
+        lines.append(f"  {name}: {found.load(partitions):,} records, {share}, partitions {listed}")
     if not total:
         lines.append("No records arrived: the lists are balanced by number of partitions.")
     elif max(found.records.values()) * len(found.lists) > total * 1.1:
@@ -133,13 +129,7 @@ def _summary(found: Split) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _text(partitions: tuple[int, ...]) -> str:
-    return ", ".join(map(str, partitions))
-
-
 def _print(environment: Environment, found: Split) -> None:
-    from ruamel.yaml import YAML
-
     assert environment.places.tree is not None, "the environment was loaded from a file"
     raw: dict[str, Any] = environment.places.tree.nearest(("jobs", found.job)).to_json()
     yaml = YAML()

@@ -9,12 +9,17 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+from millrace.cli.shared.connections import connect_place
+from millrace.cli.shared.console import figures
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.config import Finding
+from millrace.config.queries import SourceQuery
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from millrace.lifecycle.audit import Audit, NotAudited
 
 Hours = Annotated[
@@ -51,18 +56,9 @@ def audit(
 
       millrace audit departures --env prod --hours 3 --read
     """
-    from rich.console import Console
-
-    from millrace.config import Finding, load
-    from millrace.config.names import Names
-    from millrace.config.queries import SourceQuery
     from millrace.lifecycle.audit_job import audit as compare
-    from millrace.lifecycle.audit_job import on_aws
-    from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox import running_sandbox
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     known = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, SourceQuery)]
     wrong = [name for name in query or () if name not in known]
     if wrong or not known:
@@ -72,9 +68,7 @@ def audit(
         )
     end = datetime.now(UTC)
     found: list[Audit | NotAudited] = []
-    place = running_sandbox.running_place(environment) or on_aws(
-        connect(Names(environment, environment.account or ""))
-    )
+    place = connect_place(environment)
     with Console(stderr=True).status(f"audit {job}") as spinner:
         for name in query or known:
             spinner.update(f"{name}: comparing source and table")
@@ -107,9 +101,6 @@ def _json(found: Audit | NotAudited) -> dict[str, Any]:
 
 
 def _show(audits: list[Audit | NotAudited]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-
     from millrace.lifecycle.audit import NotAudited
 
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
@@ -126,7 +117,11 @@ def _show(audits: list[Audit | NotAudited]) -> None:
                 f"  {escape(shard.shard)}: not read since {shard.since:%Y-%m-%d %H:%M:%S} UTC; late, not lost"
             )
         for hole in found.holes:
-            when = "" if hole.since is None or hole.until is None else f", {_span(hole.since, hole.until)}"
+            when = (
+                ""
+                if hole.since is None or hole.until is None
+                else f", {hole.since:%Y-%m-%d %H:%M:%S} to {hole.until:%H:%M:%S} UTC"
+            )
             said = {
                 "lost": "[red]lost[/red]",
                 "gone": "[yellow]not in the table, and expired in the source[/yellow]",
@@ -137,26 +132,20 @@ def _show(audits: list[Audit | NotAudited]) -> None:
         console.print(_sentence(found))
 
 
-def _span(since: datetime, until: datetime) -> str:
-    return f"{since:%Y-%m-%d %H:%M:%S} to {until:%H:%M:%S} UTC"
-
-
 def _hours(found: Audit) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=f"{found.query}: {found.stream} against {found.table} ({found.method})", title_justify="left"
-    )
-    table.add_column("hour (UTC)")
     left_out = ("left out",) if any(hour.left_out for hour in found.hours) else ()
-    for name in ("came in", "landed", "missing", "waiting", *left_out):
-        table.add_column(name, justify="right")
+    table = Table(
+        "hour (UTC)",
+        *figures("came in", "landed", "missing", "waiting", *left_out, no_wrap=False),
+        title=f"{found.query}: {found.stream} against {found.table} ({found.method})",
+        title_justify="left",
+    )
     for hour in found.hours:
-        figures = [hour.came, hour.landed, hour.missing, hour.waiting]
-        if any(figures) or hour.left_out:
+        counts = [hour.came, hour.landed, hour.missing, hour.waiting]
+        if any(counts) or hour.left_out:
             style = "red" if hour.missing else None
-            figures += [hour.left_out] if left_out else []
-            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *(f"{n:,}" for n in figures), style=style)
+            counts += [hour.left_out] if left_out else []
+            table.add_row(f"{hour.start:%Y-%m-%d %H:%M}", *(f"{n:,}" for n in counts), style=style)
     return table
 
 

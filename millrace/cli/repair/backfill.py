@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    choose_query,
+    load_with_job,
+    wrong_argument,
+)
+from millrace.config import Environment
+from millrace.config.queries import DeriveQuery, LandQuery
+from millrace.sizing import plan
+from millrace.sizing.benchmark_figures import speed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from millrace.config import Environment
     from millrace.lifecycle.audit_job import Place
     from millrace.lifecycle.state_machine import Aws
 
@@ -81,12 +92,7 @@ def backfill(
 
       millrace backfill flights --env prod --from s3://exports/flights/2026-10-*.jsonl.gz
     """
-    from rich.console import Console
-
-    from millrace.config import load
-
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     name = _query(environment, job, query, origin)
     span = _span(environment, since, until, origin, replace=replace)
     console = Console(stderr=True, highlight=False)
@@ -116,21 +122,18 @@ def _span(
     replace: bool,
 ) -> Span | None:
     """Return the requested range; None for files."""
-    from millrace.config.problems import ConfigurationError, Problem
-
-    where = f"environment {environment.name}"
     if origin is not None and replace:
-        raise ConfigurationError([Problem(where, 0, "--replace", "given", "not together with --from")])
+        raise wrong_argument(environment, "--replace", "given", "not together with --from")
     if origin not in (None, "stream"):
         if since or until:
             wrong = "--since" if since else "--until"
-            raise ConfigurationError(
-                [Problem(where, 0, wrong, "given", "not together with files, which are read completely")]
+            raise wrong_argument(
+                environment, wrong, "given", "not together with files, which are read completely"
             )
         return None
     if since is None or until is None:
         wrong = "--since" if since is None else "--until"
-        raise ConfigurationError([Problem(where, 0, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")])
+        raise wrong_argument(environment, wrong, "(none)", "a time: 2026-11-20T08:00:00Z")
     begin, end = since.replace(tzinfo=UTC), until.replace(tzinfo=UTC)
     _check_range(environment, begin, end)
     return begin, end
@@ -140,18 +143,17 @@ def _size(
     environment: Environment, place: Place, job: str, name: str, span: Span | None, origin: str | None
 ) -> str:
     """Return the amount to read, with time and cost."""
-    from millrace.config.queries import LandQuery
     from millrace.lifecycle.audit_table import LandedRecords
 
     if span is None:
         return f"{name}: the lines of {origin}, one transaction per file"
     begin, end = span
+    found = environment.jobs[job].queries[name]
     when = f"from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
-    if origin is None:
-        table = _landing(environment, job, name)
+    if isinstance(found, DeriveQuery):
+        table = found.source
         rows = LandedRecords.open(place.catalog(), place.names.table(table), "").rows(begin, end)
         return f"{name}: {rows:,} records of {table} {when}\n{estimate(environment, job, name, rows, begin, end)}"
-    found = environment.jobs[job].queries[name]
     assert isinstance(found, LandQuery)
     traffic = environment.streams[found.source].traffic
     rows = round(traffic.records_per_second * (end - begin).total_seconds())
@@ -167,15 +169,13 @@ _ON_AWS = "the job is stopped meanwhile and started again"
 
 def _where(environment: Environment) -> tuple[Place, Aws | None]:
     """Return the running sandbox of the environment, or its account on AWS."""
-    from millrace.config.names import Names
     from millrace.lifecycle.audit_job import on_aws
-    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import running_sandbox
 
     place = running_sandbox.running_place(environment)
     if place is not None:
         return place, None
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     return on_aws(aws), aws
 
 
@@ -238,9 +238,6 @@ def estimate(
     rows
         Records in the range.
     """
-    from millrace.sizing import plan
-    from millrace.sizing.benchmark_figures import speed
-
     sized = plan(environment).jobs[job]
     rate = speed(environment, job, query)
     steps = math.ceil((end - begin) / timedelta(hours=1))
@@ -251,43 +248,20 @@ def estimate(
 
 
 def _query(environment: Environment, job: str, query: str | None, origin: str | None) -> str:
-    from millrace.config import Finding
-    from millrace.config.queries import DeriveQuery, LandQuery
-
     kind: type[DeriveQuery | LandQuery] = DeriveQuery if origin is None else LandQuery
     names = [n for n, q in environment.jobs[job].queries.items() if type(q) is kind]
-    if query is None and len(names) == 1:
-        return names[0]
-    if query in names:
-        assert query is not None
-        return query
-    wanted = "derive" if origin is None else "land"
-    allowed = f"one of {', '.join(names)}, by --query" if names else f"a job with a {wanted} query"
-    raise environment.places.error(
-        [Finding(("jobs", job, "queries"), value=query or "(none)", allowed=allowed)]
+    return choose_query(
+        environment, job, query, names, f"a job with a {'derive' if origin is None else 'land'} query"
     )
 
 
-def _landing(environment: Environment, job: str, query: str) -> str:
-    from millrace.config.queries import DeriveQuery
-
-    found = environment.jobs[job].queries[query]
-    assert isinstance(found, DeriveQuery)
-    return found.source
-
-
 def _check_range(environment: Environment, begin: datetime, end: datetime) -> None:
-    from millrace.config.problems import ConfigurationError, Problem
-
     latest = datetime.now(UTC) - _UNTIL_NOW
-    where = f"environment {environment.name}"
     if begin >= end:
-        raise ConfigurationError(
-            [Problem(where, 0, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")]
-        )
+        raise wrong_argument(environment, "--since", f"{begin:%Y-%m-%dT%H:%M:%SZ}", "a time before --until")
     if end > latest:
         allowed = f"at most {latest:%Y-%m-%dT%H:%M:%SZ}: the running query still writes the records of the last hour"
-        raise ConfigurationError([Problem(where, 0, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)])
+        raise wrong_argument(environment, "--until", f"{end:%Y-%m-%dT%H:%M:%SZ}", allowed)
 
 
 def _sentence(outcome: dict[str, Any]) -> str:

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.shared.connections import connect_place
 from millrace.cli.shared.expected_failures import RefusedError, confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
+from millrace.cli.shared.options import (
+    AsJson,
+    EnvironmentName,
+    JobName,
+    Yes,
+    check_job,
+    load_with_job,
+    wrong_argument,
+)
 from millrace.config import Environment, load
-from millrace.config.problems import ConfigurationError, Problem
+from millrace.config.engines import SPARK
+from millrace.config.engines.versions import spark_line_of
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
@@ -58,8 +68,7 @@ def show(
     """
     from millrace.lifecycle.problems import translate_aws_errors
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     names = list(environment.jobs[job].queries)
     if query is not None:
         _check_query(environment, job, query)
@@ -117,14 +126,13 @@ def reset(
     from millrace.lifecycle.problems import translate_aws_errors
     from millrace.lifecycle.reset_effects import reset_objection, start_time_text
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     _check_query(environment, job, query)
     moment = None if at is None else at.replace(tzinfo=UTC)
     span = _overlap(environment, overlap)
     now = datetime.now(UTC)
     if moment is not None and moment > now:
-        raise _problem(environment, "--at", str(at), "a time in the past")
+        raise wrong_argument(environment, "--at", str(at), "a time in the past")
     reason = reset_objection(environment, job, query, moment)
     if reason is not None and not duplicates:
         raise RefusedError(f"{job}/{query} cannot be reset: {reason} (--accept-duplicates resets it anyway)")
@@ -175,7 +183,7 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
     # The file may no longer have the old query and job, and need not have the new query yet.
     for key, part in (("JOB", job), ("QUERY", query), ("QUERY", name)):
         if not part or part.startswith("_") or "/" in part or part in (".", ".."):
-            raise _problem(environment, key, part, f"the name of a {key.lower()}")
+            raise wrong_argument(environment, key, part, f"the name of a {key.lower()}")
     verb = "move" if moves else "fork"
     with translate_aws_errors("reading the checkpoints"):
         source = _checkpoints(environment, job)
@@ -203,8 +211,6 @@ def _carry(env: str, job: str, query: str, to: str, *, moves: bool, dry_run: boo
 def _refused_there(environment: Environment, source: Checkpoints, query: str, other: str) -> str:
     """Return why another job's engine and Spark could not continue from a checkpoint; empty if they can."""
     from millrace.cli.run.checkpoint_compatibility import refused_on_other_job
-    from millrace.config.engines import SPARK
-    from millrace.config.engines.versions import spark_line_of
     from millrace.sandbox.running_sandbox import running_place
 
     text = source.manifest(query)
@@ -220,33 +226,23 @@ def _refused_there(environment: Environment, source: Checkpoints, query: str, ot
 
 
 def _checkpoints(environment: Environment, job: str) -> Checkpoints:
-    from millrace.config.names import Names
     from millrace.lifecycle.checkpoints import Checkpoints
-    from millrace.lifecycle.state_machine import connect
-    from millrace.sandbox.running_sandbox import running_place
 
-    sandbox = running_place(environment)
-    if sandbox is not None:
-        return Checkpoints(sandbox.client("s3"), sandbox.names, job)
-    aws = connect(Names(environment, environment.account or ""))
-    return Checkpoints(aws.client("s3"), aws.names, job)
+    place = connect_place(environment)
+    return Checkpoints(place.client("s3"), place.names, job)
 
 
 def _check_query(environment: Environment, job: str, query: str) -> None:
     queries = environment.jobs[job].queries
     if query not in queries:
-        raise _problem(environment, "QUERY", query, f"one of {', '.join(queries)}")
+        raise wrong_argument(environment, "QUERY", query, f"one of {', '.join(queries)}")
 
 
 def _overlap(environment: Environment, text: str) -> timedelta:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise _problem(environment, "--overlap", text, str(error)) from None
-
-
-def _problem(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
-    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])
+        raise wrong_argument(environment, "--overlap", text, str(error)) from None
 
 
 def _again(environment: Environment, job: str, query: str, start: str | None, now: datetime) -> Iterator[str]:

@@ -12,15 +12,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
+from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.console import figures
 from millrace.cli.shared.expected_failures import RefusedError, confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, Yes
+from millrace.config import Environment, load
+from millrace.config.problems import ConfigurationError, Problem
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-    from millrace.config import Environment
     from millrace.lifecycle.audit_job import Place
     from millrace.lifecycle.erase import Answers, Erasures, Request
 
@@ -73,18 +75,13 @@ def erase(
 
       millrace erase --env prod --where "email IN ('a@example.com', 'b@example.com')"
     """
-    from rich.console import Console
-
-    from millrace.config import load
-    from millrace.config.names import Names
     from millrace.lifecycle.audit_job import on_aws
     from millrace.lifecycle.erase import Erasures
-    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import running_sandbox
 
     environment = load(env)
     sandbox = running_sandbox.running_place(environment)
-    place = sandbox or on_aws(connect(Names(environment, environment.account or "")))
+    place = sandbox or on_aws(connect_account(environment))
     desk = Erasures(place.client("s3"), place.names, list(environment.jobs))
     console = Console(stderr=True, highlight=False)
     with running_sandbox.jobs_running(environment, desk.jobs) if sandbox is not None else nullcontext():
@@ -101,7 +98,7 @@ def erase(
                     _show(request, preview)
                 return
             _show(request, preview, err=True)
-            if not _matching(preview):
+            if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview)):
                 typer.echo("nothing matches; nothing was changed", err=True)
                 return
             _check_share(preview, large=large)
@@ -178,8 +175,6 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
     ConfigurationError
         Lists all problems of the condition.
     """
-    from millrace.config.problems import ConfigurationError, Problem
-
     desk.write_requests(request)
     try:
         with console.status("asking the running jobs what matches"):
@@ -201,12 +196,8 @@ def _preview(environment: Environment, desk: Erasures, request: Request, console
 
 def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for job, answer in answers.items():
-        for name, figures in answer["tables"].items():
-            yield job, name, figures
-
-
-def _matching(preview: Answers) -> int:
-    return sum(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview))
+        for name, counts in answer["tables"].items():
+            yield job, name, counts
 
 
 def _check_share(preview: Answers, *, large: bool) -> None:
@@ -237,8 +228,6 @@ def _document(request: Request, answers: Answers) -> dict[str, Any]:
 
 
 def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
-    from rich.console import Console
-
     stream = sys.stderr if err else sys.stdout
     console = Console(stderr=err, width=None if stream.isatty() else 120, highlight=False)
     console.print(_figures(preview))
@@ -253,13 +242,8 @@ def _show(request: Request, preview: Answers, *, err: bool = False) -> None:
 
 
 def _figures(preview: Answers) -> Table:
-    from rich.table import Table
-
-    table = Table(title="What matches", title_justify="left")
-    for name in ("job", "table"):
-        table.add_column(name)
-    for name in ("rows", "dead letters", "of", "files to rewrite", "snapshots to expire"):
-        table.add_column(name, justify="right")
+    counted = figures("rows", "dead letters", "of", "files to rewrite", "snapshots to expire", no_wrap=False)
+    table = Table("job", "table", *counted, title="What matches", title_justify="left")
     for job, name, f in _tables(preview):
         counts = (f["rows"], f["dead_letters"], f["of"], f["files"], f["snapshots"])
         table.add_row(job, name.partition(".")[2], *(f"{n:,}" for n in counts))

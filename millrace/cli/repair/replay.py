@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, choose_query, load_with_job
+from millrace.config import Environment
+from millrace.config.queries import DeriveQuery, SourceQuery
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
     from millrace.lifecycle.state_machine import Aws
 
 
@@ -57,11 +59,9 @@ def replay(
 
       millrace replay flights --env prod --corrected corrected.jsonl
     """
-    from millrace.config import load
     from millrace.sandbox import running_sandbox
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     name = _query(environment, job, query)
     if running_sandbox.running_place(environment) is None:
         outcome = _on_aws(environment, job, name, identity or (), corrected, yes=yes)
@@ -86,12 +86,10 @@ def _on_aws(
     yes: bool,
 ) -> dict[str, Any]:
     """Run the deployed job once with the replay's arguments; return its output, or how the run ended."""
-    from millrace.config.names import Names
     from millrace.lifecycle.one_off_run import await_outcome, run_once
     from millrace.lifecycle.problems import AwsError
-    from millrace.lifecycle.state_machine import connect
 
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     confirm(f"Stop {job}, replay dead letters of {query} in a separate run, and start it again?", yes=yes)
     begun = datetime.now(UTC)
     asked = [("--replay", query)]
@@ -138,23 +136,19 @@ def _uploaded(aws: Aws, job: str, corrected: Path, begun: datetime) -> Iterator[
 
 def _query(environment: Environment, job: str, query: str | None) -> str:
     """Return the query with the dead letters; by default, the only one that reads a source."""
-    from millrace.config import Finding
-    from millrace.config.queries import DeriveQuery, SourceQuery
-
     queries = environment.jobs[job].queries
     reading = [name for name, q in queries.items() if isinstance(q, SourceQuery)]
     refusing = [
         name for name, q in queries.items() if isinstance(q, DeriveQuery) and q.dead_letters is not None
     ]
-    if query is None and len(reading) == 1:
-        return reading[0]
-    if query in (*reading, *refusing):
-        assert query is not None
-        return query
-    known = ", ".join([*reading, *refusing])
-    allowed = f"one with dead letters, by --query: {known}" if known else "a job with dead letters"
-    raise environment.places.error(
-        [Finding(("jobs", job, "queries"), value=query or "(none)", allowed=allowed)]
+    return choose_query(
+        environment,
+        job,
+        query,
+        reading,
+        "a job with dead letters",
+        by_name=refusing,
+        listed="one with dead letters, by --query: {}",
     )
 
 

@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import relay
-from millrace.config import Environment
+from millrace.config import Environment, find_root
+from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
@@ -31,16 +33,13 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
     AwsError, NotDeployedError, DeployError
         AWS refused a call, the account is not bootstrapped, or CDK failed.
     """
-    from millrace.config.names import Names
     from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.problems import check_bootstrapped
-    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox.toolchain import state_folder
-    from millrace.sizing import plan
 
     plan(environment)
     assembly = _own_folder(state_folder() / "deploy" / environment.name)
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     check_bootstrapped(
         aws.client("ssm"),
         account=aws.names.account,
@@ -108,7 +107,6 @@ def cdk_deploy_stack(assembly: Path, stack: str) -> None:
 
 
 def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
-    from millrace.config import find_root
     from millrace.lifecycle.deploy import DeployError
     from millrace.lifecycle.problems import cdk_failure
     from millrace.sandbox.toolchain import find_program, program_environment

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import typer
+
+from millrace.cli.plan.schema.check import altered_tables, refused_queries
+from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
+from millrace.cli.shared.expected_failures import REFUSED
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
@@ -25,6 +32,40 @@ def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     settings = [job_settings(aws.names, assembly, job) for job in jobs]
     named = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
     return rehearse_starts(settings, catalog_columns.columns(aws.client("glue"), named))
+
+
+def review(command: str, aws: Aws, assembly: Path, found: Changes, jobs: list[str], *, as_json: bool) -> None:
+    """Print the changes of a deployment to tables, and the checkpoints that cannot go back; refuse what would not start.
+
+    Parameters
+    ----------
+    command
+        Name of the command, for its message.
+    assembly
+        The folder that ``cdk synth`` wrote.
+    jobs
+        Jobs that would be started again.
+    as_json
+        Print all changes as one JSON object instead.
+    """
+    tables = tables_of(aws, assembly, found)
+    if as_json:
+        document = as_document(found) | {"tables": dict(tables.altered)}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
+    refuse(command, [*found.order.refused, *refused_queries(tables), *refusals(aws, assembly, jobs)])
+    typer.echo(
+        "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, jobs)), nl=False, err=True
+    )
+
+
+def refuse(command: str, reasons: list[str]) -> None:
+    """End a command with its reasons, if there are any, before it changes anything."""
+    if reasons:
+        typer.echo(f"millrace {command}: nothing was drained or deployed", err=True)
+        typer.echo("\n".join(reasons), err=True)
+        raise typer.Exit(REFUSED)
 
 
 def describe(found: Changes) -> list[str]:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from millrace.config import find_root
+from millrace.config.engines import SPARK
+
 if TYPE_CHECKING:
     from millrace.etl.checkpoints.manifest import Manifest, ManifestError
     from millrace.lifecycle.state_machine import Aws
@@ -101,8 +104,6 @@ def _manifests(
     """Yield each query with a manifest: name, checkpoint, manifest, and the manifest that a launch document would write."""
     import dataclasses
 
-    from millrace.config import find_root
-    from millrace.config.engines import SPARK
     from millrace.etl.checkpoints import manifest
     from millrace.etl.launch import engine_kinds, settings
     from millrace.etl.launch.typed_json import SettingsError

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all, synthesize_and_compare
-from millrace.cli.run.changes_report import as_document, describe, tables_of
-from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
-from millrace.cli.shared.expected_failures import REFUSED, confirm
+from millrace.cli.run.changes_report import describe, review
+from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName
-from millrace.cli.shared.table_changes import altered_tables, refused_queries
 from millrace.config import load
 
 
@@ -49,21 +46,8 @@ def deploy(
         found = without_starts(found)
     if not as_json:
         typer.echo("\n".join(describe(found)))
-    tables = tables_of(aws, assembly, found)
-    if as_json:
-        document = as_document(found) | {"tables": dict(tables.altered)}
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
     begun = [change.job for change in found.jobs if change.after == "restart"]
-    wrong = [*found.order.refused, *refused_queries(tables), *refusals(aws, assembly, begun)]
-    if wrong:
-        typer.echo("millrace deploy: nothing was drained or deployed", err=True)
-        typer.echo("\n".join(wrong), err=True)
-        raise typer.Exit(REFUSED)
-    typer.echo(
-        "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, begun)), nl=False, err=True
-    )
+    review("deploy", aws, assembly, found, begun, as_json=as_json)
     if only_show or not found:
         return
     confirm("Deploy this?", yes=yes)

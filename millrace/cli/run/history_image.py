@@ -8,9 +8,13 @@ from tempfile import TemporaryDirectory
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesise
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import progress
 from millrace.cli.shared.expected_failures import RefusedError
 from millrace.cli.shared.options import EnvironmentName
+from millrace.config import load
+from millrace.sizing import plan
+from millrace.sizing.network import needs_private_image
 
 
 def history_image(env: EnvironmentName) -> None:
@@ -26,23 +30,20 @@ def history_image(env: EnvironmentName) -> None:
 
       millrace history-image --env dev
     """
-    from millrace.config import load
-    from millrace.config.names import Names
     from millrace.lifecycle import history_image as image
     from millrace.lifecycle.deployed import outputs
     from millrace.lifecycle.problems import translate_aws_errors
-    from millrace.lifecycle.state_machine import connect
-    from millrace.sizing import plan
-    from millrace.sizing.network import needs_private_image
 
     environment = load(env)
     if not needs_private_image(environment, plan(environment).network):
         raise RefusedError(
             f"environment {environment.name} needs no image in its own registry: its network reaches the public registry"
         )
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     stack = aws.names.stack("history-image")
-    _deploy(env, aws.names.account, stack)
+    with TemporaryDirectory(prefix="millrace-") as scratch:
+        synthesise(env, aws.names.account, Path(scratch) / "cdk.out")
+        cdk_deploy_stack(Path(scratch) / "cdk.out", stack)
     with translate_aws_errors(f"reading stack {stack}"):
         uri = outputs(aws.client("cloudformation"), stack)["ImageUri"]
     host, _, path = uri.partition("/")
@@ -51,9 +52,3 @@ def history_image(env: EnvironmentName) -> None:
     with progress() as say:
         size = image.pull_image(registry, repository, tag, say)
     typer.echo(f"{uri}: {size / 1e6:,.0f} MB pulled; now deploy the environment")
-
-
-def _deploy(env: str, account: str, stack: str) -> None:
-    with TemporaryDirectory(prefix="millrace-") as scratch:
-        synthesise(env, account, Path(scratch) / "cdk.out")
-        cdk_deploy_stack(Path(scratch) / "cdk.out", stack)

@@ -11,12 +11,13 @@ from typing import Annotated, Any
 
 import typer
 
-from millrace.cli.shared.options import EnvironmentName, JobName, check_job
+from millrace.cli.shared.options import EnvironmentName, JobName, load_with_job
 from millrace.cli.shared.output_files import report_write_errors
-from millrace.config import Environment, find_root, load
+from millrace.config import Environment, find_root
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
-from millrace.config.problems import ConfigurationError, Problem
+from millrace.config.problems import wrong_option
+from millrace.sizing import plan
 
 _GLUE_VERSION, _WORKER = "5.1", "G.1X"
 """Glue version and worker of a session for a job on EMR Serverless, because notebooks run on Glue."""
@@ -73,8 +74,7 @@ def notebook(
 
       millrace notebook --env dev flights --bind kafka.main.bootstrap=10.0.0.7:9098
     """
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     document = build(environment, job, _binds(bind or []))
     target = output or Path(f"{job}-{environment.name}.ipynb")
     with report_write_errors("--output", target):
@@ -97,7 +97,6 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
         passes to the connector, and a cell that shows a sample.
     """
     from millrace.infra.launch_settings import job_settings
-    from millrace.sizing import plan
 
     numbers = plan(environment).jobs[job]
     names = Names(environment, environment.account or _UNKNOWN_ACCOUNT)
@@ -172,7 +171,6 @@ def _configure(environment: Environment, job: str, names: Names) -> str:
 def _session_conf(environment: Environment, job: str, names: Names) -> str:
     from millrace.infra.engines.glue import glue_conf
     from millrace.infra.spark import spark_settings
-    from millrace.sizing import plan
 
     # The job's own settings if the session runs on the job's engine; else those of the catalog.
     settings = spark_settings(environment, environment.jobs[job], plan(environment).jobs[job], names)
@@ -298,7 +296,7 @@ def _binds(given: list[str]) -> dict[str, str]:
     for text in given:
         name, separator, value = text.partition("=")
         if not separator or not name or not value:
-            raise ConfigurationError([Problem("command line", 0, "--bind", text, "NAME=VALUE")])
+            raise wrong_option("--bind", text, "NAME=VALUE")
         found[name] = value
     return found
 

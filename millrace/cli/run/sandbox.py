@@ -13,10 +13,13 @@ from rich.console import Console
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import hint
 from millrace.cli.shared.options import EnvironmentName
+from millrace.config import Environment, load
+from millrace.config.engines.versions import LINES
+from millrace.config.problems import Finding
+from millrace.config.queries import sink_writes
+from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
-    from millrace.config.problems import Finding
     from millrace.sandbox.environment_trial import LandedTable
 
 sandbox_app = typer.Typer(
@@ -50,8 +53,6 @@ def demo(
 
     Stops everything that it started, also after Ctrl-C and after a failure.
     """
-    from millrace.config import Finding, load
-    from millrace.config.engines.versions import LINES
     from millrace.sandbox.demo import JOBS, environment_for_line, run
 
     def terminated(number: int, _: Any) -> None:
@@ -94,7 +95,6 @@ def run_here(
 
       millrace sandbox run --env dev
     """
-    from millrace.config import Finding, load
     from millrace.sandbox import environment_trial
     from millrace.sandbox.localstack import ACCOUNT
     from millrace.sandbox.traffic import TrafficShape
@@ -126,8 +126,6 @@ def run_here(
 
 
 def _figures(landed: LandedTable) -> str:
-    from millrace.sizing.text_format import count
-
     at = landed.first_seconds
     first = "none while others had theirs" if at is None else f"the first after {at:.0f} s"
     if (account := landed.account) is None:
@@ -141,22 +139,16 @@ def _figures(landed: LandedTable) -> str:
 
 def _without_server(loaded: Environment) -> Iterator[Finding]:
     """Yield sinks that the sandbox does not support, unless the user provides a LocalStack."""
-    from millrace.config import Finding
-    from millrace.config.queries import sink_writes
-
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return
-    for job_name, job in loaded.jobs.items():
-        for name, query in job.queries.items():
-            for place, each in sink_writes(query).items():
-                if each.sink.not_in_sandbox is not None:
-                    allowed = (
-                        f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "
-                        f"that has it, or write an environment with `extends: {loaded.name}` and null for this query"
-                    )
-                    yield Finding(
-                        ("jobs", job_name, "queries", name, *place, "sink"), each.sink.kind, allowed
-                    )
+    for job, name, query in loaded.queries:
+        for place, each in sink_writes(query).items():
+            if each.sink.not_in_sandbox is not None:
+                allowed = (
+                    f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "
+                    f"that has it, or write an environment with `extends: {loaded.name}` and null for this query"
+                )
+                yield Finding(("jobs", job, "queries", name, *place, "sink"), each.sink.kind, allowed)
 
 
 @sandbox_app.command()

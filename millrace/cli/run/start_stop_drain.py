@@ -7,9 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.markup import escape
 
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
-from millrace.config import load
+from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
 
 if TYPE_CHECKING:
     from millrace.lifecycle.state_machine import Verb
@@ -76,15 +78,10 @@ def run_verb(env: str, job: str, verb: Verb, *, as_json: bool, grace: int | None
     grace
         Seconds for ``stop``; left out, the state machine derives it from recent batches.
     """
-    from rich.console import Console
-    from rich.markup import escape
+    from millrace.lifecycle.state_machine import execute
 
-    from millrace.config.names import Names
-    from millrace.lifecycle.state_machine import connect, execute
-
-    environment = load(env)
-    check_job(environment, job)
-    aws = connect(Names(environment, environment.account or ""))
+    environment = load_with_job(env, job)
+    aws = connect_account(environment)
     with Console(stderr=True).status(f"{verb} {job}") as spinner:
 
         def progress(phrase: str) -> None:

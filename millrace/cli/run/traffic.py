@@ -15,8 +15,8 @@ from threading import Event as Stop
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.console import Console
 
-from millrace.cli.shared.console import is_terminal
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import (
     AsJson,
@@ -26,10 +26,11 @@ from millrace.cli.shared.options import (
     Yes,
     load_with_stream,
 )
+from millrace.config.model import Environment
+from millrace.config.queries import Payload, Routing, StreamQuery
+from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.config.model import Environment
-    from millrace.config.queries import Payload
     from millrace.sandbox.traffic import Feed, SentTraffic, TrafficShape
     from millrace.sandbox.traffic_targets import Target
 
@@ -139,6 +140,8 @@ def traffic(
 
       millrace traffic departures --env local --dry-run
     """
+    from millrace.sandbox import traffic_targets
+    from millrace.sandbox.child_processes import RUN
     from millrace.sandbox.traffic import TrafficShape
 
     factor, length, every = _burst(burst)
@@ -168,10 +171,14 @@ def traffic(
     if dry_run:
         _show(feed, min(records or _SHOWN, _SHOWN if records is None else records), as_json=as_json)
         return
-    target = _target(environment, stream, kafka, kinesis, aws=aws)
+    target = (
+        traffic_targets.on_aws(environment, stream)
+        if aws
+        else traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
+    )
     if aws and not yes:
         _confirm(environment, stream, target, feed, records, seconds)
-    path = ledger or _ledger_path(stream)
+    path = ledger or RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
     sent = _send(feed, target, records, seconds, path)
     outcome = {
         "stream": stream,
@@ -187,8 +194,6 @@ def traffic(
 
 def _burst(text: str | None) -> tuple[float, float, float]:
     """Return factor, length and period of bursts; length and period in seconds."""
-    from millrace.config.units import parse_duration
-
     if text is None:
         return 1.0, 10.0, 60.0
     try:
@@ -204,16 +209,13 @@ def _burst(text: str | None) -> tuple[float, float, float]:
 
 def _query(environment: Environment, stream: str, wanted: str | None) -> Payload:
     """Return the query, or its route, that gives the records' format."""
-    from millrace.config.queries import Routing, StreamQuery
-
     found: dict[str, Payload] = {}
-    for job_name, job in environment.jobs.items():
-        for name, query in job.queries.items():
-            if isinstance(query, StreamQuery) and query.source == stream:
-                found[f"{job_name}.{name}"] = query
-            elif isinstance(query, Routing):
-                routes = ((n, r) for n, r in query.routes.items() if r.source == stream)
-                found |= {f"{job_name}.{name}.{route}": payload for route, payload in routes}
+    for job, name, query in environment.queries:
+        if isinstance(query, StreamQuery) and query.source == stream:
+            found[f"{job}.{name}"] = query
+        elif isinstance(query, Routing):
+            routes = ((n, r) for n, r in query.routes.items() if r.source == stream)
+            found |= {f"{job}.{name}.{route}": payload for route, payload in routes}
     if wanted is not None:
         if wanted not in found:
             raise typer.BadParameter(
@@ -252,11 +254,12 @@ def _feed(
     if source is not None:
         held = from_file(source, payloads.schema)
         return Feed(FileRecords(held), payloads, shape, choose), len(held)
-    if sample is not None:
-        return Feed(
-            Sample(from_file(sample, payloads.schema), payloads.schema, choose), payloads, shape, choose
-        ), None
-    return Feed(Generator(payloads.schema, choose), payloads, shape, choose), None
+    values = (
+        Generator(payloads.schema, choose)
+        if sample is None
+        else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
+    )
+    return Feed(values, payloads, shape, choose), None
 
 
 def feed_of(environment: Environment, stream: str, shape: TrafficShape, seed: int) -> Feed:
@@ -268,16 +271,6 @@ def feed_of(environment: Environment, stream: str, shape: TrafficShape, seed: in
         No query reads it, or several read it in different formats.
     """
     return _feed(environment, _query(environment, stream, None), shape, None, None, seed, own_keys=True)[0]
-
-
-def _target(
-    environment: Environment, stream: str, kafka: str | None, kinesis: str | None, *, aws: bool
-) -> Target:
-    from millrace.sandbox import traffic_targets
-
-    if not aws:
-        return traffic_targets.in_sandbox(environment, stream, kafka=kafka, kinesis=kinesis)
-    return traffic_targets.on_aws(environment, stream)
 
 
 def _confirm(
@@ -303,12 +296,6 @@ def _confirm(
     dollars = traffic_targets.cost(environment, stream, expected, size)
     what = f"{expected:,} records, {expected * size / 1e6:,.1f} MB, about ${dollars:,.4f}, to {target.where}"
     confirm(f"Send {what}?", yes=False)
-
-
-def _ledger_path(stream: str) -> Path:
-    from millrace.sandbox.child_processes import RUN
-
-    return RUN / "traffic" / f"{stream}-{time.strftime('%Y%m%dT%H%M%S')}.parquet"
 
 
 def _send(feed: Feed, target: Target, records: int | None, seconds: float | None, path: Path) -> SentTraffic:
@@ -344,7 +331,7 @@ def _stoppable() -> Iterator[Stop]:
 def _progress(records: int | None, seconds: float | None) -> Iterator[Callable[[int], None]]:
     """Show a bar with the rate in a terminal, a line every ten seconds in a pipe; both on standard error."""
     started, total, reported = time.monotonic(), 0, time.monotonic()
-    if not is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
 
         def line(count: int) -> None:
             nonlocal total, reported
@@ -356,7 +343,6 @@ def _progress(records: int | None, seconds: float | None) -> Iterator[Callable[[
 
         yield line
         return
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_compare
-from millrace.cli.run.changes_report import as_document, describe, tables_of
-from millrace.cli.run.checkpoint_compatibility import (
-    AnotherReleaseError,
-    checkpoint_refusals,
-    irreversible_upgrades,
-    refusals,
-)
-from millrace.cli.shared.expected_failures import REFUSED, confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, check_job
-from millrace.cli.shared.table_changes import altered_tables, refused_queries
-from millrace.config import load
+from millrace.cli.run.changes_report import describe, refuse, review
+from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
+from millrace.cli.shared.expected_failures import confirm
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, load_with_job
 
 Patience = Annotated[
     int,
@@ -55,8 +47,7 @@ def upgrade(
     from millrace.lifecycle import upgrade as steps
     from millrace.lifecycle.deploy import Changes
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     aws, assembly, found = synthesize_and_compare(environment, env)
     change = steps.of_job(found, job)
     stack = aws.names.stack(f"job-{job}")
@@ -75,20 +66,7 @@ def upgrade(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
-    tables = tables_of(aws, assembly, own)
-    told = [*refused_queries(tables), *refusals(aws, assembly, [job])]
-    if as_json:
-        document = as_document(own) | {"tables": dict(tables.altered)}
-        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-    else:
-        typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
-    if told:
-        typer.echo("millrace upgrade: nothing was drained or deployed", err=True)
-        typer.echo("\n".join(told), err=True)
-        raise typer.Exit(REFUSED)
-    typer.echo(
-        "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, [job])), nl=False, err=True
-    )
+    review("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
     confirm("Upgrade this?", yes=yes)
@@ -116,8 +94,7 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
     """
     from millrace.lifecycle import upgrade as steps
 
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
     version = steps.previous(aws, job)
     typer.echo(
@@ -132,10 +109,7 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
             "from them, it ends with status 2, and this command reports the job as unhealthy",
             err=True,
         )
-    if told:
-        typer.echo("millrace rollback: nothing was drained or deployed", err=True)
-        typer.echo("\n".join(told), err=True)
-        raise typer.Exit(REFUSED)
+    refuse("rollback", told)
     confirm("Roll back this?", yes=yes)
     started = steps.roll_back(
         aws,

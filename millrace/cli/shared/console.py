@@ -14,6 +14,7 @@ from rich import control
 from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.padding import Padding
+from rich.table import Column, Table
 
 from millrace.config import ConfigurationError
 from millrace.config.invisible_characters import TABLE
@@ -89,20 +90,15 @@ def relay(command: Sequence[str | Path], folder: Path, environment: Mapping[str,
     return running.returncode, "".join(said)
 
 
-def is_terminal(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal."""
-    return stream.isatty()
-
-
 def width(stream: TextIO) -> int | None:
     """Return the columns of a terminal, ``None`` for a pipe."""
-    return Console(file=stream).width if is_terminal(stream) else None
+    return Console(file=stream).width if stream.isatty() else None
 
 
 def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
     """Print to a terminal with its width and colours; otherwise as plain lines without padding."""
     stream = stream or sys.stdout
-    if is_terminal(stream):
+    if stream.isatty():
         Console(file=stream, highlight=False, soft_wrap=False).print(*parts, sep="\n")
         return
     console = Console(
@@ -113,15 +109,30 @@ def show(*parts: RenderableType, stream: TextIO | None = None) -> None:
     stream.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
+def words(*names: str) -> list[Column]:
+    """Return columns of words for a table, which are not wrapped."""
+    return [Column(name, no_wrap=True) for name in names]
+
+
+def figures(*names: str, no_wrap: bool = True) -> list[Column]:
+    """Return columns of figures for a table, aligned to the right."""
+    return [Column(name, justify="right", no_wrap=no_wrap) for name in names]
+
+
+def plain_table(*columns: Column | str) -> Table:
+    """Return a table without lines, its columns two spaces apart."""
+    return Table(*columns, box=None, pad_edge=False, padding=(0, 2))
+
+
 def hint(text: str) -> None:
     """Print the next step if standard output is a terminal; scripts do not need it."""
-    if is_terminal(sys.stdout):
+    if sys.stdout.isatty():
         show(f"[dim]next:[/dim] {escape(text)}")
 
 
 def show_problems(error: ConfigurationError) -> None:
     """Print every problem on standard error: in a terminal a block for each, in a pipe a line."""
-    if not is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
         sys.stderr.write(f"{error}\n")
         return
     parts: list[RenderableType] = []
@@ -143,7 +154,7 @@ def show_problems(error: ConfigurationError) -> None:
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
     """Show progress on standard error: in a terminal one line that changes, in a pipe a line for each step."""
-    if not is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
 
         def line(text: str) -> None:
             sys.stderr.write(f"{text}\n")

@@ -88,7 +88,7 @@ def _explained(error: Exception) -> Exception:
     """
     refused = isinstance(error, ConfigurationError)
     cause = error.__cause__ if refused else error
-    if not _of_boto3(cause):
+    if cause is None or _OF_BOTO3.isdisjoint(_names(cause)):
         return error
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -97,10 +97,6 @@ def _explained(error: Exception) -> Exception:
     assert isinstance(cause, BotoCoreError | ClientError)
     found = explain(cause, "asking AWS")
     return error if refused and not isinstance(found, CredentialsError | TransientError) else found
-
-
-def _of_boto3(error: BaseException | None) -> bool:
-    return error is not None and not _OF_BOTO3.isdisjoint(_names(error))
 
 
 def _names(error: BaseException) -> list[str]:

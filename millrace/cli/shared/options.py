@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -47,13 +48,60 @@ def check_job(environment: Environment, job: str) -> None:
         The message lists the jobs of the environment.
     """
     if job not in environment.jobs:
-        raise ConfigurationError(
-            [
-                Problem(
-                    f"environment {environment.name}", 0, "JOB", job, f"one of {', '.join(environment.jobs)}"
-                )
-            ]
-        )
+        raise wrong_argument(environment, "JOB", job, f"one of {', '.join(environment.jobs)}")
+
+
+def load_with_job(env: str, job: str | None) -> Environment:
+    """Load an environment that has a job of this name; None stands for all of its jobs.
+
+    Raises
+    ------
+    ConfigurationError
+        The file is wrong, or has no such job.
+    """
+    environment = load(env)
+    if job is not None:
+        check_job(environment, job)
+    return environment
+
+
+def choose_query(
+    environment: Environment,
+    job: str,
+    wanted: str | None,
+    known: Sequence[str],
+    lacking: str,
+    *,
+    by_name: Sequence[str] = (),
+    listed: str = "one of {}, by --query",
+) -> str:
+    """Return the query of a job that a command works on: the one that the user named, or the only one.
+
+    Parameters
+    ----------
+    wanted
+        Name that the user gave, if any.
+    known
+        Queries that the command takes.
+    lacking
+        What the job must have, in words, if it has no such query.
+    by_name
+        Further queries, which the command takes only if the user names them.
+    listed
+        Message that lists the queries.
+
+    Raises
+    ------
+    ConfigurationError
+        There is no such query, or there are several and the user named none.
+    """
+    names = [*known, *by_name]
+    if wanted is None and len(known) == 1:
+        return known[0]
+    if wanted is not None and wanted in names:
+        return wanted
+    allowed = listed.format(", ".join(names)) if names else lacking
+    raise environment.places.error([Finding(("jobs", job, "queries"), wanted or "(none)", allowed)])
 
 
 def load_with_stream(env: str, stream: str) -> Environment:
@@ -70,3 +118,8 @@ def load_with_stream(env: str, stream: str) -> Environment:
         allowed = f"one of {', '.join(known)}"
         raise environment.places.error([Finding(("streams",), stream, allowed, nearest(stream, known))])
     return environment
+
+
+def wrong_argument(environment: Environment, key: str, value: str, allowed: str) -> ConfigurationError:
+    """Return the error for an argument or option that does not fit an environment."""
+    return ConfigurationError([Problem(f"environment {environment.name}", 0, key, value, allowed)])

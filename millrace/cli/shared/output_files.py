@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from millrace.config import ConfigurationError
-from millrace.config.problems import Problem
+from millrace.config.problems import wrong_option
 
 
 @contextmanager
@@ -30,6 +29,4 @@ def report_write_errors(option: str, file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise ConfigurationError(
-            [Problem("command line", 0, option, str(file), f"a file that can be written: {reason}")]
-        ) from error
+        raise wrong_option(option, str(file), f"a file that can be written: {reason}") from error

@@ -179,7 +179,8 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
 
     The panel has no sides, and the command has its own line, so that it can be copied.
     """
-    rows = [("cost", _cost(verdict)), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
+    cost = Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
+    rows = [("cost", cost), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
     for place, risk in enumerate(verdict.largest):
         name = "risks" if place == 0 else ""
         rows.append((name, _marked(risk.severity, risk.words, terminal)))
@@ -204,10 +205,6 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     yield Panel(
         inside, box=box.HORIZONTALS, title=title, title_align="left", border_style=colour, padding=(0, 1)
     )
-
-
-def _cost(verdict: Verdict) -> Text:
-    return Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
 
 
 def _marked(name: str, words: str, terminal: bool) -> Text:

@@ -6,13 +6,14 @@ import json
 import shlex
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.html_pages import check_page, write_page
 from millrace.cli.shared.options import check_job
 from millrace.cli.shared.verdict import panel
@@ -23,10 +24,9 @@ from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import Environment, load
 from millrace.config.problems import wrong_option
+from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from millrace.advisor.application_history import History
     from millrace.advisor.event_logs import EventLog
     from millrace.advisor.findings import Advice, Change, Evidence, Finding
@@ -146,7 +146,7 @@ def advise_command(
         if told is not None:
             typer.echo(told, err=True)
         return
-    show(*panel(verdict, terminal=is_terminal(sys.stdout)))
+    show(*panel(verdict, terminal=sys.stdout.isatty()))
     _show(advice, log.name)
     if foreseen is not None and asked:
         options.show_forecasts(foreseen)
@@ -229,7 +229,6 @@ def _check_readable(history: History, log: EventLog) -> None:
 
 def _ours(environment: Environment, job: str | None, queries: list[str]) -> AdvisedJob:
     from millrace.advisor.job_context import environment_job
-    from millrace.sizing import plan
 
     if job is None:
         same = [name for name, each in environment.jobs.items() if set(queries) & set(each.queries)]
@@ -256,8 +255,6 @@ def to_json(advice: Advice) -> dict[str, Any]:
         ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month`` and ``run`` (of the query). With ``--json`` also the keys of
         :func:`millrace.cli.watch.advise_options.to_json`.
     """
-    from dataclasses import asdict
-
     history = advice.history
     return {
         "version": 1,
@@ -291,20 +288,12 @@ def _iso(seconds: float) -> str:
 
 
 def _show(advice: Advice, log: str) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     # Names come from the log: as Text, their brackets and colons are not read as markup.
     show(Text(f"log: {log}"))
     if advice.disturbed is not None:
         show(Text(f"disturbed: {advice.disturbed}"))
     if advice.findings:
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        for column in ("finding", "query"):
-            table.add_column(column, no_wrap=True)
-        for column in ("gain", "from", "to", "a month"):
-            table.add_column(column, justify="right", no_wrap=True)
-        table.add_column("of")
+        table = plain_table(*words("finding", "query"), *figures("gain", "from", "to", "a month"), "of")
         for each in advice.findings:
             table.add_row(*map(Text, _row(each)))
         show(table)
@@ -328,8 +317,6 @@ def _row(finding: Finding) -> Iterable[str]:
 
 
 def _told(number: int, finding: Finding) -> Iterable[Text]:
-    from rich.text import Text
-
     yield Text.assemble("\n", (f"{number}. {finding.kind}", "bold"))
     yield Text(finding.words)
     yield Text("  evidence: " + "; ".join(_figure(each) for each in finding.evidence))

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
-from millrace.cli.shared.console import show
+from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.config import load
 from millrace.config.problems import wrong_option
+from millrace.sizing import total
+from millrace.sizing.cost import HOURS
 
 if TYPE_CHECKING:
     from millrace.advisor.application_history import History
@@ -118,7 +122,6 @@ def forecast_changes(
 def _price(history: History, subject: AdvisedJob) -> float | None:
     """Return the USD of one machine per hour."""
     from millrace.advisor.job_context import EnvironmentJob
-    from millrace.sizing.cost import HOURS
 
     if isinstance(subject, EnvironmentJob) and subject.plan is not None:
         return subject.plan.jobs[subject.job].worker_usd_hour
@@ -146,17 +149,13 @@ def to_json(found: TwinAnswers) -> dict[str, Any]:
 
 def show_forecasts(found: TwinAnswers) -> None:
     """Print forecasts and scores."""
-    from rich.table import Table
-    from rich.text import Text
-
     from millrace.advisor.forecast_figures import FIGURES
 
     if len(found.forecasts) > 1:
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        table.add_column("what if", no_wrap=True)
-        table.add_column("query", no_wrap=True)
-        for column in ("machines", "a month", "backlog", *(f"{words}, s" for words in FIGURES.values())):
-            table.add_column(column, justify="right")
+        seconds = (f"{title}, s" for title in FIGURES.values())
+        table = plain_table(
+            *words("what if", "query"), *figures("machines", "a month", "backlog", *seconds, no_wrap=False)
+        )
         for each in found.forecasts:
             dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
             for name, query in each.queries.items():
@@ -174,11 +173,9 @@ def show_forecasts(found: TwinAnswers) -> None:
             continue
         for why_not in scored.left_out:
             show(Text(f"not compared: {scored.forecast}: {why_not}"))
-        table = Table(box=None, pad_edge=False, padding=(0, 2))
-        for column in ("query", "forecast of"):
-            table.add_column(column, no_wrap=True)
-        for column in ("predicted, s", "measured, s", "error", "in interval"):
-            table.add_column(column, justify="right", no_wrap=True)
+        table = plain_table(
+            *words("query", "forecast of"), *figures("predicted, s", "measured, s", "error", "in interval")
+        )
         for one in scored.scores:
             told = f"{one.foretold.value:,.2f} [{one.foretold.low:,.2f}, {one.foretold.high:,.2f}]"
             inside = "yes" if one.inside else "no"
@@ -218,8 +215,6 @@ def apply(advice: Advice, env: str | None, numbers: Sequence[int]) -> str:
         environment would become invalid. Nothing is written then.
     """
     from millrace.advisor.apply_changes import try_changes
-    from millrace.config import load
-    from millrace.sizing import total
 
     if env is None:
         raise wrong_option("--apply", "(no --env)", "--env NAME, the environment whose file is changed")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from millrace.cli.shared.charts import POINTS, bars, interval_chart, keep_peaks, line_chart
 from millrace.cli.shared.html_pages import Badge, Cell, Link, Page, format_number
+from millrace.cli.shared.verdict import Verdict
 from millrace.cli.watch.advise_options import backlog_of, forecast_cells
 from millrace.cli.watch.advise_verdict import severity
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from millrace.advisor.findings import Advice, Change, Finding
     from millrace.advisor.forecast_figures import Forecast
     from millrace.advisor.what_if import ApplicationTwin, Key, WhatIfChange
-    from millrace.cli.shared.verdict import Verdict
 
 PARTS = ("latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 """Parts of a batch in their order, with Spark's names."""

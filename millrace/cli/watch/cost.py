@@ -8,18 +8,22 @@ from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Group
 
 from millrace.cli.plan.plan import old_prices
 from millrace.cli.plan.plan_tables import cost_table, costs_left_out
-from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.config import load
 from millrace.config.problems import wrong_option
+from millrace.sizing import Plan, plan
+from millrace.sizing.actual_cost import Pair, pairs
+from millrace.sizing.cost import HOURS
+from millrace.sizing.export import to_json as whole
 
 if TYPE_CHECKING:
     from millrace.lifecycle.real_cost import Bill
-    from millrace.sizing import Plan
-    from millrace.sizing.actual_cost import Pair
 
 _ITEMS = 5
 """Usage types shown for each subject; the others are summed."""
@@ -59,16 +63,14 @@ def cost_command(
 
       millrace cost --env prod --actual --since 2026-11-01 --until 2026-11-15
     """
-    from millrace.sizing import plan
-    from millrace.sizing.actual_cost import pairs
-
     environment = load(env)
     sized = plan(environment)
+    notes = [note for note in (old_prices(environment),) if note is not None]
     if not actual:
         for option, value in (("--since", since), ("--until", until)):
             if value is not None:
                 raise wrong_option(option, value, "only with --actual; a plan is for a month")
-        _planned(sized, old_prices(environment), as_json=as_json)
+        _planned(sized, notes, as_json=as_json)
         return
     today = datetime.now(UTC).date()
     begin = today.replace(day=1) if since is None else _day("--since", since)
@@ -77,38 +79,20 @@ def cost_command(
         raise wrong_option(
             "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
         )
-
-    from millrace.config.names import Names
-    from millrace.lifecycle.real_cost import actual as ask
-    from millrace.lifecycle.state_machine import connect
-
-    connect(Names(environment, environment.account or ""))
-    bill = ask(_explorer(), environment, begin, end)
-    subjects = dict.fromkeys(line.subject for line in bill.lines)
-    found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
-    note = old_prices(environment)
-    if as_json:
-        typer.echo(json.dumps({**to_json(bill, found), "warnings": _list(note)}, indent=2))
-    else:
-        _show(sized, bill, found)
-        _tell(note)
-
-
-def _list(note: str | None) -> list[str]:
-    return [] if note is None else [note]
-
-
-def _tell(note: str | None) -> None:
-    if note is not None:
-        typer.echo(f"Note: {note}")
-
-
-def _explorer() -> Any:
     import boto3
 
     from millrace.lifecycle.real_cost import REGION
+    from millrace.lifecycle.real_cost import actual as ask
 
-    return boto3.client("ce", region_name=REGION)
+    connect_account(environment)
+    bill = ask(boto3.client("ce", region_name=REGION), environment, begin, end)
+    subjects = dict.fromkeys(line.subject for line in bill.lines)
+    found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
+    if as_json:
+        typer.echo(json.dumps({**to_json(bill, found), "warnings": notes}, indent=2))
+    else:
+        _show(sized, bill, found)
+        typer.echo("".join(f"Note: {note}\n" for note in notes), nl=False)
 
 
 def _day(option: str, value: str) -> date:
@@ -148,10 +132,7 @@ def to_json(bill: Bill, found: tuple[Pair, ...]) -> dict[str, Any]:
     }
 
 
-def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
-    from millrace.sizing.cost import HOURS
-    from millrace.sizing.export import to_json as whole
-
+def _planned(sized: Plan, notes: list[str], *, as_json: bool) -> None:
     document = whole(sized)
     if as_json:
         parts = {section: document[section] for section in ("streams", "clusters", "jobs")}
@@ -164,27 +145,20 @@ def _planned(sized: Plan, note: str | None, *, as_json: bool) -> None:
                     "shared": document["shared"],
                     "total": document["total"],
                     "left_out": document["left_out"],
-                    "warnings": _list(note),
+                    "warnings": notes,
                 },
                 indent=2,
             )
         )
         return
-    from rich.console import Group
 
-    show(Group(cost_table(sized, terminal=is_terminal(sys.stdout))))
+    show(Group(cost_table(sized, terminal=sys.stdout.isatty())))
     typer.echo(f"a month of {HOURS} hours, prices of {sized.prices.isoformat()}, {sized.prices_of}")
-    typer.echo(costs_left_out(sized))
-    _tell(note)
+    typer.echo("\n".join((costs_left_out(sized), *(f"Note: {note}" for note in notes))))
 
 
 def _show(sized: Plan, bill: Bill, found: tuple[Pair, ...]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    table.add_column("for", no_wrap=True)
-    for column in ("planned", "paid", "difference"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = plain_table(*words("for"), *figures("planned", "paid", "difference"))
     for each in found:
         table.add_row(
             each.subject, *(f"${usd:,.2f}" for usd in (each.planned, each.paid)), f"{each.difference:+,.2f}"

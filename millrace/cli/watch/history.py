@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.options import EnvironmentName
 from millrace.config import load
 from millrace.config.names import Names
@@ -40,10 +41,8 @@ def history(
 
       millrace history --env dev
     """
-    from millrace.lifecycle.state_machine import connect
-
     environment = load(env)
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     server = serve(aws, runs=jobs)
     try:
         typer.echo(f"{server.address} (stop with Ctrl-C)")

@@ -12,11 +12,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, load_with_job
+from millrace.config import ConfigurationError, Environment
+from millrace.config.problems import Problem
+from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
     from millrace.lifecycle.logs import Failure, LogLine
 
 _POLL_SECONDS = 2.0
@@ -60,12 +64,7 @@ def logs(
 
       millrace logs flights --env prod --since 10m --follow
     """
-    from millrace.config import ConfigurationError, load
-    from millrace.config.problems import Problem
-    from millrace.config.units import parse_duration
-
-    environment = load(env)
-    check_job(environment, job)
+    environment = load_with_job(env, job)
     try:
         begin = datetime.now(UTC) - parse_duration(since)
     except (ValueError, OverflowError) as error:
@@ -137,9 +136,7 @@ def _known(found: Sequence[LogLine | Failure]) -> _Known:
 
 
 def _written(environment: Environment, job: str, begin: datetime, *, errors: bool) -> _Written:
-    from millrace.config.names import Names
     from millrace.lifecycle import logs as deployed
-    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import running_sandbox
 
     if running_sandbox.running_place(environment) is not None:
@@ -149,7 +146,7 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
             return deployed.find_failures(lines) if errors else lines
 
         return _Written(lambda most: in_files(begin)[-most:], in_files, late=None)
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     find = deployed.failures if errors else deployed.newest
 
     def recent(since: datetime | None) -> Sequence[LogLine | Failure]:
@@ -159,8 +156,6 @@ def _written(environment: Environment, job: str, begin: datetime, *, errors: boo
 
 
 def _show(found: Sequence[LogLine | Failure], *, as_json: bool) -> None:
-    from rich.console import Console
-
     from millrace.lifecycle.logs import LogLine
 
     console = Console(highlight=False, soft_wrap=True)

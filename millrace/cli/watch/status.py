@@ -12,14 +12,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.console import Console
+from rich.table import Column, Table
 from rich.text import Text
 
 from millrace.cli.run.start_stop_drain import run_verb
-from millrace.cli.shared.console import is_terminal
+from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.console import words
 from millrace.cli.shared.expected_failures import FAILED
-from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
-from millrace.config import Environment, load
+from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
+from millrace.config import Environment
 
 if TYPE_CHECKING:
     from millrace.lifecycle.state_machine import Aws
@@ -54,9 +56,7 @@ def status(
 
       millrace status --env prod flights --json | jq -r .state
     """
-    environment = load(env)
-    if job is not None:
-        check_job(environment, job)
+    environment = load_with_job(env, job)
     jobs = list(environment.jobs) if job is None else [job]
     if watch:
         _watch(environment, jobs, every, as_json=as_json)
@@ -97,16 +97,9 @@ def _ask(aws: Aws, jobs: Sequence[str]) -> Iterator[_Seen]:
             yield _Seen(job, False, str(error), {"outcome": outcome, "message": str(error)})
 
 
-def _connected(environment: Environment) -> Aws:
-    from millrace.config.names import Names
-    from millrace.lifecycle import state_machine
-
-    return state_machine.connect(Names(environment, environment.account or ""))
-
-
 def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) -> None:
     found = []
-    for seen in _ask(_connected(environment), jobs):
+    for seen in _ask(connect_account(environment), jobs):
         found.append(seen)
         if not as_json:
             typer.echo(f"{seen.job}: {seen.text}", err=not seen.ok)
@@ -118,11 +111,10 @@ def _show_once(environment: Environment, jobs: Sequence[str], *, as_json: bool) 
 
 def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_json: bool) -> None:
     """Show the jobs repeatedly: in a terminal as a table in place, elsewhere as lines with the time."""
-    from rich.console import Console
     from rich.live import Live
 
-    aws = _connected(environment)
-    in_place = is_terminal(sys.stdout) and not as_json
+    aws = connect_account(environment)
+    in_place = sys.stdout.isatty() and not as_json
     with Live(console=Console(), auto_refresh=False) if in_place else nullcontext() as live:
         try:
             while True:
@@ -145,13 +137,13 @@ def _watch(environment: Environment, jobs: Sequence[str], every: float, *, as_js
 
 def _table(found: Sequence[_Seen], now: datetime) -> Table:
     table = Table(
+        *words("job"),
+        Column("status", overflow="fold"),
         box=None,
         pad_edge=False,
         caption=f"{now:%Y-%m-%d %H:%M:%S} UTC, Ctrl-C ends it",
         caption_justify="left",
     )
-    table.add_column("job", no_wrap=True)
-    table.add_column("status", overflow="fold")
     for each in found:
         table.add_row(Text(each.job), Text(each.text, "" if each.ok else "red"))
     return table

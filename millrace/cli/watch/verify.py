@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import progress
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.watch import verify_claims, verify_report
+from millrace.config import load
+from millrace.config.load import find_root
+from millrace.config.model import Environment, KafkaTopic
+from millrace.sizing.model import Plan
 
 if TYPE_CHECKING:
-    from millrace.config.model import Environment
     from millrace.lifecycle.state_machine import Aws
-    from millrace.sizing.model import Plan
     from millrace.verify.environment import VerificationCopy, VerificationSettings
     from millrace.verify.removal import RemovalResult
     from millrace.verify.removal_scope import VerificationScope
@@ -113,7 +116,6 @@ def verify(
 
       millrace verify --env local --sandbox --yes
     """
-    from millrace.config import load
     from millrace.verify.environment import VerificationSettings
 
     environment = load(env)
@@ -167,7 +169,6 @@ def _verify(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from millrace.config.load import find_root
     from millrace.sandbox.toolchain import state_folder
     from millrace.sizing import plan
     from millrace.verify.environment import derive, new_name
@@ -245,11 +246,9 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
         return _Kind(
             ACCOUNT, where, sandbox.EXPECTED, sandbox.sandbox_clusters(environment), sandbox.open_sandbox
         )
-    from millrace.config.names import Names
-    from millrace.lifecycle.state_machine import connect
     from millrace.verify import on_aws
 
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
 
     def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[Place]:
         del copy
@@ -260,8 +259,6 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
 
 def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: bool) -> tuple[str, ...]:
-    from millrace.config.model import KafkaTopic
-
     found = []
     if copy.kafka is None and any(isinstance(s, KafkaTopic) for s in environment.streams.values()):
         found.append("Kafka: the engines of its jobs read Kinesis in this test")
@@ -271,7 +268,6 @@ def _left_out(environment: Environment, copy: VerificationCopy, *, in_sandbox: b
 
 
 def _tell(outcome: Outcome, way: str | None, *, as_json: bool) -> None:
-
     if as_json:
         typer.echo(json.dumps(outcome.document(), indent=2))
     else:
@@ -310,13 +306,12 @@ def _interruptible() -> Iterator[None]:
 
 def _clean(environment: Environment, *, yes: bool, as_json: bool) -> int:
     """Remove what earlier verifications of an environment left."""
-    from millrace.config.names import Names
-    from millrace.lifecycle.state_machine import connect
     from millrace.verify.removal_scope import find_verifications
 
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     left = find_verifications(aws.client, environment)
-    typer.echo("\n".join(_found(left)) or "nothing is left", err=as_json)
+    found = (f"{each.name}, of {each.environment}: {', '.join(stacks)}" for each, stacks in left.items())
+    typer.echo("\n".join(found) or "nothing is left", err=as_json)
     confirm("Delete these stacks with their contents and the logs of their jobs?", yes=yes or not left)
     with progress() as say:
         done = {}
@@ -373,7 +368,3 @@ def _named(scope: VerificationScope) -> str:
     from millrace.verify.manual_removal import TOPIC
 
     return f"{TOPIC}{scope.prefix}-.* on {scope.cluster}"
-
-
-def _found(left: Mapping[VerificationScope, list[str]]) -> list[str]:
-    return [f"{scope.name}, of {scope.environment}: {', '.join(stacks)}" for scope, stacks in left.items()]

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from millrace.cli.plan import prices
 from millrace.cli.plan.policies import documents
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import progress, show
 from millrace.cli.shared.output_files import report_write_errors
+from millrace.config.model import Environment
+from millrace.sizing.network import services
 
 if TYPE_CHECKING:
-    from millrace.config.model import Environment
     from millrace.lifecycle.state_machine import Aws
     from millrace.verify.claim_checks import ClaimAnswer
     from millrace.verify.claim_context import ClaimContext
@@ -35,19 +37,16 @@ def run(environment: Environment, report: Path | None, *, as_json: bool) -> int:
     AwsError
         There are no credentials, or they are of another account.
     """
-    from millrace.config.names import Names
-    from millrace.lifecycle.state_machine import connect
     from millrace.verify.claim_checks import ask_claims, document, summary
 
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     with progress() as say:
         told = ask_claims(_question(environment, aws), say)
     if as_json:
         typer.echo(json.dumps(document(told), indent=2))
     else:
-        shown = Table(box=None, pad_edge=False)
-        for heading in ("claim", "verdict", "what was seen, or why not"):
-            shown.add_column(heading, overflow="fold")
+        headings = ("claim", "verdict", "what was seen, or why not")
+        shown = Table(*(Column(each, overflow="fold") for each in headings), box=None, pad_edge=False)
         for each in told:
             shown.add_row(each.id, each.verdict, each.why)
         show(Text(summary(told)), shown)
@@ -90,7 +89,6 @@ def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path |
 
 
 def _question(environment: Environment, aws: Aws) -> ClaimContext:
-    from millrace.sizing.network import services
     from millrace.verify.claim_context import ClaimContext
 
     return ClaimContext(

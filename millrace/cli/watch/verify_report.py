@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 
-from millrace.cli.shared.console import show
+from millrace.cli.shared.console import figures, show
+from millrace.sizing.model import CostItem, Plan
 
 if TYPE_CHECKING:
-    from millrace.sizing.model import CostItem, Plan
     from millrace.verify.environment import VerificationCopy, VerificationSettings
     from millrace.verify.verification_outcome import Outcome
 
@@ -68,9 +68,7 @@ def print_announcement(
             return
         sys.stderr.write(f"{json.dumps(said)}\n")
         return
-    table = Table(title=f"{copy.environment.name}, in {where}", title_justify="left")
-    table.add_column("makes")
-    table.add_column("what")
+    table = _titled(f"{copy.environment.name}, in {where}", "makes", "what")
     prefix = copy.names.prefix
     for made in _makes(copy, plan):
         if made["kind"] == "job":
@@ -123,19 +121,16 @@ def _makes(copy: VerificationCopy, plan: Plan) -> list[dict[str, Any]]:
 
 def print_outcome(outcome: Outcome) -> None:
     """Print steps, tables, kills and cost."""
-    steps = Table(title=f"{outcome.name}: steps", title_justify="left")
-    steps.add_column("step")
-    steps.add_column("seconds", justify="right")
-    steps.add_column("")
+    steps = _titled(f"{outcome.name}: steps", "step", *figures("seconds", no_wrap=False), "")
     for step in outcome.steps:
         steps.add_row(step.name, f"{step.seconds:.1f}", step.said)
     parts: list[RenderableType] = [steps]
     if outcome.kills:
-        kills = Table(
-            title="recovery: from the end of the killed run to the next commit", title_justify="left"
+        kills = _titled(
+            "recovery: from the end of the killed run to the next commit",
+            "job",
+            *figures("kill", "run ended after s", "recovered after s", no_wrap=False),
         )
-        for name in ("job", "kill", "run ended after s", "recovered after s"):
-            kills.add_column(name, justify="left" if name == "job" else "right")
         for kill in outcome.kills:
             kills.add_row(
                 kill.job, str(kill.number), f"{kill.ending_seconds:.1f}", f"{kill.recovery_seconds:.1f}"
@@ -151,12 +146,13 @@ def print_outcome(outcome: Outcome) -> None:
     show(_verdict(outcome))
 
 
+def _titled(title: str, *columns: Column | str) -> Table:
+    return Table(*columns, title=title, title_justify="left")
+
+
 def _tables(outcome: Outcome) -> Table:
-    table = Table(title="tables against the ledger", title_justify="left")
-    table.add_column("job and stream")
-    figures = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
-    for name in figures:
-        table.add_column(name, justify="right")
+    names = ("sent", "landed", "dead letters", "derived", "lost", "twice", "altered", "unknown")
+    table = _titled("tables against the ledger", "job and stream", *figures(*names, no_wrap=False))
     for each in outcome.compared:
         found = each.account
         table.add_row(
@@ -180,10 +176,7 @@ def _tables(outcome: Outcome) -> Table:
 
 
 def _cost(items: Sequence[CostItem], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("item")
-    table.add_column("USD", justify="right")
-    table.add_column("of")
+    table = _titled(title, "item", *figures("USD", no_wrap=False), "of")
     for line in sorted(items, key=lambda line: -line.usd):
         table.add_row(line.name, f"{line.usd:.4f}", line.why)
     return table

@@ -162,7 +162,7 @@ class GlueJob(JobBase):
     @property
     def bills(self) -> tuple[Bill, ...]:
         """DPU hours of the worker."""
-        return _bills(self.version, glue_workers(self.version)[self.worker])
+        return glue_bills(self.version, glue_workers(self.version)[self.worker])
 
     def check(self, path: Path) -> Iterator[Finding]:
         """Check that the version offers the worker and that Glue accepts the timeout."""
@@ -200,7 +200,7 @@ class GlueJob(JobBase):
                 tasks=glue_tasks_per_worker(version, each.name),
                 own=own is not None and (not own.worker_is_given or each.name == own.worker),
                 small=each.memory_gib / each.vcpu < gib_per_core,
-                bills=_bills(version, each),
+                bills=glue_bills(version, each),
             )
 
     def with_worker(self, worker: Worker) -> GlueJob:
@@ -208,7 +208,8 @@ class GlueJob(JobBase):
         return self.model_copy(update={"worker": worker.name})
 
 
-def _bills(version: str, worker: GlueWorker) -> tuple[Bill, ...]:
+def glue_bills(version: str, worker: GlueWorker) -> tuple[Bill, ...]:
+    """Return the item that AWS bills for an hour of a worker: its DPUs, at the version's own price if it has one."""
     unit = "memory_dpu_hour" if worker.memory_optimized else "dpu_hour"
     price = (f"glue.{version}.{unit}", f"glue.{unit}")
     why = f"at most, {{count}} {worker.name} of {worker.dpu:g} DPU for {{hours}} h"

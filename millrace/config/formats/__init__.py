@@ -5,29 +5,24 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Annotated, Literal, Union
 
 from pydantic import BeforeValidator, Field
 
-from millrace.config.base import of_kind
+from millrace.config.base import load_kinds, of_kind
 from millrace.config.formats.base import FormatConfig
 
-GROUP = "millrace.formats"
-"""Entry points by which an installed distribution adds kinds."""
-
-FORMATS = {
-    "json": "millrace.config.formats.json:JsonFormat",
-    "text": "millrace.config.formats.text:TextFormat",
-    "csv": "millrace.config.formats.csv:CsvFormat",
-    "avro": "millrace.config.formats.avro:AvroFormat",
-    "protobuf": "millrace.config.formats.protobuf:ProtobufFormat",
-} | {each.name: each.value for each in entry_points(group=GROUP)}
+KINDS: dict[str, type[FormatConfig]] = load_kinds(
+    "millrace.formats",
+    {
+        "json": "millrace.config.formats.json:JsonFormat",
+        "text": "millrace.config.formats.text:TextFormat",
+        "csv": "millrace.config.formats.csv:CsvFormat",
+        "avro": "millrace.config.formats.avro:AvroFormat",
+        "protobuf": "millrace.config.formats.protobuf:ProtobufFormat",
+    },
+)
 """Class with the configuration of a format, by ``kind``."""
-
-KINDS: dict[str, type[FormatConfig]] = {
-    kind: EntryPoint(kind, loader, GROUP).load() for kind, loader in FORMATS.items()
-}
 
 DEFAULT = KINDS["json"](kind="json")
 """Format of a query that names none."""

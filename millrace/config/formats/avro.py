@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints
 from millrace.config.document import is_folder
 from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
-from millrace.config.problems import MISSING, Finding, Path
+from millrace.config.problems import MISSING, Finding, Path, refuse_keys
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -56,9 +56,8 @@ class AvroFormat(FormatConfig):
         """Check that its keys are consistent."""
         path = (*use.path, "format")
         if self.framing == "none":
-            for key in ("writers", "registry", "subject"):
-                if (value := getattr(self, key)) is not None:
-                    yield Finding((*path, key), value, "only with framing: without, a datum names no schema")
+            allowed = "only with framing: without, a datum names no schema"
+            yield from refuse_keys(path, self, ("writers", "registry", "subject"), allowed)
             return
         yield from self._sources(path)
         if self.writers is not None:

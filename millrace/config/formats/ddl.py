@@ -143,8 +143,7 @@ class _Reader:
         fields: list[Field] = []
         while self._peek() != end:
             fields.append(self._field())
-            if self._peek() == ",":
-                self._take()
+            if self._accept(","):
                 if self._peek() == end:
                     raise self._error("a field is expected after a comma")
             elif self._peek() != end:
@@ -157,16 +156,12 @@ class _Reader:
             raise self._error("a name is expected")
         token = self._take()
         name = token[1:-1].replace("``", "`") if token.startswith("`") else token
-        if self._peek() == ":":
-            self._take()
+        self._accept(":")
         kind = self._kind()
-        nullable = True
-        if (self._peek() or "").lower() == "not":
-            self._take()
+        nullable = not self._accept("not")
+        if not nullable:
             self._expect("null")
-            nullable = False
-        if (self._peek() or "").lower() == "comment":
-            self._take()
+        if self._accept("comment"):
             self._take()
         return Field(name, kind, nullable)
 
@@ -203,12 +198,10 @@ class _Reader:
         return Kind(_NAMES[self._take().lower()])
 
     def _decimal(self) -> Kind:
-        if self._peek() != "(":
+        if not self._accept("("):
             return Kind("decimal")
-        self._take()
         precision, scale = self._take(), "0"
-        if self._peek() == ",":
-            self._take()
+        if self._accept(","):
             scale = self._take()
         if not (
             precision.isdecimal() and scale.isdecimal() and 0 <= int(scale) <= int(precision) <= _MOST_DIGITS
@@ -230,10 +223,15 @@ class _Reader:
         self._next += 1
         return token
 
+    def _accept(self, wanted: str) -> bool:
+        """Take the next token if it is the wanted one."""
+        found = (self._peek() or "").lower() == wanted
+        self._next += found
+        return found
+
     def _expect(self, wanted: str) -> None:
-        if (self._peek() or "").lower() != wanted:
+        if not self._accept(wanted):
             raise self._error(f"{wanted.upper()} is expected")
-        self._take()
 
     def _error(self, said: str) -> DdlError:
         if self._next < len(self._tokens):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Annotated, Union
 
 from pydantic import Field
 
+from millrace.config.base import load_kinds
 from millrace.config.sources.base import StreamConfig
 
-GROUP = "millrace.sources"
-"""Entry points by which an installed distribution adds kinds."""
-
-SOURCES = {
-    "kinesis": "millrace.config.sources.kinesis:KinesisStream",
-    "kafka": "millrace.config.sources.kafka:KafkaTopic",
-} | {each.name: each.value for each in entry_points(group=GROUP)}
+KINDS: dict[str, type[StreamConfig]] = load_kinds(
+    "millrace.sources",
+    {
+        "kinesis": "millrace.config.sources.kinesis:KinesisStream",
+        "kafka": "millrace.config.sources.kafka:KafkaTopic",
+    },
+)
 """Class with the configuration of a stream, by ``kind``."""
-
-KINDS: dict[str, type[StreamConfig]] = {
-    kind: EntryPoint(kind, loader, GROUP).load() for kind, loader in SOURCES.items()
-}
 
 if TYPE_CHECKING:
     Stream = StreamConfig

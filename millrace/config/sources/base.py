@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -66,7 +66,7 @@ class StreamUse:
 
     name: str
     environment: Environment
-    clusters: frozenset[str]
+    clusters: Set[str]
 
 
 @dataclass(frozen=True)

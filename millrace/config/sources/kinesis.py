@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 
 from millrace.config.base import KeyArn, RoleArn, Slug, arn_parts
 from millrace.config.grants import Grant, allow
-from millrace.config.problems import MISSING, Finding
+from millrace.config.problems import MISSING, Finding, refuse_keys
 from millrace.config.sources import kinesis_charges, kinesis_metrics
 from millrace.config.sources.base import (
     Charge,
@@ -223,10 +223,7 @@ class KinesisStream(StreamConfig):
     def _check_existing(self, use: StreamUse) -> Iterator[Finding]:
         path = ("streams", use.name)
         if self.existing is None:
-            for key in ("existing_key", "read_role"):
-                value = getattr(self, key)
-                if value is not None:
-                    yield Finding((*path, key), value, "only together with existing")
+            yield from refuse_keys(path, self, ("existing_key", "read_role"), "only together with existing")
             return
         if self.disposable:
             yield Finding((*path, "disposable"), "true", "false: an existing stream is never deleted")

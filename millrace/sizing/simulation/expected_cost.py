@@ -12,7 +12,7 @@ from millrace.config.model import Environment
 from millrace.sizing.cost import HOURS, SECONDS
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
 from millrace.sizing.simulation.run import simulate
 
 PLAYED = 2 * 3600.0
@@ -44,8 +44,8 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
     longest = max(query.trigger_seconds.value for query in job.queries.values())
     seconds = max(PLAYED, TRIGGERS * longest)
     arrivals = {
-        name: Arrivals.constant(environment.streams[name].traffic.records_per_second, seconds)
-        for name in streams_of(environment, job.name)
+        name: Arrivals.constant(traffic.records_per_second, seconds)
+        for name, traffic in traffic_of(environment, job.name).items()
     }
     played = simulate(scenario(environment, plan, job.name, arrivals))
     begin, end = played.dollars_spent_until(np.asarray([seconds / 4, seconds]))
@@ -79,11 +79,15 @@ def _told(environment: Environment, plan: Plan, job: JobPlan) -> JobPlan:
 def _late_at_a_rise(environment: Environment, plan: Plan, job: JobPlan) -> Iterator[tuple[str, float]]:
     """Yield queries that only all workers keep in time when traffic rises to its peak, with the share in time without them."""
     seconds = RISE * max(query.trigger_seconds.value for query in job.queries.values())
-    arrivals = {}
-    for name in streams_of(environment, job.name):
-        traffic = environment.streams[name].traffic
-        rate = traffic.records_per_second
-        arrivals[name] = Arrivals.spikes(rate, rate * traffic.peak_factor, seconds, 2 * seconds)
+    arrivals = {
+        name: Arrivals.spikes(
+            traffic.records_per_second,
+            traffic.records_per_second * traffic.peak_factor,
+            seconds,
+            2 * seconds,
+        )
+        for name, traffic in traffic_of(environment, job.name).items()
+    }
     moving = simulate(scenario(environment, plan, job.name, arrivals))
     late = {
         name: share

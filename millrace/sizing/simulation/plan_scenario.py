@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from millrace.config.model import Environment
+from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
 from millrace.sizing.demand import query_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
@@ -19,6 +19,11 @@ def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
     """Return the streams whose records a job handles, in the order of its queries."""
     found = [name for demand in query_demands(environment)[0] if demand.job == job for name in demand.streams]
     return tuple(dict.fromkeys(found))
+
+
+def traffic_of(environment: Environment, job: str) -> dict[str, Traffic]:
+    """Return the traffic of the streams whose records a job handles, by stream."""
+    return {name: environment.streams[name].traffic for name in streams_of(environment, job)}
 
 
 def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:

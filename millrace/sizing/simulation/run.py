@@ -321,7 +321,10 @@ def _outages(
 ) -> Steps:
     for outage in _apart(scenario):
         yield env.timeout(max(0.0, outage.at - env.now))
-        _stop(env, pool, queries, scenario, outage)
+        pool.lose_all()
+        for query in queries:
+            query.resumes = env.now + outage.seconds + scenario.driver_start
+            query.process.interrupt()
         # The driver is billed while it starts, executors only after their start.
         downs.append((env.now, env.now + outage.seconds))
         yield env.timeout(outage.seconds + scenario.driver_start)
@@ -339,15 +342,6 @@ def _apart(scenario: Scenario) -> list[Outage]:
             end = max(last.at + last.seconds, outage.at + outage.seconds)
             found[-1] = Outage(last.at, end - last.at)
     return found
-
-
-def _stop(
-    env: simpy.Environment, pool: Pool, queries: list[_Query], scenario: Scenario, outage: Outage
-) -> None:
-    pool.lose_all()
-    for query in queries:
-        query.resumes = env.now + outage.seconds + scenario.driver_start
-        query.process.interrupt()
 
 
 def _ups(begin: float, downs: list[tuple[float, float]], end: float) -> list[tuple[float, float]]:

@@ -11,17 +11,12 @@ from dataclasses import dataclass
 class Fixed:
     """A constant number of executors."""
 
-    executors: int
-
-    @property
-    def most(self) -> int:
-        """Largest number of executors."""
-        return self.executors
+    most: int
 
     @property
     def initial(self) -> int:
         """Number of executors at a start."""
-        return self.executors
+        return self.most
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.query import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.job import Outage
-from millrace.sizing.simulation.plan_scenario import scenario, streams_of
+from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
 from millrace.sizing.simulation.run import simulate
 
 PEAK_TRIGGERS = 40.0
@@ -117,11 +117,10 @@ def contradictions(environment: Environment, plan: Plan) -> Iterator[str]:
 
 
 def _peak(environment: Environment, job: str, seconds: float) -> dict[str, Arrivals]:
-    found = {}
-    for name in streams_of(environment, job):
-        traffic = environment.streams[name].traffic
-        found[name] = Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
-    return found
+    return {
+        name: Arrivals.constant(traffic.records_per_second * traffic.peak_factor, seconds)
+        for name, traffic in traffic_of(environment, job).items()
+    }
 
 
 def _settling(job: JobPlan) -> float:

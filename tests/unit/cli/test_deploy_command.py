@@ -12,8 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from millrace.cli import app
-from millrace.cli.run import cdk_assembly, upgrade
-from millrace.cli.run import deploy as deploying
+from millrace.cli.run import cdk_assembly, changes_report
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.lifecycle import deploy, problems, state_machine
@@ -38,10 +37,9 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(cdk_assembly, "synthesise", lambda _env, _account, folder: found.append(folder))
-    for command in (deploying, upgrade):
-        monkeypatch.setattr(command, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
-        monkeypatch.setattr(command, "refusals", lambda *_: [])
-        monkeypatch.setattr(command, "irreversible_upgrades", lambda *_: [])
+    monkeypatch.setattr(changes_report, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
+    monkeypatch.setattr(changes_report, "refusals", lambda *_: [])
+    monkeypatch.setattr(changes_report, "irreversible_upgrades", lambda *_: [])
     return found
 
 

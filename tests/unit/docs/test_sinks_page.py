@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from millrace.config.sinks import KINDS, SINKS
+from millrace.config.sinks import KINDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"
 HEAD = (
@@ -38,4 +38,4 @@ def test_every_key_of_a_sink_says_what_it_means_with_an_example() -> None:
 def test_both_sides_have_the_same_kinds() -> None:
     from millrace.etl.launch.sink_kinds import SINKS as RUN
 
-    assert list(RUN) == list(SINKS)
+    assert list(RUN) == list(KINDS)

@@ -17,7 +17,7 @@ from millrace.cli.app import main
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ENGINES_OWN = {"awsglue", "millrace", "pipelines"}
-COMES_WITH = {"py4j": "pyspark", "botocore": "boto3", "click": "typer"}
+COMES_WITH = {"py4j": "pyspark", "botocore": "boto3", "click": "typer", "pydantic_core": "pydantic"}
 """Packages of others that need them, by import."""
 
 

@@ -71,13 +71,15 @@ class Catalogue:
     def __init__(self, answers: list[dict[str, Any]], *, size: int = 1) -> None:
         self.answers, self.size, self.asked = answers, size, 0
 
-    def get_products(self, **asked: Any) -> dict[str, Any]:
-        self.asked += 1
-        found = [each for each in self.answers if self._fits(each, asked)]
-        begin = int(asked.get("NextToken", 0))
-        end = begin + self.size
-        page: dict[str, Any] = {"PriceList": [json.dumps(each) for each in found[begin:end]]}
-        return {**page, "NextToken": str(end)} if end < len(found) else page
+    def get_paginator(self, operation: str) -> Catalogue:
+        assert operation == "get_products"
+        return self
+
+    def paginate(self, **asked: Any) -> Iterator[dict[str, Any]]:
+        found = [json.dumps(each) for each in self.answers if self._fits(each, asked)]
+        for begin in range(0, max(1, len(found)), self.size):
+            self.asked += 1
+            yield {"PriceList": found[begin : begin + self.size]}
 
     @staticmethod
     def _fits(each: dict[str, Any], asked: dict[str, Any]) -> bool:

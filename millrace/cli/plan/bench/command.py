@@ -13,16 +13,21 @@ import typer
 
 from millrace.cli.plan.bench import sandbox as bench_sandbox
 from millrace.cli.plan.bench.report import page, summary
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import show
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.html_pages import write_page
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, check_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, choose_query, load_with_job
+from millrace.config import Environment, Finding
+from millrace.config.engines.versions import DEFAULT
+from millrace.config.model import KafkaTopic
+from millrace.config.queries import StreamQuery
+from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.result import Outcome
     from millrace.benchmark.schedule import PlannedRun
-    from millrace.config import Environment
 
 On = Literal["sandbox", "glue", "emr"]
 
@@ -118,19 +123,19 @@ def bench(
     """
     from millrace.benchmark.result import fit_outcome
     from millrace.benchmark.schedule import limits, schedule
-    from millrace.config import load
 
     counts, levels_of_cores = _counts("--partitions", partitions), _counts("--cores", cores)
     if largest <= smallest:
         raise typer.BadParameter(f"--largest {largest}: must be more than --smallest {smallest}")
-    environment = load(env)
-    check_job(environment, job)
-    reading = _reading(environment, job, query)
+    environment = load_with_job(env, job)
+    reading, asked = _reading(environment, job, query)
     runs = schedule(
         limits(smallest, largest, levels), counts, repetitions=repetitions, batches=batches, seed=seed
     )
     if on == "sandbox":
-        subject, payloads = bench_sandbox.subject_of(environment, job, reading, sample, reference or [], seed)
+        subject, payloads = bench_sandbox.subject_of(
+            environment, job, reading, asked, sample, reference or [], seed
+        )
         measured = bench_sandbox.measure_core_levels(subject, payloads, runs, levels_of_cores)
         queries, size = subject.queries, sum(map(len, payloads)) / len(payloads)
     else:
@@ -138,8 +143,8 @@ def bench(
             raise typer.BadParameter(
                 "--sample and --reference work with --on sandbox only: a deployed job reads its own records and tables"
             )
-        queries, size = (reading,), float(_record_size(environment, job, reading))
-        measured = [_on_engine(environment, job, reading, runs, on, yes=yes)]
+        queries, size = (reading,), float(environment.streams[asked.source].traffic.record_size)
+        measured = [_on_engine(environment, job, reading, asked, runs, on, yes=yes)]
     worker, architecture = _worker(environment, job, on)
     found = fit_outcome(
         measured,
@@ -165,31 +170,14 @@ def _counts(option: str, text: str) -> tuple[int, ...]:
     return found
 
 
-def _reading(environment: Environment, job: str, wanted: str | None) -> str:
-    """Return the query that reads a stream and can be measured."""
-    from millrace.config import Finding
-    from millrace.config.queries import StreamQuery
-
-    names = [n for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)]
-    if wanted is None and len(names) == 1:
-        return names[0]
-    if wanted is not None and wanted in names:
-        return wanted
-    allowed = f"one of {', '.join(names)}, by --query" if names else "a job with a land or direct query"
-    raise environment.places.error([Finding(("jobs", job, "queries"), wanted or "(none)", allowed)])
-
-
-def _record_size(environment: Environment, job: str, reading: str) -> int:
-    from millrace.config.queries import StreamQuery
-
-    query = environment.jobs[job].queries[reading]
-    assert isinstance(query, StreamQuery)
-    return environment.streams[query.source].traffic.record_size
+def _reading(environment: Environment, job: str, wanted: str | None) -> tuple[str, StreamQuery]:
+    """Return the query that reads a stream and can be measured, by its name."""
+    known = {n: q for n, q in environment.jobs[job].queries.items() if isinstance(q, StreamQuery)}
+    name = choose_query(environment, job, wanted, list(known), "a job with a land or direct query")
+    return name, known[name]
 
 
 def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x86_64", "arm64"]]:
-    from millrace.sizing import plan
-
     if on == "sandbox":
         arm = platform.machine() in ("arm64", "aarch64")
         return "a core of this machine", "arm64" if arm else "x86_64"
@@ -199,29 +187,28 @@ def _worker(environment: Environment, job: str, on: On) -> tuple[str, Literal["x
 
 
 def _on_engine(
-    environment: Environment, job: str, reading: str, runs: Sequence[PlannedRun], on: On, *, yes: bool
+    environment: Environment,
+    job: str,
+    reading: str,
+    query: StreamQuery,
+    runs: Sequence[PlannedRun],
+    on: On,
+    *,
+    yes: bool,
 ) -> Measurements:
     """Run the deployed job once with the schedule, and return its measurements."""
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import document
-    from millrace.config import Finding
-    from millrace.config.model import KafkaTopic
-    from millrace.config.names import Names
-    from millrace.config.queries import StreamQuery
     from millrace.lifecycle.checkpoints import FOLDER
     from millrace.lifecycle.deployed import split_url
     from millrace.lifecycle.one_off_run import run_once
     from millrace.lifecycle.problems import AwsError, translate_aws_errors
-    from millrace.lifecycle.state_machine import connect
-    from millrace.sizing import plan
 
-    settings = environment.jobs[job]
-    if settings.engine != on:
+    engine = environment.jobs[job].engine
+    if engine != on:
         raise environment.places.error(
-            [Finding(("jobs", job, "engine"), settings.engine, f"{on}, because of --on {on}")]
+            [Finding(("jobs", job, "engine"), engine, f"{on}, because of --on {on}")]
         )
-    query = settings.queries[reading]
-    assert isinstance(query, StreamQuery)
     if not isinstance(environment.streams[query.source], KafkaTopic):
         raise environment.places.error(
             [
@@ -236,7 +223,7 @@ def _on_engine(
     asked = max(run.partitions for run in runs)
     if asked > has:
         raise typer.BadParameter(f"--partitions {asked}: topic {query.source} has only {has} partitions")
-    aws = connect(Names(environment, environment.account or ""))
+    aws = connect_account(environment)
     names = aws.names  # with the account that AWS reported, if the file names none
     base = f"{names.checkpoints(job)}/{FOLDER}/benchmarks/{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     confirm(f"Stop {job}, measure {len(runs)} runs on {on} (billed by AWS), and start it again?", yes=yes)
@@ -263,8 +250,6 @@ def _on_engine(
 
 def _file(job: str, line: str | None) -> str:
     """Return the name of the result file; each Spark line except the default has its own, as a job may change between lines."""
-    from millrace.config.engines.versions import DEFAULT
-
     return f"{job}.json" if line in (None, DEFAULT) else f"{job}-spark{line}.json"
 
 
@@ -291,11 +276,5 @@ def _finish(
         return
     show(*summary(found))
     typer.echo(
-        f"{target} written; to size the job by it, set `rate: {{result: {_shown(target, environment)}}}`"
+        f"{target} written; to size the job by it, set `rate: {{result: {environment.places.name(target.resolve())}}}`"
     )
-
-
-def _shown(target: Path, environment: Environment) -> str:
-    root = environment.places.root.resolve()
-    path = target.resolve()
-    return str(path.relative_to(root) if path.is_relative_to(root) else path)

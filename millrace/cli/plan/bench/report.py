@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
-from rich.table import Table
 
+from millrace.cli.shared.console import figures, plain_table, words
 from millrace.cli.shared.html_pages import Page
+from millrace.config import Environment
 
 if TYPE_CHECKING:
     from millrace.benchmark.fit import Fit
     from millrace.benchmark.result import Outcome
-    from millrace.config import Environment
     from millrace.sizing.benchmark_figures import Interval
 
 _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "missed", "batches")
@@ -21,9 +21,7 @@ _HEAD = ("query", "a, s", "κ, s", "b, µs a record", "records/s a core", "misse
 
 def summary(found: Outcome) -> Iterator[RenderableType]:
     """Yield the output of ``millrace bench``."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for name in _HEAD:
-        table.add_column(name, justify="left" if name == "query" else "right", no_wrap=True)
+    table = plain_table(*words(*_HEAD[:1]), *figures(*_HEAD[1:]))
     for query, fit in found.fits.items():
         table.add_row(*_row(query, fit))
     yield table

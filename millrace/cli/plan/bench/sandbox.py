@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from rich.console import Console
 
-from millrace.cli.shared.console import is_terminal
+from millrace.config import Environment
+from millrace.config.queries import StreamQuery
+from millrace.config.sinks import KINDS
 
 if TYPE_CHECKING:
     from millrace.benchmark.measurements import Measurements
     from millrace.benchmark.schedule import PlannedRun
-    from millrace.config import Environment
     from millrace.sandbox.benchmark import MeasuredQuery
 
 _PAYLOADS = 20_000
@@ -28,13 +30,12 @@ def subject_of(
     environment: Environment,
     job: str,
     reading: str,
+    asked: StreamQuery,
     sample: Path | None,
     reference: Sequence[str],
     seed: int,
 ) -> tuple[MeasuredQuery, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
-    from millrace.config.queries import StreamQuery
-    from millrace.config.sinks import KINDS
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.child_processes import RUN
@@ -42,10 +43,8 @@ def subject_of(
     from millrace.sandbox.traffic import Feed, TrafficShape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
-    settings = environment.jobs[job].queries[reading]
-    assert isinstance(settings, StreamQuery)
     choose = random.Random(seed)
-    payloads = making.payloads_of_query(settings, environment.places.root)
+    payloads = making.payloads_of_query(asked, environment.places.root)
     values = (
         Generator(payloads.schema, choose)
         if sample is None
@@ -141,7 +140,7 @@ def measure_core_levels(
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[], None]]:
     """Show a bar with the remaining time in a terminal, a line for each run in a pipe; both on standard error."""
-    if not is_terminal(sys.stderr):
+    if not sys.stderr.isatty():
         done, started = 0, time.monotonic()
 
         def line() -> None:
@@ -152,7 +151,6 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
 
         yield line
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("measuring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from millrace.cli.shared.verdict import Risk
+from millrace.config.queries import StreamQuery
+
 if TYPE_CHECKING:
     from millrace.cli.plan.report.plan_verdict import CheckedPlan
-    from millrace.cli.shared.verdict import Risk
-    from millrace.config.sources.base import Traffic
 
 
 def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[str, str]:
@@ -33,7 +34,9 @@ def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[s
                 "plays the peak and shows where records wait",
             )
         if risk.kind == "late-at-rise" and job is not None:
-            rates = {(t.records_per_second, t.peak_factor) for t in _traffic(found, job)}
+            names = {name for demand in found.demands if demand.job == job for name in demand.streams}
+            traffic = (found.environment.streams[name].traffic for name in names)
+            rates = {(each.records_per_second, each.peak_factor) for each in traffic}
             if len(rates) == 1:
                 ((rate, factor),) = rates
                 command = f"millrace simulate {environment} --job {job} --spikes {rate:g},{rate * factor:g} --for 4h"
@@ -58,15 +61,8 @@ def next_command(found: CheckedPlan, risks: Sequence[Risk], env: str) -> tuple[s
     return f"millrace deploy {environment}", "shows the difference to the account first"
 
 
-def _traffic(found: CheckedPlan, job: str) -> list[Traffic]:
-    streams = dict.fromkeys(name for demand in found.demands if demand.job == job for name in demand.streams)
-    return [found.environment.streams[name].traffic for name in streams]
-
-
 def _bench(found: CheckedPlan, environment: str) -> str | None:
     """Return the benchmark of the job with the highest cost, for a query that reads a stream and was not measured."""
-    from millrace.config.queries import StreamQuery
-
     guessed = [
         demand
         for demand in found.demands

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from millrace.cli.plan.plan_tables import costs_left_out
@@ -9,16 +10,16 @@ from millrace.cli.plan.report.flow import flow, flow_rows
 from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars, bars_in_words, cost_in_words, cost_tree
 from millrace.cli.shared.flow_picture import flow_picture, in_words
 from millrace.cli.shared.html_pages import Page
+from millrace.cli.shared.verdict import Verdict
+from millrace.config import Environment
+from millrace.sizing import Plan
+from millrace.sizing.demand import query_demands
+from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan, WorkerChoice
+from millrace.sizing.risks import fullness
 from millrace.sizing.text_format import count, dollars, duration_text, format_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from millrace.cli.plan.report.plan_verdict import CheckedPlan
-    from millrace.cli.shared.verdict import Verdict
-    from millrace.config import Environment
-    from millrace.sizing import Plan
-    from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan, WorkerChoice
 
 
 def plan_page(found: CheckedPlan, verdict: Verdict) -> Page:
@@ -102,8 +103,6 @@ def _ages(found: CheckedPlan) -> Iterator[Bar]:
 
 
 def _shards(found: CheckedPlan) -> Iterator[Bar]:
-    from millrace.sizing.risks import fullness
-
     for name, stream in found.environment.streams.items():
         sized = found.plan.streams[name]
         if share := fullness(stream, sized):
@@ -146,8 +145,6 @@ def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> f
 
     Cores of complete workers, including those that the queries do not need, are divided as in the plan.
     """
-    from millrace.sizing.demand import query_demands
-
     own = [demand for demand in query_demands(environment)[0] if demand.job == job.name]
     factor = choice.executors * choice.vcpu / job.cores.value
     ages = {}

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
+from millrace.config import Environment
+from millrace.config.queries import sink_writes
+from millrace.sizing import Plan, total
+from millrace.sizing.cost import HOURS
+from millrace.sizing.demand import QueryDemand, query_demands
+from millrace.sizing.model import CostItem
+from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.risks import FULL, SLOW, fullness
 from millrace.sizing.text_format import (
     count,
     dollars,
@@ -19,10 +28,6 @@ from millrace.sizing.text_format import (
 )
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
-    from millrace.sizing import Plan
-    from millrace.sizing.demand import QueryDemand
-    from millrace.sizing.model import ClusterPlan, CostItem, JobPlan, StreamPlan
     from millrace.sizing.simulation.self_check import SimulatedQuery
 
 
@@ -46,32 +51,18 @@ class CheckedPlan:
         played: Sequence[SimulatedQuery],
         old_prices: str | None = None,
     ) -> None:
-        from millrace.sizing import total
-        from millrace.sizing.demand import query_demands
-
         self.environment, self.plan, self.played, self.old_prices = environment, plan, played, old_prices
         self.demands: list[QueryDemand] = query_demands(environment)[0]
         self.total = total(plan).value
 
     def usd(self, *keys: str) -> float:
         """Return the monthly cost of jobs, streams and clusters, each once, by keys such as ``jobs.flights``."""
-        sections: dict[str, Mapping[str, JobPlan | StreamPlan | ClusterPlan]] = {
-            "jobs": self.plan.jobs,
-            "streams": self.plan.streams,
-            "clusters": self.plan.clusters,
-        }
-        found = 0.0
-        for key in dict.fromkeys(keys):
-            section, name = key.split(".")[:2]
-            found += sum(line.usd for line in sections[section][name].cost)
-        return found
+        costs = self.plan.costs
+        return sum((sum(line.usd for line in costs[key]) for key in dict.fromkeys(keys)), 0.0)
 
     def items(self) -> Iterator[CostItem]:
-        """Yield every line of the bill."""
-        for section in (self.plan.streams, self.plan.clusters, self.plan.jobs):
-            for each in section.values():
-                yield from each.cost
-        yield from self.plan.shared
+        """Return every line of the bill."""
+        return chain.from_iterable(self.plan.costs.values())
 
 
 def plan_verdict(found: CheckedPlan, env: str | None = None) -> Verdict:
@@ -182,8 +173,6 @@ def _contradicted_catch_up(found: CheckedPlan) -> Iterator[Risk]:
 
 
 def _slow_catch_up(found: CheckedPlan) -> Iterator[Risk]:
-    from millrace.sizing.risks import SLOW
-
     slow = [
         each
         for each in found.played
@@ -248,9 +237,6 @@ def _assumed(found: CheckedPlan) -> Iterator[Risk]:
 
 def _unpriced(found: CheckedPlan) -> Iterator[Risk]:
     """Yield a risk for each sink that is billed by write, because the bill does not include it."""
-    from millrace.config.queries import sink_writes
-    from millrace.sizing.cost import HOURS
-
     jobs = found.environment.jobs
     for demand in found.demands:
         writes = {
@@ -272,8 +258,6 @@ def _nouns(noun: str, several: Sequence[str]) -> str:
 
 
 def _full(found: CheckedPlan) -> Iterator[Risk]:
-    from millrace.sizing.risks import FULL, fullness
-
     shares = {n: fullness(each, found.plan.streams[n]) for n, each in found.environment.streams.items()}
     full = sorted((name for name, share in shares.items() if share > FULL), key=lambda name: -shares[name])
     if full:
@@ -291,9 +275,6 @@ def _full(found: CheckedPlan) -> Iterator[Risk]:
 
 
 def _drivers(found: CheckedPlan) -> Iterator[Risk]:
-    from millrace.sizing.prices_and_limits import limits
-    from millrace.sizing.risks import FULL
-
     most = limits()["spark.driver.most_cores"]
     large_ones = [job for job in found.plan.jobs.values() if job.cores.value > FULL * most]
     if large_ones:
@@ -311,8 +292,6 @@ def _drivers(found: CheckedPlan) -> Iterator[Risk]:
 
 def _brokers(found: CheckedPlan) -> Iterator[Risk]:
     """Yield clusters that cannot carry the load with one broker less, as AWS restarts each broker for patches."""
-    from millrace.sizing.prices_and_limits import limits
-
     known = limits().brokers
     for name, cluster in found.plan.clusters.items():
         if cluster.brokers is None or cluster.broker_type is None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from millrace.cli.shared.charts import POINTS, keep_peaks, line_chart
 from millrace.cli.shared.html_pages import Badge, Cell, Page
+from millrace.cli.shared.verdict import Verdict
+from millrace.config import Environment
+from millrace.sizing import Plan
 from millrace.sizing.text_format import dollars, duration_text, format_number
 
 if TYPE_CHECKING:
-    from millrace.cli.shared.verdict import Verdict
-    from millrace.config import Environment
-    from millrace.sizing import Plan
     from millrace.sizing.simulation import JobResult
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
+from millrace.config import Environment
+from millrace.sizing import Plan
 from millrace.sizing.cost import HOURS
 from millrace.sizing.text_format import dollars, duration_text, format_number, join_names, percent
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
-    from millrace.sizing import Plan
     from millrace.sizing.simulation import JobResult
     from millrace.sizing.simulation.result import QueryResult
 

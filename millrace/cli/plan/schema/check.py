@@ -8,13 +8,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
+from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.options import AsJson, EnvironmentName, check_job
-from millrace.cli.shared.table_changes import altered_tables, refused_queries
+from millrace.cli.shared.options import AsJson, EnvironmentName, load_with_job
+from millrace.config import Environment
+from millrace.sizing import plan
 
 if TYPE_CHECKING:
-    from millrace.config import Environment
     from millrace.sandbox.start_rehearsal import Rehearsal
 
 
@@ -36,13 +38,7 @@ def check(
 
       millrace schema check --env prod flights --json
     """
-    from rich.console import Console
-
-    from millrace.config import load
-
-    environment = load(env)
-    if job is not None:
-        check_job(environment, job)
+    environment = load_with_job(env, job)
     with Console(stderr=True).status("comparing"):
         found = _compared(environment, [job] if job else list(environment.jobs))
     if as_json:
@@ -54,20 +50,26 @@ def check(
     raise typer.Exit(REFUSED if found.refused else 0)
 
 
+def altered_tables(found: Rehearsal) -> list[str]:
+    """Return a line for each change of a table by the next start."""
+    return [f"table {table}: {change}" for table, changes in found.altered.items() for change in changes]
+
+
+def refused_queries(found: Rehearsal) -> list[str]:
+    """Return a line for each query that would not start."""
+    return [f"job {each.job}, query {each.query}: {each.why}" for each in found.refused]
+
+
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
     from millrace.infra.launch_settings import job_settings
     from millrace.lifecycle import catalog_columns
-    from millrace.lifecycle.state_machine import connect
     from millrace.sandbox import running_sandbox, start_rehearsal
-    from millrace.sizing import plan
 
     sized = plan(environment)
     place = running_sandbox.running_place(environment)
     if place is None:
-        from millrace.config.names import Names
-
-        aws = connect(Names(environment, environment.account or ""))
+        aws = connect_account(environment)
         settings = [job_settings(environment, sized.jobs[job], aws.names) for job in jobs]
         deployed = catalog_columns.columns(aws.client("glue"), _named(settings))
     else:

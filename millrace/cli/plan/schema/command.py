@@ -10,14 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.box import HEAVY_HEAD
+from rich.table import Table
+from rich.text import Text
 
 from millrace.cli.plan.schema.check import check
-from millrace.cli.shared.console import is_terminal, show
+from millrace.cli.shared.console import figures, show
 from millrace.cli.shared.options import AsJson, KafkaAddress, KinesisAddress, load_with_stream
 from millrace.cli.shared.output_files import report_write_errors
+from millrace.config import find_root
+from millrace.config.schema import SCHEMA_FILE, schema_text
 
 if TYPE_CHECKING:
-    from millrace.config.model import Environment
     from millrace.sandbox.infer import Inferred
 
 schema_app = typer.Typer(invoke_without_command=True)
@@ -50,8 +54,6 @@ def schema(
     """
     if context.invoked_subcommand is not None:
         return
-    from millrace.config import find_root
-    from millrace.config.schema import SCHEMA_FILE, schema_text
 
     if not write:
         typer.echo(schema_text(), nl=False)
@@ -217,7 +219,8 @@ def _sampled(
     names = columns.split(",") if columns else None
     if file is None:
         assert stream is not None, "neither stream nor file"
-        environment = _load(env, stream)
+        assert env is not None, "no environment"
+        environment = load_with_stream(env, stream)
         payloads = samples.decompress_all(
             traffic_targets.sample_records(environment, stream, count, kafka=kafka, kinesis=kinesis, aws=aws)
         )
@@ -228,11 +231,6 @@ def _sampled(
     if headed:
         return payloads[1:], samples.header(file, delimiter), delimiter
     return payloads, names, delimiter
-
-
-def _load(env: str | None, stream: str) -> Environment:
-    assert env is not None, "no environment"
-    return load_with_stream(env, stream)
 
 
 def _inferred(
@@ -266,20 +264,17 @@ def _as_json(found: Inferred) -> dict[str, Any]:
 
 
 def _show(found: Inferred) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from millrace.sandbox.ddl import kind_text
 
-    table = Table(box=None if not is_terminal(sys.stdout) else Table().box, pad_edge=False)
-    for name, justify in (
-        ("field", "left"),
-        ("type", "left"),
-        ("null", "right"),
-        ("examples", "left"),
-        ("look at", "left"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]  # of the five words that rich knows
+    table = Table(
+        "field",
+        "type",
+        *figures("null", no_wrap=False),
+        "examples",
+        "look at",
+        box=HEAVY_HEAD if sys.stdout.isatty() else None,
+        pad_edge=False,
+    )
     for f in found.fields:
         share = f"{f.absent / found.records:.0%}" if found.records else ""
         table.add_row(
