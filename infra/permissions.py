@@ -296,12 +296,7 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
     subnet_ids, security_group_id
         Targets of the job's connections.
     """
-    region, account = names.environment.region, names.account
-
-    def ec2(resource: str) -> str:
-        return f"arn:{names.partition}:ec2:{region}:{account}:{resource}"
-
-    interfaces = ec2("network-interface/*")
+    interfaces = names.arn("ec2", "network-interface/*")
     return [
         allow(
             "LookAround",
@@ -321,8 +316,8 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
             ["ec2:CreateNetworkInterface"],
             [
                 interfaces,
-                ec2(f"security-group/{security_group_id}"),
-                *(ec2(f"subnet/{subnet}") for subnet in subnet_ids),
+                names.arn("ec2", f"security-group/{security_group_id}"),
+                *(names.arn("ec2", f"subnet/{subnet}") for subnet in subnet_ids),
             ],
             why=INTERFACES,
         ),

@@ -10,7 +10,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from millrace.config.names import Names
-from millrace.sizing.model import Alarm, Plan
+from millrace.sizing.model import Plan
 
 from ..assets import text_asset
 from ..constructs.alarms import add_alarms, alarm_name
@@ -63,7 +63,7 @@ class ObservabilityStack(EnvironmentStack):
             self._workspace(logs_key)
         shown = sections(names, plan)
         region = names.environment.region
-        arns = tuple(self._alarm_arn(alarm) for alarm in plan.alarms)
+        arns = tuple(names.arn("cloudwatch", f"alarm:{alarm_name(names, alarm)}") for alarm in plan.alarms)
         for number, part in enumerate(boards(shown), 1):
             ending = "" if number == 1 else f"-{number}"
             body = cloudwatch_body(part, region, arns if number == 1 else ())
@@ -80,10 +80,6 @@ class ObservabilityStack(EnvironmentStack):
             value=text_asset(self, "GrafanaJson", "grafana.json", to_text(board)),
             description="JSON to import into Grafana; see docs/metrics.md",
         )
-
-    def _alarm_arn(self, alarm: Alarm) -> str:
-        region, account = self.names.environment.region, self.names.account
-        return f"arn:{self.partition}:cloudwatch:{region}:{account}:alarm:{alarm_name(self.names, alarm)}"
 
     def _workspace(self, logs_key: kms.IKey) -> None:
         names = self.names
