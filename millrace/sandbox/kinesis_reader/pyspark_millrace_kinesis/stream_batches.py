@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import time
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +22,7 @@ from millrace.etl.record.errors import LossError
 from millrace.etl.services.aws import error_code
 from millrace.etl.sources.kinesis.closed_shards import (
     AFTER,
+    AGGREGATE,
     ENDED,
     PAGE,
     PAUSE_SECONDS,
@@ -36,15 +36,13 @@ AT = "AT_SEQUENCE_NUMBER"
 TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
 METADATA = "metadata"
 
-_AGGREGATE = "84maw"
-""":data:`etl.sources.kinesis.closed_shards.AGGREGATE` in Base64, up to the last character that depends on it alone."""
 _EMPTY_ANSWERS = 5
 """Empty answers in a row after which a shard's missing records count as expired."""
 
 Offset = dict[str, Any]
 Entry = Mapping[str, str]
-Row = tuple[bytes, str, str, str, int]
-"""Data, stream, partition key, sequence number, and arrival in microseconds since 1970."""
+Row = tuple[bytes, str, str, str, datetime]
+"""Data, stream, partition key, sequence number, and arrival: the columns of the connectors."""
 
 
 class Service(Protocol):
@@ -284,8 +282,8 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]
 
 def read_range(
     service: Service, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
-) -> Iterator[list[Row]]:
-    """Read the records of a range, one call at a time; each record of an aggregate becomes a row, with the aggregate's number.
+) -> Iterator[Row]:
+    """Read the records of a range; each record of an aggregate becomes a row, with the aggregate's number.
 
     Raises
     ------
@@ -308,7 +306,7 @@ def read_range(
         if records:
             if place == (AT, asked.first) and records[0]["SequenceNumber"] != asked.first:
                 break  # the stream silently returns its oldest record instead of an expired one
-            yield _rows(records, service.stream)
+            yield from _rows(records, service.stream)
             left, empty, place = left - len(records), 0, (AFTER, str(records[-1]["SequenceNumber"]))
         else:
             empty += not answer.get("MillisBehindLatest")
@@ -324,19 +322,14 @@ def read_range(
         )
 
 
-def _rows(records: list[Any], stream: str) -> list[Row]:
-    rows: list[Row] = []
+def _rows(records: list[Any], stream: str) -> Iterator[Row]:
     for record in records:
-        text, number = record["Data"], record["SequenceNumber"]
-        data = b64decode(text)
-        # Kinesis has whole milliseconds.
-        arrived = round(record["ApproximateArrivalTimestamp"] * 1000) * 1000
-        packed = split_aggregate(data) if text.startswith(_AGGREGATE) else None
-        if packed:
-            rows += [(each, stream, key, number, arrived) for key, each in packed]
-        else:
-            rows.append((data, stream, record["PartitionKey"], number, arrived))
-    return rows
+        data, number, arrived = (
+            record[key] for key in ("Data", "SequenceNumber", "ApproximateArrivalTimestamp")
+        )
+        packed = split_aggregate(data) if data.startswith(AGGREGATE) else None
+        for key, each in packed or [(record["PartitionKey"], data)]:
+            yield each, stream, key, number, arrived
 
 
 def _client_error() -> type[Exception]:
