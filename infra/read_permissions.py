@@ -43,7 +43,7 @@ def catalog(scope: PermissionScope) -> list[Grant]:
     databases = dict.fromkeys(f"database/{name.split('.')[0]}" for name in scope.tables)
     tables = [f"table/{name.replace('.', '/')}" for name in scope.tables]
     named = ["catalog", *databases, *tables] if tables else []
-    return [allow("ReadCatalog", ["glue:GetTable"], [scope.arn("glue", each) for each in named])]
+    return [allow("ReadCatalog", ["glue:GetTable"], [scope.names.arn("glue", each) for each in named])]
 
 
 def table_files(scope: PermissionScope) -> list[Grant]:
