@@ -125,6 +125,12 @@ class Checkpoints:
             )
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
+    def committed_positions(self, query: str) -> tuple[Any, ...] | None:
+        """Return the positions after a query's last committed batch; None where none was committed."""
+        committed = self._last(query, "commits")
+        log = None if committed is None else self._bytes(f"{self.prefix}/{query}/{_LAST}/{committed}")
+        return None if log is None else _positions(log.decode())
+
     def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
         found = self._bytes(key)
