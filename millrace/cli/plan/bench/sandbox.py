@@ -51,7 +51,7 @@ def subject_of(
         if sample is None
         else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
     )
-    feed = Feed(values, payloads, TrafficShape(per_second=1), choose)
+    feed = Feed(values.record, payloads, TrafficShape(per_second=1), choose)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
     synthesise(environment.name, assembly)
