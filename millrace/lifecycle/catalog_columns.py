@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from millrace.config.sinks import KINDS
-from millrace.lifecycle.deployed import if_missing
+from millrace.lifecycle.deployed import ignore_missing
 from millrace.lifecycle.problems import translate_aws_errors
 
 
@@ -33,7 +33,7 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
-        with translate_aws_errors(f"looking at table {name}"), if_missing("EntityNotFoundException"):
+        with translate_aws_errors(f"looking at table {name}"), ignore_missing("EntityNotFoundException"):
             held = glue.get_table(DatabaseName=database, Name=table)["Table"]["StorageDescriptor"]["Columns"]
             found[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in held if _is_current(c))
     return found

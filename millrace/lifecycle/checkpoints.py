@@ -21,7 +21,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from millrace.config.names import Names
-from millrace.lifecycle.deployed import MISSING_OBJECT, if_missing, split_url
+from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
@@ -260,7 +260,7 @@ class Checkpoints:
         return f"{self.prefix}/{FOLDER}/{query}.{what}.json"
 
     def _bytes(self, key: str) -> bytes | None:
-        with if_missing(*MISSING_OBJECT):
+        with ignore_missing(*MISSING_OBJECT):
             return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
         return None
 
@@ -286,7 +286,7 @@ class Checkpoints:
 
     def _copy_if_there(self, key: str, target: str) -> None:
         """Copy an object as it is, whatever its bytes are."""
-        with if_missing(*MISSING_OBJECT):
+        with ignore_missing(*MISSING_OBJECT):
             self._copy_object(key, target)
 
     def _delete(self, query: str) -> None:
@@ -301,7 +301,7 @@ class Checkpoints:
     # ---- the lease ----
 
     def _look(self) -> tuple[str, dict[str, Any], float] | None:
-        with if_missing(*MISSING_OBJECT):
+        with ignore_missing(*MISSING_OBJECT):
             found = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
             said = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
             age = (said - found["LastModified"]).total_seconds()

@@ -37,8 +37,8 @@ MISSING_OBJECT = ("NoSuchKey", "404")
 
 
 @contextmanager
-def if_missing(*signs: str) -> Iterator[None]:
-    """Leave the block where a request's subject does not exist; other errors pass.
+def ignore_missing(*signs: str) -> Iterator[None]:
+    """Ignore the error of a request whose subject does not exist, and leave the block; other errors pass.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     NotDeployedError
         There is no such stack.
     """
-    with if_missing("does not exist"):
+    with ignore_missing("does not exist"):
         found = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", ())
         return {output["OutputKey"]: output["OutputValue"] for output in found}
     raise NotDeployedError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from millrace.config.names import Names
-from millrace.lifecycle.deployed import if_missing, outputs, split_url
+from millrace.lifecycle.deployed import ignore_missing, outputs, split_url
 from millrace.lifecycle.deployment_changes import (
     JobChange,
     StackChange,
@@ -131,7 +131,7 @@ def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, An
 
 def deployed_template(cloudformation: Any, stack: str) -> Template | None:
     """Read a stack's deployed template; None without such a stack."""
-    with if_missing("does not exist"):
+    with ignore_missing("does not exist"):
         body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
         return dict(json.loads(body) if isinstance(body, str) else body)
     return None

@@ -16,7 +16,7 @@ from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, sink_writes
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
-from millrace.lifecycle.deployed import MISSING_OBJECT, if_missing, split_url
+from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
@@ -142,7 +142,7 @@ class Erasures:
 
     def _read(self, job: str, name: str) -> dict[str, Any] | None:
         bucket, key = self._place(job, name)
-        with translate_aws_errors(f"reading s3://{bucket}/{key}"), if_missing(*MISSING_OBJECT):
+        with translate_aws_errors(f"reading s3://{bucket}/{key}"), ignore_missing(*MISSING_OBJECT):
             return dict(json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         return None
 

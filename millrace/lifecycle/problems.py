@@ -23,7 +23,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from millrace.lifecycle.deployed import NotDeployedError, if_missing
+from millrace.lifecycle.deployed import NotDeployedError, ignore_missing
 
 _CDK_QUALIFIER = "hnb659fds"
 """Qualifier of every account that was bootstrapped without another."""
@@ -244,7 +244,7 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
         AWS refused the request.
     """
     name = f"/cdk-bootstrap/{qualifier or _CDK_QUALIFIER}/version"
-    with translate_aws_errors(f"reading {name}"), if_missing("ParameterNotFound"):
+    with translate_aws_errors(f"reading {name}"), ignore_missing("ParameterNotFound"):
         ssm.get_parameter(Name=name)  # type: ignore[attr-defined]  # clients have no static type
         return
     raise NotDeployedError(

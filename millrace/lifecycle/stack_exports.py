@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from millrace.lifecycle.deployed import if_missing
+from millrace.lifecycle.deployed import ignore_missing
 from millrace.lifecycle.deployment_changes import Template
 
 CREATED_ONLY = {
@@ -124,7 +124,7 @@ def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
     botocore.exceptions.ClientError
         AWS refused the request.
     """
-    with if_missing("is not imported", "does not exist"):
+    with ignore_missing("is not imported", "does not exist"):
         return tuple(cloudformation.list_imports(ExportName=export)["Imports"])
     return ()
 

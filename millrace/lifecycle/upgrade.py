@@ -27,7 +27,7 @@ from millrace.lifecycle.deploy import (
     deployed_document,
     deployed_template,
 )
-from millrace.lifecycle.deployed import MISSING_OBJECT, if_missing, split_url
+from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.deployment_changes import JobChange, Template, job_change, stream_names
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -74,7 +74,7 @@ class Version:
         """
         bucket, key = split_url(self.document_url)
         reading = translate_aws_errors(f"reading the launch document {self.document_url}")
-        with reading, if_missing(*MISSING_OBJECT):
+        with reading, ignore_missing(*MISSING_OBJECT):
             return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         raise UpgradeError(
             f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
