@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -209,7 +209,13 @@ class _Trial:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         found: dict[str, set[str]] = {}
         skipping = set()
-        for query in self._queries():
+        landing = (
+            query
+            for job in self._sandbox.environment.jobs.values()
+            for query in job.queries.values()
+            if isinstance(query, Landing) and isinstance(query, SourceQuery)
+        )
+        for query in landing:
             found.setdefault(query.table, set()).update(query.streams)
             if query.start != "earliest":
                 skipping.add(query.table)
@@ -218,12 +224,6 @@ class _Trial:
             for table, streams in found.items()
             if table not in skipping
         }
-
-    def _queries(self) -> Iterator[Any]:
-        for job in self._sandbox.environment.jobs.values():
-            for query in job.queries.values():
-                if isinstance(query, Landing) and isinstance(query, SourceQuery):
-                    yield query
 
 
 def _example(table: Any) -> Mapping[str, Any]:
