@@ -33,12 +33,14 @@ def subject_of(
     seed: int,
 ) -> tuple[MeasuredQuery, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
+    from millrace.config.names import Names
     from millrace.config.queries import StreamQuery
     from millrace.config.sinks import KINDS
+    from millrace.lifecycle.deployed_diff import document_of
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.child_processes import RUN
-    from millrace.sandbox.deployment import document_in, synthesise
+    from millrace.sandbox.deployment import synthesise
     from millrace.sandbox.traffic import Feed, TrafficShape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
@@ -55,7 +57,7 @@ def subject_of(
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
     synthesise(environment.name, assembly)
-    document = document_in(assembly, job)
+    document = document_of(Names(environment, environment.account or ""), assembly, job)
     given = _references(reference)
     queries: list[str] = [reading]
     tables: dict[str, Any] = {}
