@@ -156,14 +156,15 @@ class Drill:
         return self._outcome([first, second], recovery, live_from)
 
     def _recover(self, job: Job, killed: datetime) -> float:
-        self._wait(job, lambda *_: bool(job.commit_times()) or self._complete_backlog())
+        total = len(self._feed.backlog)
+        self._wait(
+            job,
+            lambda landed, _: bool(job.commit_times()) or (landed >= total and not self._feed.live),
+        )
         committed = job.commit_times()
         # Nothing was left to commit: only the restart can be measured.
         first = min(committed) if committed else datetime.now(UTC)
         return (first - killed).total_seconds()
-
-    def _complete_backlog(self) -> bool:
-        return self._last_counts[0] >= len(self._feed.backlog) and not self._feed.live
 
     def _send_live(self, job: Job) -> None:
         def produce(stop: threading.Event) -> None:

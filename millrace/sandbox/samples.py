@@ -110,12 +110,8 @@ def decompress_all(payloads: list[bytes]) -> list[bytes]:
 
 def read_lines(path: Path, count: int) -> list[bytes]:
     """Read the first lines of a file that are not empty, a record each."""
-    found: list[bytes] = []
     with path.open("rb") as file:
-        for line in file:
-            if line.strip() and len(found) < count:
-                found.append(line.rstrip(b"\r\n"))
-    return found
+        return list(islice((line.rstrip(b"\r\n") for line in file if line.strip()), count))
 
 
 def header(path: Path, delimiter: str) -> list[str]:

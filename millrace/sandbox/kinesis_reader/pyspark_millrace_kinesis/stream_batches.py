@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from botocore.exceptions import ClientError
+
 from millrace.etl.record.errors import LossError
 from millrace.etl.services.aws import error_code
 from millrace.etl.sources.kinesis.closed_shards import (
@@ -223,7 +225,7 @@ class BatchPlanner:
             answer = self.service.records(
                 self._iterators[shard], min(self.limits.call, self.limits.records - taken)
             )
-        except _client_error() as error:
+        except ClientError as error:
             self._iterators.pop(shard, None)
             if error_code(error) == EXPIRED:
                 return True
@@ -295,7 +297,7 @@ def read_range(
         try:
             iterator = iterator or service.iterator(asked.shard, *place)
             answer = service.records(iterator, min(PAGE, left))
-        except _client_error() as error:
+        except ClientError as error:
             if error_code(error) == EXPIRED:
                 iterator = ""
                 continue
@@ -330,9 +332,3 @@ def _rows(records: list[Any], stream: str) -> Iterator[Row]:
         packed = split_aggregate(data) if data.startswith(AGGREGATE) else None
         for key, each in packed or [(record["PartitionKey"], data)]:
             yield each, stream, key, number, arrived
-
-
-def _client_error() -> type[Exception]:
-    from botocore.exceptions import ClientError
-
-    return ClientError
