@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
-from aws_cdk import Stack, Stage
+from aws_cdk import Stack, Stage, Token
 from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
@@ -36,26 +33,8 @@ SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager"
 _EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-@dataclass(frozen=True)
-class JobFiles:
-    """A job's files as assets of its stack."""
-
-    entry_script: Asset
-    archive: Asset
-    jars: tuple[Asset, ...]
-
-    @property
-    def urls(self) -> AssetUrls:
-        """S3 URLs that the files will have."""
-        return AssetUrls(
-            entry_script=asset_url(self.entry_script),
-            archive=asset_url(self.archive),
-            jars=tuple(asset_url(jar) for jar in self.jars),
-        )
-
-
-def job_files(scope: Construct, *, environment: Environment, job: Job, root: Path) -> JobFiles:
-    """Make assets of the files that a job needs.
+def job_files(scope: Construct, *, environment: Environment, job: Job, root: Path) -> AssetUrls:
+    """Make assets of the files that a job needs; return their S3 URLs.
 
     Parameters
     ----------
@@ -67,24 +46,24 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
     InfrastructureError
         A jar that the job needs has not been resolved.
     """
-    return JobFiles(
-        entry_script=Asset(scope, "EntryScript", path=str((_CORE / "main.py").resolve())),
-        archive=Asset(
-            scope,
-            "Archive",
-            path=str(write_archive(root, _staging(scope), boto3_files() if job.carries_libraries else {})),
-        ),
-        jars=tuple(
-            Asset(scope, f"Jar-{jar.stem}", path=str(jar)) for jar in missing_jars(environment, job, root)
-        ),
+    archive = write_archive(root, _staging(scope), boto3_files() if job.carries_libraries else {})
+    return AssetUrls(
+        entry_script=_published(scope, "EntryScript", (_CORE / "main.py").resolve()),
+        archive=_published(scope, "Archive", archive),
+        jars=tuple(_published(scope, f"Jar-{jar.stem}", jar) for jar in missing_jars(environment, job, root)),
     )
 
 
-def document_asset(scope: Construct, name: str, document: dict[str, Any]) -> Asset:
-    """Write a launch document into the cloud assembly and make an asset of it."""
-    path = _staging(scope) / f"{name}.json"
-    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    return Asset(scope, "LaunchDocumentAsset", path=str(path))
+def _published(scope: Construct, construct_id: str, file: Path) -> str:
+    return asset_url(Asset(scope, construct_id, path=str(file)))
+
+
+def text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:
+    """Write a text into the cloud assembly and make an asset of it; return its S3 URL."""
+    assert not Token.is_unresolved(text), f"{name}: a file holds no template expression"
+    path = _staging(scope) / name
+    path.write_text(text, encoding="utf-8")
+    return _published(scope, construct_id, path)
 
 
 def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, ...]:
@@ -99,15 +78,13 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     InfrastructureError
         The jars have not been resolved, or are not those of the lock.
     """
-    wanted: dict[str, str] = {}
     read = sources(environment, job).values()
     needed = [
         *(each.jars for each in job.sinks),
         *(each.jars for each in job.formats),
         *(each.jars for each in read),
     ]
-    for asked in needed:
-        wanted |= asked
+    wanted = {group: why for asked in needed for group, why in asked.items()}
     if kafka_clusters(environment, job) or written_clusters(environment, job):
         wanted["kafka-client"] = "EMR Serverless lacks and a job with Kafka needs"
     found = [

@@ -8,7 +8,7 @@ writes into each assembly. See ``docs/adr/0112-policies-of-people.md``.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from millrace.config.grants import Grant
@@ -74,6 +74,11 @@ def _length(grant: Grant) -> int:
     return len(json.dumps(statement(grant), separators=(",", ":")))
 
 
+def _granted(scope: PermissionScope, parts: Iterable[_Part]) -> list[Grant]:
+    """Return the grants of some parts, without those that would be for no resource."""
+    return [grant for part in parts for grant in part(scope) if grant.resources]
+
+
 def grants(scope: PermissionScope, command: str) -> list[Grant]:
     """Return the grants that one command needs, in a fixed order.
 
@@ -82,7 +87,7 @@ def grants(scope: PermissionScope, command: str) -> list[Grant]:
     KeyError
         No policy contains that command.
     """
-    return [grant for part in _PARTS[command] for grant in part(scope)]
+    return _granted(scope, _PARTS[command])
 
 
 def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
@@ -95,6 +100,6 @@ def policies(scope: PermissionScope, role: str) -> list[dict[str, Any]]:
     """
     parts = dict.fromkeys(part for command in ROLES[role] for part in _PARTS[command])
     # Several parts may hold the same statement, such as that of a key.
-    found = {json.dumps(statement(grant)): grant for part in parts for grant in part(scope)}
+    found = {json.dumps(statement(grant)): grant for grant in _granted(scope, parts)}
     shared = split_into_policies(list(found.values()), _length)
     return [{"Version": "2012-10-17", "Statement": [statement(grant) for grant in each]} for each in shared]

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from millrace.config.check_columns import ENVELOPE
-from millrace.config.kafka_login import Login, secret_of
+from millrace.config.kafka_login import secret_of
 from millrace.config.model import Environment, ExternalCluster, Job, Stream
 from millrace.config.names import Names
 from millrace.config.queries import (
@@ -121,23 +121,13 @@ def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
 
 def _connection(environment: Environment, cluster: str, names: Names) -> dict[str, Any]:
     kafka = environment.kafka[cluster]
-    if isinstance(kafka, ExternalCluster):
-        return {
-            "cluster": None,
-            "bootstrap_servers": kafka.bootstrap_servers,
-            "authentication": _authentication(kafka.authentication),
-        }
+    login, secret = kafka.authentication.kind, secret_of(kafka.authentication)
     return {
-        "cluster": names.cluster(cluster),
+        "cluster": None if isinstance(kafka, ExternalCluster) else names.cluster(cluster),
         # CloudFormation has no attribute for the brokers: the job's role looks them up at start.
-        "bootstrap_servers": None,
-        "authentication": _authentication(kafka.authentication),
+        "bootstrap_servers": kafka.bootstrap_servers if isinstance(kafka, ExternalCluster) else None,
+        "authentication": login if secret is None else {"kind": login, "secret": secret[0]},
     }
-
-
-def _authentication(login: Login) -> str | dict[str, str]:
-    secret = secret_of(login)
-    return login.kind if secret is None else {"kind": login.kind, "secret": secret[0]}
 
 
 def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, names: Names) -> dict[str, Any]:

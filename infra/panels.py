@@ -23,6 +23,67 @@ _PARTS = {
 """Metric to the name that Spark's Structured Streaming tab has for it."""
 
 
+_JOB_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...], str], ...] = (
+    ("Age of records at commit", "s", (("RecordAge", "Maximum", ""),), "SLA"),
+    (
+        "Age of records at commit: half, 95 and 99 of 100",
+        "s",
+        tuple(("RecordAge", share, share) for share in ("p50", "p95", "p99")),
+        "",
+    ),
+    ("Batch duration", "s", (("BatchDuration", "Average", ""),), "trigger"),
+    ("Parts of a batch", "s", tuple((metric, "Average", part) for metric, part in _PARTS.items()), ""),
+    ("Backlog in seconds", "s", (("BacklogSeconds", "Maximum", ""),), ""),
+    ("Backlog in records", "short", (("BacklogRecords", "Maximum", ""),), ""),
+    ("Time until the backlog is gone", "s", (("DrainTime", "Maximum", ""),), ""),
+    (
+        "Batches at their limit, and in a row",
+        "short",
+        (("LimitedBatches", "Sum", ""), ("LimitedInARow", "Maximum", "in a row")),
+        "",
+    ),
+    ("Triggers ended", "short", (("Triggers", "Sum", ""),), ""),
+    ("Records read", "short", (("InputRows", "Sum", ""),), ""),
+    (
+        "Records a second: coming in, and while working",
+        "short",
+        (("InputRowsPerSecond", "Average", "in"), ("ProcessedRowsPerSecond", "Average", "working")),
+        "",
+    ),
+    (
+        "Rows written, and left out by a transform",
+        "short",
+        (("WrittenRecords", "Sum", ""), ("FilteredRecords", "Sum", "left out")),
+        "",
+    ),
+    ("Dead letters", "short", (("BadRecords", "Sum", ""),), "alarm"),
+    ("Broken data rules", "short", (("BrokenRules", "Sum", ""),), "alarm"),
+    ("Duplicates turned away", "short", (("DuplicateRecords", "Sum", ""),), ""),
+    ("Behind the watermark", "s", (("WatermarkDelay", "Maximum", ""),), ""),
+    ("Rows of state", "short", (("StateRows", "Maximum", ""),), ""),
+    ("Memory of state", "bytes", (("StateMemory", "Maximum", ""),), ""),
+    (
+        "Rows that came too late, or too far ahead",
+        "short",
+        (("LateRows", "Sum", "late"), ("EarlyRows", "Sum", "ahead")),
+        "alarm",
+    ),
+    ("Tasks run again", "short", (("RetriedTasks", "Sum", ""),), ""),
+    (
+        "Starts, failures, and samples lost",
+        "short",
+        (
+            ("Starts", "Sum", "starts"),
+            ("QueryFailures", "Sum", "failures"),
+            ("QueryRetries", "Sum", "started again"),
+            ("DroppedSamples", "Sum", "samples lost"),
+        ),
+        "",
+    ),
+)
+"""Charts of a job: title, unit, lines (metric, statistic, label) and limits. One whose metrics no query reports is left out."""
+
+
 @dataclass(frozen=True)
 class Series:
     """One line of a chart."""
@@ -85,96 +146,29 @@ def sections(names: Names, plan: Plan) -> tuple[Section, ...]:
 
 def _job(names: Names, job: JobPlan) -> Iterator[Panel]:
     queries = list(job.queries.values())
-
-    def ours(metric: str, statistic: str, label: str = "") -> tuple[Series, ...]:
-        dimensions = {"job": names.job(job.name)}
-        if not BY_NAME[metric].per_query:
-            return (Series(label or job.name, namespace(names.job(job.name)), metric, dimensions, statistic),)
-        return tuple(
-            Series(
-                f"{query} {label}".rstrip(),
-                namespace(names.job(job.name)),
-                metric,
-                dimensions | {"query": query},
-                statistic,
-            )
-            for query in reporters(BY_NAME[metric], names.environment, job.name)
-        )
-
-    def panel(title: str, unit: str, *series: Series, limits: tuple[Limit, ...] = ()) -> Iterator[Panel]:
-        if series:
-            yield Panel(title, unit, series, limits)
-
-    yield Panel(
-        "Age of records at commit",
-        "s",
-        ours("RecordAge", "Maximum"),
-        tuple(Limit(f"{q.name} SLA", q.latency_seconds.value) for q in queries),
-    )
-    yield Panel(
-        "Age of records at commit: half, 95 and 99 of 100",
-        "s",
-        tuple(series for p in ("p50", "p95", "p99") for series in ours("RecordAge", p, p)),
-    )
-    yield Panel(
-        "Batch duration",
-        "s",
-        ours("BatchDuration", "Average"),
-        tuple(
+    limits = {
+        "": (),
+        "SLA": tuple(Limit(f"{q.name} SLA", q.latency_seconds.value) for q in queries),
+        "trigger": tuple(
             Limit(f"{BATCH_SHARE:.0%} of {q.name}'s trigger", round(BATCH_SHARE * q.trigger_seconds.value, 3))
             for q in queries
         ),
-    )
-    yield Panel(
-        "Parts of a batch",
-        "s",
-        tuple(series for metric, part in _PARTS.items() for series in ours(metric, "Average", part)),
-    )
-    yield from panel("Backlog in seconds", "s", *ours("BacklogSeconds", "Maximum"))
-    yield from panel("Backlog in records", "short", *ours("BacklogRecords", "Maximum"))
-    yield from panel("Time until the backlog is gone", "s", *ours("DrainTime", "Maximum"))
-    yield from panel(
-        "Batches at their limit, and in a row",
-        "short",
-        *ours("LimitedBatches", "Sum"),
-        *ours("LimitedInARow", "Maximum", "in a row"),
-    )
-    yield Panel("Triggers ended", "short", ours("Triggers", "Sum"))
-    yield Panel("Records read", "short", ours("InputRows", "Sum"))
-    yield Panel(
-        "Records a second: coming in, and while working",
-        "short",
-        (*ours("InputRowsPerSecond", "Average", "in"), *ours("ProcessedRowsPerSecond", "Average", "working")),
-    )
-    yield Panel(
-        "Rows written, and left out by a transform",
-        "short",
-        (*ours("WrittenRecords", "Sum"), *ours("FilteredRecords", "Sum", "left out")),
-    )
-    yield from panel("Dead letters", "short", *ours("BadRecords", "Sum"), limits=(Limit("alarm", 0),))
-    yield from panel("Broken data rules", "short", *ours("BrokenRules", "Sum"), limits=(Limit("alarm", 0),))
-    yield Panel("Duplicates turned away", "short", ours("DuplicateRecords", "Sum"))
-    yield from panel("Behind the watermark", "s", *ours("WatermarkDelay", "Maximum"))
-    yield from panel("Rows of state", "short", *ours("StateRows", "Maximum"))
-    yield from panel("Memory of state", "bytes", *ours("StateMemory", "Maximum"))
-    yield from panel(
-        "Rows that came too late, or too far ahead",
-        "short",
-        *ours("LateRows", "Sum", "late"),
-        *ours("EarlyRows", "Sum", "ahead"),
-        limits=(Limit("alarm", 0),),
-    )
-    yield Panel("Tasks run again", "short", ours("RetriedTasks", "Sum"))
-    yield Panel(
-        "Starts, failures, and samples lost",
-        "short",
-        (
-            *ours("Starts", "Sum", "starts"),
-            *ours("QueryFailures", "Sum", "failures"),
-            *ours("QueryRetries", "Sum", "started again"),
-            *ours("DroppedSamples", "Sum", "samples lost"),
-        ),
-    )
+        "alarm": (Limit("alarm", 0),),
+    }
+    for title, unit, lines, limit in _JOB_PANELS:
+        series = tuple(each for line in lines for each in _job_series(names, job, *line))
+        if series:
+            yield Panel(title, unit, series, limits[limit])
+
+
+def _job_series(names: Names, job: JobPlan, metric: str, statistic: str, label: str) -> Iterator[Series]:
+    """Yield the lines of a metric: one for each query that reports it, or one for the job."""
+    dimensions = {"job": names.job(job.name)}
+    space = namespace(names.job(job.name))
+    if not BY_NAME[metric].per_query:
+        yield Series(label or job.name, space, metric, dimensions, statistic)
+    for query in reporters(BY_NAME[metric], names.environment, job.name):
+        yield Series(f"{query} {label}".rstrip(), space, metric, dimensions | {"query": query}, statistic)
 
 
 def _stream(names: Names, name: str, metrics: StreamMetrics, plan: Plan) -> Iterator[Panel]:
@@ -194,8 +188,18 @@ def _stream(names: Names, name: str, metrics: StreamMetrics, plan: Plan) -> Iter
 
 
 def _cluster(names: Names, name: str) -> Iterator[Panel]:
-    def topics(metric: str) -> tuple[Series, ...]:
-        return tuple(
+    topics = [
+        stream
+        for stream, each in names.environment.streams.items()
+        # MSK has no figures for a pattern of topics.
+        if each.cluster_name == name and each.matches is None
+    ]
+    for title, unit, metric in (
+        ("Messages in, a second", "short", "MessagesInPerSec"),
+        ("Bytes in, a second", "Bps", "BytesInPerSec"),
+        ("Bytes out, a second", "Bps", "BytesOutPerSec"),
+    ):
+        series = (
             Series(
                 stream,
                 "AWS/Kafka",
@@ -203,11 +207,6 @@ def _cluster(names: Names, name: str) -> Iterator[Panel]:
                 {"Cluster Name": names.cluster(name), "Topic": names.stream(stream)},
                 "Sum",
             )
-            for stream, each in names.environment.streams.items()
-            # MSK has no figures for a pattern of topics.
-            if each.cluster_name == name and each.matches is None
+            for stream in topics
         )
-
-    yield Panel("Messages in, a second", "short", topics("MessagesInPerSec"))
-    yield Panel("Bytes in, a second", "Bps", topics("BytesInPerSec"))
-    yield Panel("Bytes out, a second", "Bps", topics("BytesOutPerSec"))
+        yield Panel(title, unit, tuple(series))

@@ -43,10 +43,6 @@ class PermissionScope:
         found = {kind: [name for name, job in jobs.items() if job.engine == kind] for kind in KINDS}
         return {kind: names for kind, names in found.items() if names}
 
-    def arn(self, service: str, resource: str) -> str:
-        """Write an ARN in the environment's account and region."""
-        return self.names.arn(service, resource)
-
     def s3(self, place: str) -> str:
         """Write the ARN of a bucket, or of objects in one."""
         return f"arn:{self.names.partition}:s3:::{place}"
@@ -91,7 +87,7 @@ class PermissionScope:
         if given is not None:
             return [allow(f"{sid}Given", actions, [given], via)]
         both = {"StringEquals": {**via["StringEquals"], **self.only_own_resources()["StringEquals"]}}
-        return [allow(sid, actions, [self.arn("kms", "key/*")], both, why=TAGGED)]
+        return [allow(sid, actions, [self.names.arn("kms", "key/*")], both, why=TAGGED)]
 
     def s3_keys(self, verb: str, actions: list[str], data_class: str) -> list[Grant]:
         """Allow the use of a data class's key through S3; the statement's name starts with ``verb``."""

@@ -59,8 +59,8 @@ class JobPermissions:
     workspace: str | None = None
 
     def grants(self) -> list[Grant]:
-        """Return all statements, in a fixed order."""
-        return [
+        """Return all statements, in a fixed order, without those that would be for no resource."""
+        found = [
             *source_grants(self.names, self.plan.name),
             *sink_grants(self.names, self.names.environment.jobs[self.plan.name], self.keys.streams),
             *kafka_secrets(self.names, self.names.environment.jobs[self.plan.name]),
@@ -68,8 +68,9 @@ class JobPermissions:
             *self._objects(),
             *self._keys(),
             *self._telemetry(),
-            *self._remote_write(),
+            allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
         ]
+        return [grant for grant in found if grant.resources]
 
     @property
     def written_tables(self) -> tuple[str, ...]:
@@ -116,38 +117,31 @@ class JobPermissions:
         catalog = [self.names.arn("glue", "catalog"), self.names.arn("glue", f"database/{database}")]
 
         def tables(names: tuple[str, ...]) -> list[str]:
-            return [self.names.arn("glue", f"table/{database}/{name}") for name in names]
+            return [*catalog, *(self.names.arn("glue", f"table/{database}/{name}") for name in names)]
 
-        found = [
-            allow(
-                "WriteTables",
-                ["glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable"],
-                [*catalog, *tables(self.written_tables)],
-            )
-        ]
-        if self.measured_tables:
-            found.append(
-                allow(
-                    "BenchmarkTables",
-                    ["glue:CreateTable", "glue:DeleteTable", "glue:GetTable", "glue:UpdateTable"],
-                    [*catalog, *tables(self.measured_tables)],
-                )
-            )
-        if self.read_tables:
-            found.append(allow("ReadTables", ["glue:GetTable"], [*catalog, *tables(self.read_tables)]))
-        given = [
+        given = dict.fromkeys(
             arn
             for table in self.existing_tables_read
             for arn in (
+                catalog[0],
                 self.names.arn("glue", f"database/{table.database}"),
                 self.names.arn("glue", f"table/{table.database}/{table.table}"),
             )
+        )
+        return [
+            allow(
+                "WriteTables",
+                ["glue:CreateTable", "glue:GetDatabase", "glue:GetTable", "glue:UpdateTable"],
+                tables(self.written_tables),
+            ),
+            allow(
+                "BenchmarkTables",
+                ["glue:CreateTable", "glue:DeleteTable", "glue:GetTable", "glue:UpdateTable"],
+                tables(self.measured_tables) if self.measured_tables else [],
+            ),
+            allow("ReadTables", ["glue:GetTable"], tables(self.read_tables) if self.read_tables else []),
+            allow("ReadGivenTables", ["glue:GetTable"], list(given)),
         ]
-        if given:
-            found.append(
-                allow("ReadGivenTables", ["glue:GetTable"], list(dict.fromkeys([catalog[0], *given])))
-            )
-        return found
 
     def _objects(self) -> list[Grant]:
         lake, location = self._bucket("lake"), database_location(self.names).split("/", 3)[3]
@@ -155,7 +149,7 @@ class JobPermissions:
         written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
         read = [f"{location}/{table}" for table in self.read_tables]
         log_prefix, erasures = event_log_prefix(self.plan), f"{location}/_erasures/{self.plan.name}"
-        found = [
+        return [
             allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
             list_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
             # The record of an erasure lies beside the tables; nobody changes it, but a run that was killed writes it again.
@@ -171,14 +165,9 @@ class JobPermissions:
                 [f"arn:{self.names.partition}:s3:::{self.assets}/*"],
                 why="Files are named by their content, and an executor that joins a run after the next deployment loads the files of the run's start",
             ),
+            allow("ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES),
+            *self._given_files(),
         ]
-        if read:
-            found.append(
-                allow(
-                    "ReadTableFiles", ["s3:GetObject"], [f"{lake}/{prefix}/*" for prefix in read], why=FILES
-                )
-            )
-        return [*found, *self._given_files()]
 
     def _readers(self, checkpoints: str) -> list[Grant]:
         """Return the grants with which upkeep finds how far other jobs' queries have read before it expires snapshots."""
@@ -206,46 +195,38 @@ class JobPermissions:
     def _given_files(self) -> list[Grant]:
         places = [table.location.removeprefix("s3://").rstrip("/") for table in self.existing_tables_read]
         files = [f"arn:{self.names.partition}:s3:::{place}/*" for place in places]
-        found = [] if not files else [allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES)]
         buckets: dict[str, list[str]] = {}
         for place in places:
             bucket, prefix = place.split("/", 1)
             buckets.setdefault(bucket, []).append(prefix)
-        for number, (bucket, prefixes) in enumerate(buckets.items(), start=1):
-            found.append(
+        return [
+            allow("ReadGivenFiles", ["s3:GetObject"], files, why=FILES),
+            *(
                 list_prefixes(
                     f"ListGivenFiles{number}", f"arn:{self.names.partition}:s3:::{bucket}", prefixes
                 )
-            )
-        return found
+                for number, (bucket, prefixes) in enumerate(buckets.items(), start=1)
+            ),
+        ]
 
     def _keys(self) -> list[Grant]:
         environment = self.names.environment
-        found = [
-            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs])
-        ]
-        assets = environment.governance.bootstrap_key
-        if assets is not None:
-            # The bucket also holds other stacks' files: use the key through S3 only, for what the role may read there.
-            found.append(
-                allow(
-                    "DecryptFiles",
-                    ["kms:Decrypt"],
-                    [assets],
-                    {"StringEquals": {"kms:ViaService": self._through("s3")}},
-                )
-            )
         read = sources(environment, environment.jobs[self.plan.name]).values()
-        if self.keys.streams is not None and any(stream.is_created for stream in read):
-            found.append(allow("DecryptStreams", ["kms:Decrypt"], [self.keys.streams]))
-        given = [stream.owner_key for stream in read if stream.owner_key is not None]
-        given += [table.key for table in self.existing_tables_read if table.key is not None]
-        if given:
-            found.append(allow("DecryptGiven", ["kms:Decrypt"], list(dict.fromkeys(given))))
-        for service in dict.fromkeys(stream.service_of_unknown_key for stream in read):
-            if service is None:
-                continue
-            found.append(
+        owned = [self.keys.streams for stream in read if stream.is_created and self.keys.streams is not None]
+        given = [stream.owner_key for stream in read] + [table.key for table in self.existing_tables_read]
+        assets = environment.governance.bootstrap_key
+        return [
+            allow("EncryptData", ["kms:Decrypt", "kms:GenerateDataKey"], [self.keys.data, self.keys.logs]),
+            # The bucket also holds other stacks' files: use the key through S3 only, for what the role may read there.
+            allow(
+                "DecryptFiles",
+                ["kms:Decrypt"],
+                [] if assets is None else [assets],
+                {"StringEquals": {"kms:ViaService": self._through("s3")}},
+            ),
+            allow("DecryptStreams", ["kms:Decrypt"], owned[:1]),
+            allow("DecryptGiven", ["kms:Decrypt"], [key for key in dict.fromkeys(given) if key is not None]),
+            *(
                 allow(
                     "DecryptExistingStreams",
                     ["kms:Decrypt"],
@@ -253,8 +234,10 @@ class JobPermissions:
                     {"StringEquals": {"kms:ViaService": self._through(service)}},
                     why=f"The key of a stream that is not ours is not known; it is used through {service.title()} only",
                 )
-            )
-        return found
+                for service in dict.fromkeys(stream.service_of_unknown_key for stream in read)
+                if service is not None
+            ),
+        ]
 
     def _through(self, service: str) -> str | list[str]:
         """Return the name of a service in the condition ``kms:ViaService``."""
@@ -298,11 +281,6 @@ class JobPermissions:
             why=NO_NARROWER,
         )
 
-    def _remote_write(self) -> list[Grant]:
-        if self.workspace is None:
-            return []
-        return [allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace])]
-
     def _bucket(self, kind: str) -> str:
         return f"arn:{self.names.partition}:s3:::{self.names.bucket(kind)}"  # type: ignore[arg-type]  # narrowed by callers
 
@@ -318,12 +296,7 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
     subnet_ids, security_group_id
         Targets of the job's connections.
     """
-    region, account = names.environment.region, names.account
-
-    def ec2(resource: str) -> str:
-        return f"arn:{names.partition}:ec2:{region}:{account}:{resource}"
-
-    interfaces = ec2("network-interface/*")
+    interfaces = names.arn("ec2", "network-interface/*")
     return [
         allow(
             "LookAround",
@@ -343,8 +316,8 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
             ["ec2:CreateNetworkInterface"],
             [
                 interfaces,
-                ec2(f"security-group/{security_group_id}"),
-                *(ec2(f"subnet/{subnet}") for subnet in subnet_ids),
+                names.arn("ec2", f"security-group/{security_group_id}"),
+                *(names.arn("ec2", f"subnet/{subnet}") for subnet in subnet_ids),
             ],
             why=INTERFACES,
         ),

@@ -40,20 +40,10 @@ def write_checkpoints(scope: PermissionScope) -> list[Grant]:
 
 def catalog(scope: PermissionScope) -> list[Grant]:
     """Read the columns and locations of the jobs' tables."""
-    databases, tables = [], []
-    for name in scope.tables:
-        database, table = name.split(".")
-        databases.append(scope.arn("glue", f"database/{database}"))
-        tables.append(scope.arn("glue", f"table/{database}/{table}"))
-    if not tables:
-        return []
-    return [
-        allow(
-            "ReadCatalog",
-            ["glue:GetTable"],
-            [scope.arn("glue", "catalog"), *dict.fromkeys(databases), *tables],
-        )
-    ]
+    databases = dict.fromkeys(f"database/{name.split('.')[0]}" for name in scope.tables)
+    tables = [f"table/{name.replace('.', '/')}" for name in scope.tables]
+    named = ["catalog", *databases, *tables] if tables else []
+    return [allow("ReadCatalog", ["glue:GetTable"], [scope.names.arn("glue", each) for each in named])]
 
 
 def table_files(scope: PermissionScope) -> list[Grant]:
@@ -77,28 +67,17 @@ def streams(scope: PermissionScope) -> list[Grant]:
         for name in found
         if (arn := scope.names.stream_arn(name)).split(":")[4] == scope.names.account
     }
-    if not arns:
-        return []
-    grants = [
+    created = any(found[name].is_created for name in arns)
+    given = dict.fromkeys(key for name in arns if (key := found[name].owner_key) is not None)
+    return [
         allow(
             "ReadStreams",
             ["kinesis:GetRecords", "kinesis:GetShardIterator", "kinesis:ListShards"],
             list(dict.fromkeys(arns.values())),
-        )
+        ),
+        *(scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams") if created else ()),
+        allow("DecryptGivenStreams", ["kms:Decrypt"], list(given), scope.only_via_service("kinesis")),
     ]
-    if any(found[name].is_created for name in arns):
-        grants += scope.key("DecryptStreams", ["kms:Decrypt"], "kinesis", "streams")
-    given = [key for name in arns if (key := found[name].owner_key) is not None]
-    if given:
-        grants.append(
-            allow(
-                "DecryptGivenStreams",
-                ["kms:Decrypt"],
-                list(dict.fromkeys(given)),
-                scope.only_via_service("kinesis"),
-            )
-        )
-    return grants
 
 
 def kafka(scope: PermissionScope) -> list[Grant]:
@@ -109,20 +88,16 @@ def kafka(scope: PermissionScope) -> list[Grant]:
         for name, each in names.environment.streams.items()
         if each.cluster_name is not None
     }
-    found: list[Grant] = []
     places = {
         cluster: base
         for cluster in dict.fromkeys(topics.values())
         if (base := names.cluster_arn(cluster)) is not None
     }
-    if any(not isinstance(known[cluster], ExternalCluster) for cluster in topics.values()):
-        found.append(allow("FindBrokers", FINDS_BROKERS, ["*"], why=NO_NARROWER))
-    if not places:
-        return found
+    by_name = any(not isinstance(known[cluster], ExternalCluster) for cluster in topics.values())
     read = [names.stream_arn(name) for name, cluster in topics.items() if cluster in places]
     groups = [arn_within_cluster(names, cluster, "group", _AUDIT_GROUP) for cluster in places]
     return [
-        *found,
+        allow("FindBrokers", FINDS_BROKERS, ["*"] if by_name else [], why=NO_NARROWER),
         allow("ConnectClusters", ["kafka-cluster:Connect"], list(places.values()), why=REMADE),
         allow("ReadTopics", READS_TOPIC, read, why=REMADE),
         allow("AuditGroup", ["kafka-cluster:DescribeGroup"], groups, why=REMADE),

@@ -23,7 +23,7 @@ def bootstrap(scope: PermissionScope) -> list[Grant]:
     version = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_BOOTSTRAP_STACK_VERSION_SSM_PARAMETER)
     return [
         allow("ActAsBootstrapRoles", ["sts:AssumeRole"], roles),
-        allow("ReadBootstrapVersion", ["ssm:GetParameter"], [scope.arn("ssm", f"parameter{version}")]),
+        allow("ReadBootstrapVersion", ["ssm:GetParameter"], [scope.names.arn("ssm", f"parameter{version}")]),
     ]
 
 
@@ -33,7 +33,7 @@ def read_stacks(scope: PermissionScope) -> list[Grant]:
     parts = (*_PARTS_OF_ALL, *(f"job-{job}" for job in scope.jobs))
     if scope.names.environment.history is not None:
         parts += ("history", "history-image")
-    stacks = [scope.arn("cloudformation", f"stack/{scope.names.stack(part)}/*") for part in parts]
+    stacks = [scope.names.arn("cloudformation", f"stack/{scope.names.stack(part)}/*") for part in parts]
     documents = [f"{scope.s3(assets)}/{scope.names.stack(f'job-{job}')}/*" for job in scope.jobs]
     return [
         allow(
@@ -73,13 +73,15 @@ def read_health(scope: PermissionScope) -> list[Grant]:
 
 def state_machines(scope: PermissionScope) -> list[Grant]:
     """Call a job's state machine, whose ARN is an output of its stack."""
-    stacks = [scope.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs]
+    stacks = [
+        scope.names.arn("cloudformation", f"stack/{scope.names.stack(f'job-{job}')}/*") for job in scope.jobs
+    ]
     return [
         allow("FindMachines", ["cloudformation:DescribeStacks"], stacks, why="A stack's ARN ends with an id"),
         allow(
             "AskMachines",
             ["states:StartExecution"],
-            [scope.arn("states", "stateMachine:*")],
+            [scope.names.arn("states", "stateMachine:*")],
             scope.only_own_resources(),
             why=TAGGED,
         ),
@@ -87,7 +89,7 @@ def state_machines(scope: PermissionScope) -> list[Grant]:
         allow(
             "FollowMachines",
             ["states:DescribeExecution", "states:GetExecutionHistory"],
-            [scope.arn("states", "execution:*:*")],
+            [scope.names.arn("states", "execution:*:*")],
             scope.only_own_resources(),
             why=TAGGED,
         ),
@@ -102,7 +104,7 @@ def start_runs(scope: PermissionScope) -> list[Grant]:
         allow(
             "ReadMachines",
             ["states:DescribeStateMachine"],
-            [scope.arn("states", "stateMachine:*")],
+            [scope.names.arn("states", "stateMachine:*")],
             scope.only_own_resources(),
             why=TAGGED,
         )
@@ -123,7 +125,7 @@ def log_lines(scope: PermissionScope) -> list[Grant]:
     for job, settings in scope.names.environment.jobs.items():
         name = f"log-group:/{scope.names.prefix}/jobs/{job}"
         endings = ["", ":*", *(each.format(job=scope.names.job(job)) for each in settings.log_group_endings)]
-        groups += [scope.arn("logs", f"{name}{ending}") for ending in endings]
+        groups += [scope.names.arn("logs", f"{name}{ending}") for ending in endings]
     return [
         allow("FindLogGroups", ["logs:DescribeLogGroups"], ["*"], why=NO_NARROWER),
         allow(

@@ -19,12 +19,12 @@ def kafka_secrets(names: Names, job: Job) -> list[Grant]:
     environment = names.environment
     clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
     found = [held for c in clusters if (held := secret_of(environment.kafka[c].authentication)) is not None]
-    if not found:
-        return []
-    secrets = list(dict.fromkeys(secret for secret, _ in found))
-    keys = list(dict.fromkeys(key for _, key in found if key is not None))
-    grants = [allow("ReadKafkaSecrets", ["secretsmanager:GetSecretValue"], secrets)]
-    return [*grants, *([allow("DecryptKafkaSecrets", ["kms:Decrypt"], keys)] if keys else [])]
+    secrets = dict.fromkeys(secret for secret, _ in found)
+    keys = dict.fromkeys(key for _, key in found if key is not None)
+    return [
+        allow("ReadKafkaSecrets", ["secretsmanager:GetSecretValue"], list(secrets)),
+        allow("DecryptKafkaSecrets", ["kms:Decrypt"], list(keys)),
+    ]
 
 
 def source_grants(names: Names, job: str) -> list[Grant]:

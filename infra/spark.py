@@ -12,6 +12,16 @@ from .launch_settings import CATALOG, sources
 
 _ICEBERG = "org.apache.iceberg"
 
+_STATE = {
+    # State is on the worker's disk instead of the heap, and each batch writes only its changes to S3 (Spark
+    # structured streaming guide, "RocksDB state store implementation").
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+"""Settings of a job with state."""
+
 
 def warehouse_url(names: Names) -> str:
     """Return the prefix under which the catalog keeps its tables."""
@@ -47,7 +57,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
     jars = (jar for stream in read for jar in stream.engine_jars.get(job.engine, ()))
     settings |= engine.spark(job, plan, jars=tuple(dict.fromkeys(jars)))
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
-        settings |= _state()
+        settings |= _STATE
     settings |= _of_sinks(job, settings["spark.sql.extensions"])
     settings |= job.spark
     engine.check_spark(plan.name, settings)
@@ -94,13 +104,3 @@ def _of_sinks(job: Job, extensions: str) -> dict[str, str]:
     found = {name: value for sink in job.sinks for name, value in sink.spark.items()}
     names = dict.fromkeys([extensions, *(each for sink in job.sinks for each in sink.spark_extensions)])
     return found | {"spark.sql.extensions": ",".join(names)}
-
-
-def _state() -> dict[str, str]:
-    prefix = "spark.sql.streaming.stateStore"
-    return {
-        # State is on the worker's disk instead of the heap, and each batch writes only its changes to S3 (Spark
-        # structured streaming guide, "RocksDB state store implementation").
-        f"{prefix}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        f"{prefix}.rocksdb.changelogCheckpointing.enabled": "true",
-    }

@@ -14,35 +14,6 @@ from millrace.sizing.network import created_keys
 from ..data_removal import removal_policy
 
 
-class DataKey(kms.Key):
-    """A key with yearly rotation that is kept when its stack is deleted, unless all that it encrypts may be deleted with it.
-
-    Parameters
-    ----------
-    holds
-        What it encrypts, in words.
-    disposable
-        Whether all data that it encrypts is marked so: without the key the data is lost.
-    """
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        *,
-        environment: Environment,
-        holds: str,
-        disposable: bool,
-    ) -> None:
-        super().__init__(
-            scope,
-            construct_id,
-            description=f"{environment.project} {environment.name}: {holds}",
-            enable_key_rotation=True,
-            removal_policy=removal_policy(environment, disposable=disposable),
-        )
-
-
 def key_for(
     scope: Construct,
     construct_id: str,
@@ -53,6 +24,8 @@ def key_for(
 ) -> kms.IKey:
     """Return the key of a class of data: the customer's own where one is given, else a new one.
 
+    A new key rotates yearly, and is kept when its stack is deleted, unless all that it encrypts may be deleted with it.
+
     Parameters
     ----------
     environment
@@ -60,17 +33,17 @@ def key_for(
     data_class
         One of ``data``, ``logs``, ``streams``, ``kafka``, ``alerts``.
     disposable
-        See :class:`DataKey`.
+        Whether all data that it encrypts is marked so: without the key the data is lost.
     """
     given = getattr(environment.storage.keys, data_class)
     if given is not None:
         return kms.Key.from_key_arn(scope, construct_id, given)
-    return DataKey(
+    return kms.Key(
         scope,
         construct_id,
-        environment=environment,
-        holds=created_keys(environment)[data_class],
-        disposable=disposable,
+        description=f"{environment.project} {environment.name}: {created_keys(environment)[data_class]}",
+        enable_key_rotation=True,
+        removal_policy=removal_policy(environment, disposable=disposable),
     )
 
 

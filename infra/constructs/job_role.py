@@ -80,7 +80,7 @@ class JobRole(iam.Role):
             return characters(stack.resolve(statement(grant).to_statement_json()))
 
         if length(grants, size) <= INLINE:
-            inside = iam.Policy(self, "Policy", statements=_statements(grants), roles=[self])
+            inside = iam.Policy(self, "Policy", statements=list(map(statement, grants)), roles=[self])
             _acknowledge(inside, grants)
             return (inside,)
         parts = split_into_policies(grants, size)
@@ -96,16 +96,12 @@ class JobRole(iam.Role):
                 f"Policy{number}",
                 # Without the number of parts: a changed description replaces a policy.
                 description=f"{description}, part {number}",
-                statements=_statements(part),
+                statements=list(map(statement, part)),
                 roles=[self],
             )
             _acknowledge(policy, part)
             found.append(policy)
         return tuple(found)
-
-
-def _statements(grants: Sequence[Grant]) -> list[iam.PolicyStatement]:
-    return [statement(grant) for grant in grants]
 
 
 def _acknowledge(policy: Construct, grants: Sequence[Grant]) -> None:

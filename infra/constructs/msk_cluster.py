@@ -76,7 +76,13 @@ class ProvisionedCluster(Construct):
                 instance_type=plan.broker_type.value,
                 client_subnets=[subnet.subnet_id for subnet in broker_subnets(subnets, brokers)],
                 security_groups=[group.security_group_id],
-                storage_info=_storage(plan),
+                storage_info=None
+                if plan.storage_gib_per_broker is None
+                else msk.CfnCluster.StorageInfoProperty(
+                    ebs_storage_info=msk.CfnCluster.EBSStorageInfoProperty(
+                        volume_size=plan.storage_gib_per_broker.value
+                    )
+                ),
             ),
             client_authentication=msk.CfnCluster.ClientAuthenticationProperty(
                 sasl=msk.CfnCluster.SaslProperty(iam=msk.CfnCluster.IamProperty(enabled=True)),
@@ -209,14 +215,6 @@ def broker_subnets(subnets: tuple[ec2.ISubnet, ...], brokers: int) -> tuple[ec2.
         if brokers % count == 0:
             return subnets[:count]
     return subnets[:2]
-
-
-def _storage(plan: ClusterPlan) -> msk.CfnCluster.StorageInfoProperty | None:
-    if plan.storage_gib_per_broker is None:
-        return None
-    return msk.CfnCluster.StorageInfoProperty(
-        ebs_storage_info=msk.CfnCluster.EBSStorageInfoProperty(volume_size=plan.storage_gib_per_broker.value)
-    )
 
 
 def _broker_group(

@@ -89,7 +89,7 @@ class Emr(Engine):
             allow(
                 "StopApplications",
                 ["emr-serverless:GetApplication", "emr-serverless:StopApplication"],
-                [scope.arn("emr-serverless", "/applications/*")],
+                [scope.names.arn("emr-serverless", "/applications/*")],
                 scope.only_own_resources(),
                 why=TAGGED,
             )
@@ -97,7 +97,7 @@ class Emr(Engine):
 
     def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grants to start and read runs, and to pass the jobs' roles."""
-        application = scope.arn("emr-serverless", "/applications/*")
+        application = scope.names.arn("emr-serverless", "/applications/*")
         return [
             allow(
                 "StartEmrRuns",

@@ -40,7 +40,7 @@ class Glue(Engine):
 
     def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
         """Return the grants to start and read runs."""
-        named = [scope.arn("glue", f"job/{scope.names.job(name)}") for name in jobs]
+        named = [scope.names.arn("glue", f"job/{scope.names.job(name)}") for name in jobs]
         return [allow("RunGlueJobs", ["glue:GetJobRun", "glue:StartJobRun"], named)]
 
 

@@ -17,7 +17,6 @@ from millrace.sizing.model import JobPlan
 from ..constructs.state_machine_engines import emr_engine
 from ..engines.emr import gigabytes
 from .job_base import JobStack, Runs, SharedStacks
-from .observability import ObservabilityStack
 
 
 class EmrJobStack(JobStack):
@@ -69,7 +68,11 @@ class EmrJobStack(JobStack):
                     log_group_name=self.log_group.log_group_name,
                     encryption_key_arn=storage.logs_key.key_arn,
                 ),
-                prometheus_monitoring_configuration=_remote_write(foundation.observability),
+                prometheus_monitoring_configuration=None
+                if foundation.observability.remote_write_url is None
+                else emr.CfnApplication.PrometheusMonitoringConfigurationProperty(
+                    remote_write_url=foundation.observability.remote_write_url
+                ),
                 # AWS would keep a second copy of all logs.
                 managed_persistence_monitoring_configuration=(
                     emr.CfnApplication.ManagedPersistenceMonitoringConfigurationProperty(enabled=False)
@@ -133,16 +136,6 @@ class EmrJobStack(JobStack):
                 f"AwsSolutions-IAM5[Resource::{written}/jobruns/*]": "The id of a run is known when it has begun"
             },
         )
-
-
-def _remote_write(
-    observability: ObservabilityStack,
-) -> emr.CfnApplication.PrometheusMonitoringConfigurationProperty | None:
-    if observability.remote_write_url is None:
-        return None
-    return emr.CfnApplication.PrometheusMonitoringConfigurationProperty(
-        remote_write_url=observability.remote_write_url
-    )
 
 
 def _held(plan: JobPlan) -> list[emr.CfnApplication.InitialCapacityConfigKeyValuePairProperty]:

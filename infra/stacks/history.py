@@ -101,7 +101,14 @@ class HistoryStack(EnvironmentStack):
             execution_role=self._role(
                 "ExecutionRole",
                 "Pulls the image, writes logs",
-                [*pull, *_may_start(log_group.log_group_arn)],
+                [
+                    *pull,
+                    allow(
+                        "WriteLogs",
+                        ["logs:CreateLogStream", "logs:PutLogEvents"],
+                        [log_group.log_group_arn],
+                    ),
+                ],
             ).without_policy_updates(),
             volumes=[ecs.Volume(name="work")],
         )
@@ -327,15 +334,5 @@ def _may_pull(repository_arn: str) -> list[Grant]:
             "Pull",
             ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
             [repository_arn],
-        ),
-    ]
-
-
-def _may_start(log_group_arn: str) -> list[Grant]:
-    return [
-        allow(
-            "WriteLogs",
-            ["logs:CreateLogStream", "logs:PutLogEvents"],
-            [log_group_arn],
         ),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from millrace.config.grants import Grant
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
 
-from ..assets import JobFiles, asset_url, document_asset, job_files
+from ..assets import job_files, text_asset
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_definition import Engine
@@ -89,12 +90,14 @@ class JobStack(EnvironmentStack):
         )
         environment = names.environment
         self.foundation, self.plan = foundation, plan
-        self.files: JobFiles = job_files(
-            self, environment=environment, job=environment.jobs[plan.name], root=root
+        files = job_files(self, environment=environment, job=environment.jobs[plan.name], root=root)
+        self.document: dict[str, Any] = launch_document(environment, plan, names, files)
+        self.document_url = text_asset(
+            self,
+            "LaunchDocumentAsset",
+            f"{names.job(plan.name)}.json",
+            json.dumps(self.document, indent=2) + "\n",
         )
-        self.document: dict[str, Any] = launch_document(environment, plan, names, self.files.urls)
-        launch = document_asset(self, names.job(plan.name), self.document)
-        self.document_url = asset_url(launch)
         self.log_group_name = f"/{names.prefix}/jobs/{plan.name}"
         self.log_group = EncryptedLogGroup(
             self,

@@ -61,9 +61,8 @@ class KafkaStack(EnvironmentStack):
             if isinstance(settings, MskCluster) and settings.existing is not None
         }
         for name, settings in owned.items():
-            cluster: ProvisionedCluster | ServerlessCluster
             if settings.tier == "serverless":
-                cluster = ServerlessCluster(
+                self.clusters[name] = ServerlessCluster(
                     self,
                     name,
                     names=names,
@@ -75,7 +74,7 @@ class KafkaStack(EnvironmentStack):
                 )
             else:
                 assert key is not None
-                cluster = ProvisionedCluster(
+                self.clusters[name] = ProvisionedCluster(
                     self,
                     name,
                     names=names,
@@ -88,7 +87,6 @@ class KafkaStack(EnvironmentStack):
                     key=key,
                     logs_key=logs_key,
                 )
-            self.clusters[name] = cluster
         self.topics = {
             name: self._topic(name, topic, plan) for name, topic in owned_topics(environment).items()
         }

@@ -98,7 +98,11 @@ class NetworkStack(EnvironmentStack):
         if network.vpc is None:
             self._gateway_to_s3()
             if any("dynamodb" in sink.gateways for sink in self.names.environment.sinks):
-                self._gateway_to_dynamodb()
+                self.vpc.add_gateway_endpoint(
+                    "DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
+                ).add_to_policy(
+                    _statement("OwnAccount", ["dynamodb:*"], ["*"], {"aws:PrincipalAccount": self.account})
+                )
             # With NAT gateways, too: another stack uses it while the egress changes.
             self.endpoints = self._endpoints_group()
             if plan.egress.value == "endpoints":
@@ -259,12 +263,6 @@ class NetworkStack(EnvironmentStack):
                     own,
                 )
             )
-
-    def _gateway_to_dynamodb(self) -> None:
-        gateway = self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
-        gateway.add_to_policy(
-            _statement("OwnAccount", ["dynamodb:*"], ["*"], {"aws:PrincipalAccount": self.account})
-        )
 
     def _endpoints_group(self) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from aws_cdk import CfnOutput, Stage, Token
+from aws_cdk import CfnOutput
 from aws_cdk import aws_aps as aps
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
-from aws_cdk.aws_s3_assets import Asset
 from constructs import Construct
 
 from millrace.config.names import Names
-from millrace.sizing.model import Alarm, Plan
+from millrace.sizing.model import Plan
 
-from ..assets import asset_url
+from ..assets import text_asset
 from ..constructs.alarms import add_alarms, alarm_name
 from ..constructs.logs import EncryptedLogGroup
 from ..dashboards import boards, cloudwatch_body, grafana, to_text
@@ -66,7 +63,7 @@ class ObservabilityStack(EnvironmentStack):
             self._workspace(logs_key)
         shown = sections(names, plan)
         region = names.environment.region
-        arns = tuple(self._alarm_arn(alarm) for alarm in plan.alarms)
+        arns = tuple(names.arn("cloudwatch", f"alarm:{alarm_name(names, alarm)}") for alarm in plan.alarms)
         for number, part in enumerate(boards(shown), 1):
             ending = "" if number == 1 else f"-{number}"
             body = cloudwatch_body(part, region, arns if number == 1 else ())
@@ -80,13 +77,9 @@ class ObservabilityStack(EnvironmentStack):
         CfnOutput(
             self,
             "GrafanaDashboard",
-            value=asset_url(self._file("grafana.json", to_text(board))),
+            value=text_asset(self, "GrafanaJson", "grafana.json", to_text(board)),
             description="JSON to import into Grafana; see docs/metrics.md",
         )
-
-    def _alarm_arn(self, alarm: Alarm) -> str:
-        region, account = self.names.environment.region, self.names.account
-        return f"arn:{self.partition}:cloudwatch:{region}:{account}:alarm:{alarm_name(self.names, alarm)}"
 
     def _workspace(self, logs_key: kms.IKey) -> None:
         names = self.names
@@ -120,11 +113,3 @@ class ObservabilityStack(EnvironmentStack):
         self.remote_write_url = f"{workspace.attr_prometheus_endpoint}api/v1/remote_write"
         self.keep_exported(workspace.attr_workspace_id, workspace.attr_prometheus_endpoint)
         CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
-
-    def _file(self, name: str, text: str) -> Asset:
-        assert not Token.is_unresolved(text), f"{name}: a file holds no template expression"
-        stage = Stage.of(self)
-        assert stage is not None, "a stack without an app"
-        path = Path(stage.asset_outdir) / name
-        path.write_text(text, encoding="utf-8")
-        return Asset(self, "GrafanaJson", path=str(path))

@@ -91,10 +91,9 @@ class StreamsStack(EnvironmentStack):
             resource.max_record_size_in_kib = settings.max_record_size // _KIB
         others = {f"Consumer-{consumer}": consumer for consumer in settings.fan_out_consumers}
         for construct_id, consumer in (others | self._readers(name)).items():
-            registered = kinesis.StreamConsumer(
+            self.consumers[f"{name}/{consumer}"] = kinesis.StreamConsumer(
                 stream, construct_id, stream=stream, stream_consumer_name=consumer
             )
-            self.consumers[f"{name}/{consumer}"] = registered
         Tags.of(stream).add("millrace:stream", name)
         acknowledge(
             stream,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -27,6 +25,7 @@ from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
 from millrace.lifecycle.audit import Audit, HourlyCounts, MissingRange, NotAudited, hours_of
 from millrace.lifecycle.audit_direct import RecordTable, SinkRecords, claimed_ranges
 from millrace.lifecycle.audit_table import LandedRecords
+from millrace.lifecycle.checkpoints import Checkpoints
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.kafka_access import Settings, settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -226,10 +225,27 @@ class _Window:
         return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", found, holes)
 
     def _positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
-        place = leg_of(self.place.names.environment, query, stream)
-        return positions(
-            self.place.client("s3"), f"{self.place.names.checkpoints(self.job)}/{self.query}", place
-        )
+        """Return the positions at which the query continues after its last committed batch.
+
+        Returns
+        -------
+        dict
+            Kafka: the next offset by topic and by partition as text; Kinesis: as the connector writes it. Empty where
+            nothing of it was read yet.
+
+        Raises
+        ------
+        NotDeployedError
+            No batch was ever committed.
+        """
+        names = self.place.names
+        with translate_aws_errors("looking at the query's checkpoint"):
+            found = Checkpoints(self.place.client("s3"), names, self.job).committed_positions(self.query)
+        if found is None:
+            raise NotDeployedError(
+                f"no batch of {names.checkpoints(self.job)}/{self.query} was committed yet"
+            )
+        return found[leg_of(names.environment, query, stream)] or {}
 
     def _by_offsets(
         self,
@@ -306,42 +322,3 @@ def _ended(hours: Sequence[datetime], end: datetime) -> Sequence[datetime]:
             "--hours, or read the stream itself with --read"
         )
     return done
-
-
-def positions(s3: Any, checkpoint: str, leg: int = 0) -> dict[str, Any]:
-    """Return the positions at which a query continues after its last committed batch.
-
-    Parameters
-    ----------
-    checkpoint
-        ``s3://bucket/prefix``.
-    leg
-        Number of the stream's line in the query's offset log, from 0.
-
-    Returns
-    -------
-    dict
-        Kafka: the next offset by topic and by partition as text; Kinesis: as the connector writes it. Empty where
-        nothing of it was read yet.
-
-    Raises
-    ------
-    NotDeployedError
-        No batch was ever committed.
-    """
-    bucket, prefix = checkpoint.removeprefix("s3://").split("/", 1)
-    with translate_aws_errors("looking at the query's checkpoint"):
-        done = [
-            int(key.rsplit("/", 1)[1])
-            for page in s3.get_paginator("list_objects_v2").paginate(
-                Bucket=bucket, Prefix=f"{prefix}/commits/"
-            )
-            for key in (item["Key"] for item in page.get("Contents", ()))
-            if re.search(r"/\d+$", key)
-        ]
-        if not done:
-            raise NotDeployedError(f"no batch of {checkpoint} was committed yet")
-        log = s3.get_object(Bucket=bucket, Key=f"{prefix}/offsets/{max(done)}")["Body"].read().decode()
-    line = log.splitlines()[2 + leg]
-    found: dict[str, Any] = {} if line == "-" else json.loads(line)
-    return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -49,8 +50,9 @@ class Topic:
     name: str
     settings: Settings
 
-    def _consumer(self) -> Consumer:
-        return Consumer(
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer(
             {
                 **self.settings,
                 "group.id": "millrace-audit",
@@ -60,6 +62,15 @@ class Topic:
                 "isolation.level": "read_uncommitted",
             }
         )
+        try:
+            yield consumer
+        except KafkaException as error:
+            raise AwsError(
+                f"topic {self.name}: {error.args[0].str()}; the brokers must be reachable from here, and this audit "
+                "asks them"
+            ) from error
+        finally:
+            consumer.close()
 
     def boundaries(self, moments: Sequence[datetime], only: Iterable[int] | None) -> dict[int, Bounds]:
         """Return the first offset at or after each time, by partition; the partition's end where none is later.
@@ -69,8 +80,7 @@ class Topic:
         AwsError
             The brokers do not answer, or do not have the topic.
         """
-        consumer = self._consumer()
-        try:
+        with self._consumer() as consumer:
             partitions = self._partitions(consumer)
             chosen = sorted(partitions if only is None else partitions & set(only))
             found: dict[int, list[int]] = {partition: [] for partition in chosen}
@@ -86,10 +96,6 @@ class Topic:
                     offset = end if answer.offset < 0 else min(answer.offset, end)
                     found[answer.partition].append(max([offset, *found[answer.partition][-1:]]))
             return {p: Bounds(kept[p][0], tuple(offsets)) for p, offsets in found.items()}
-        except KafkaException as error:
-            raise _told(self.name, error) from error
-        finally:
-            consumer.close()
 
     def _partitions(self, consumer: Consumer) -> set[int]:
         known = consumer.list_topics(self.name, timeout=_SECONDS).topics[self.name]
@@ -106,8 +112,7 @@ class Topic:
             The range, in parts of one verdict each.
         """
         partition, first, last = int(hole.shard), int(hole.first), int(hole.last)
-        consumer = self._consumer()
-        try:
+        with self._consumer() as consumer:
             earliest, _ = consumer.get_watermark_offsets(
                 TopicPartition(self.name, partition), timeout=_SECONDS
             )
@@ -119,10 +124,6 @@ class Topic:
             if first <= last:
                 found += self._looked_up(consumer, hole, first, last)
             return found
-        except KafkaException as error:
-            raise _told(self.name, error) from error
-        finally:
-            consumer.close()
 
     def _looked_up(self, consumer: Consumer, hole: MissingRange, first: int, last: int) -> list[MissingRange]:
         consumer.assign([TopicPartition(self.name, int(hole.shard), first)])
@@ -150,12 +151,6 @@ class Topic:
 
 def _part(hole: MissingRange, first: int, last: int, verdict: str) -> MissingRange:
     return replace(hole, first=str(first), last=str(last), records=last - first + 1, verdict=verdict)  # type: ignore[arg-type]  # one of Verdict
-
-
-def _told(topic: str, error: KafkaException) -> AwsError:
-    return AwsError(
-        f"topic {topic}: {error.args[0].str()}; the brokers must be reachable from here, and this audit asks them"
-    )
 
 
 def compare(

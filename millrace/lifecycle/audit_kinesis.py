@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -141,28 +141,31 @@ def arrivals(
     count = 0
     with translate_aws_errors("reading the stream"):
         for shard in shards:
-            iterator = kinesis.get_shard_iterator(
-                StreamName=stream,
-                ShardId=shard,
-                ShardIteratorType="AT_TIMESTAMP",
-                Timestamp=begin,
-            )["ShardIterator"]
             records: list[ShardRecord] = []
-            while iterator:
-                answer = kinesis.get_records(ShardIterator=iterator, Limit=10_000)
+            start = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": begin}
+            for page in _pages(kinesis, 10_000, StreamName=stream, ShardId=shard, **start):
                 records += [
                     ShardRecord(r["SequenceNumber"], r["ApproximateArrivalTimestamp"].astimezone(UTC))
-                    for r in answer["Records"]
+                    for r in page
                 ]
-                count += len(answer["Records"])
+                count += len(page)
                 progress(count)
-                at_its_end = not answer["Records"] and not answer["MillisBehindLatest"]
-                if at_its_end or (records and records[-1].at >= until):
+                if records and records[-1].at >= until:
                     break
-                iterator = answer.get("NextShardIterator")
-                time.sleep(_BETWEEN_CALLS)
             found[shard] = [a for a in records if a.at >= begin]
     return found
+
+
+def _pages(kinesis: Any, limit: int, **start: Any) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the records of each call, maybe none, from a position to the shard's end or its last record now."""
+    iterator = kinesis.get_shard_iterator(**start)["ShardIterator"]
+    while iterator:
+        answer = kinesis.get_records(ShardIterator=iterator, Limit=limit)
+        yield answer["Records"]
+        if not answer["Records"] and not answer["MillisBehindLatest"]:
+            return
+        iterator = answer.get("NextShardIterator")
+        time.sleep(_BETWEEN_CALLS)
 
 
 def unread(kinesis: Any, stream: str, positions: Mapping[str, Any]) -> tuple[LaggingShard, ...] | None:
@@ -203,17 +206,8 @@ def _first_after(kinesis: Any, stream: str, shard: str, at: Mapping[str, str]) -
     elif at["iteratorType"] == "AT_TIMESTAMP":
         # The connectors write a time in milliseconds.
         asked["Timestamp"] = datetime.fromtimestamp(float(at["iteratorPosition"]) / 1000, UTC)
-    iterator = kinesis.get_shard_iterator(**asked)["ShardIterator"]
-    while iterator:
-        answer = kinesis.get_records(ShardIterator=iterator, Limit=1)
-        if answer["Records"]:
-            at_: datetime = answer["Records"][0]["ApproximateArrivalTimestamp"]
-            return at_.astimezone(UTC)
-        if not answer["MillisBehindLatest"]:
-            break
-        iterator = answer.get("NextShardIterator")
-        time.sleep(_BETWEEN_CALLS)
-    return None
+    first = next((page[0] for page in _pages(kinesis, 1, **asked) if page), None)
+    return None if first is None else first["ApproximateArrivalTimestamp"].astimezone(UTC)
 
 
 def compare_counts(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from millrace.config.sinks import KINDS
+from millrace.lifecycle.deployed import ignore_missing
 from millrace.lifecycle.problems import translate_aws_errors
 
 
@@ -34,15 +33,9 @@ def columns(glue: Any, tables: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in dict.fromkeys(tables):
         database, table = name.split(".")
-        with translate_aws_errors(f"looking at table {name}"):
-            try:
-                held = glue.get_table(DatabaseName=database, Name=table)["Table"]
-            except ClientError as error:
-                if error.response["Error"].get("Code") != "EntityNotFoundException":
-                    raise
-                continue
-        now = [c for c in held["StorageDescriptor"]["Columns"] if _is_current(c)]
-        found[name] = ", ".join(f"`{column['Name']}` {column['Type']}" for column in now)
+        with translate_aws_errors(f"looking at table {name}"), ignore_missing("EntityNotFoundException"):
+            held = glue.get_table(DatabaseName=database, Name=table)["Table"]["StorageDescriptor"]["Columns"]
+            found[name] = ", ".join(f"`{c['Name']}` {c['Type']}" for c in held if _is_current(c))
     return found
 
 

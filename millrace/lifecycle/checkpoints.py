@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from botocore.exceptions import ClientError
 
 from millrace.config.names import Names
-from millrace.lifecycle.deployed import split_url
+from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
 
 FOLDER = "_millrace"
 LIVE_SECONDS = 30.0
@@ -123,6 +124,12 @@ class Checkpoints:
                 self._beside(query, "start"), lambda text: str(_object(text)["start"]), damaged
             )
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
+
+    def committed_positions(self, query: str) -> tuple[Any, ...] | None:
+        """Return the positions after a query's last committed batch; None where none was committed."""
+        committed = self._last(query, "commits")
+        log = None if committed is None else self._bytes(f"{self.prefix}/{query}/{_LAST}/{committed}")
+        return None if log is None else _positions(log.decode())
 
     def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
@@ -253,12 +260,9 @@ class Checkpoints:
         return f"{self.prefix}/{FOLDER}/{query}.{what}.json"
 
     def _bytes(self, key: str) -> bytes | None:
-        try:
+        with ignore_missing(*MISSING_OBJECT):
             return bytes(self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read())
-        except ClientError as error:
-            if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
-                return None
-            raise
+        return None
 
     def _write(self, key: str, text: str) -> None:
         self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode())
@@ -282,11 +286,8 @@ class Checkpoints:
 
     def _copy_if_there(self, key: str, target: str) -> None:
         """Copy an object as it is, whatever its bytes are."""
-        try:
+        with ignore_missing(*MISSING_OBJECT):
             self._copy_object(key, target)
-        except ClientError as error:
-            if error.response["Error"]["Code"] not in ("NoSuchKey", "404"):
-                raise
 
     def _delete(self, query: str) -> None:
         """Delete a checkpoint, its identity first: no job continues from one that is deleted in part."""
@@ -300,17 +301,12 @@ class Checkpoints:
     # ---- the lease ----
 
     def _look(self) -> tuple[str, dict[str, Any], float] | None:
-        try:
+        with ignore_missing(*MISSING_OBJECT):
             found = self.s3.get_object(Bucket=self.bucket, Key=f"{self.prefix}/{FOLDER}/lease.json")
-        except ClientError as error:
-            if error.response["Error"]["Code"] in ("NoSuchKey", "404"):
-                return None
-            raise
-        said = datetime.strptime(
-            found["ResponseMetadata"]["HTTPHeaders"]["date"], "%a, %d %b %Y %H:%M:%S %Z"
-        ).replace(tzinfo=UTC)
-        age = (said - found["LastModified"]).total_seconds()
-        return str(found["ETag"]), _lease(found["Body"].read()), age
+            said = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
+            age = (said - found["LastModified"]).total_seconds()
+            return str(found["ETag"]), _lease(found["Body"].read()), age
+        return None
 
     def _renew(self) -> None:
         """Renew the lease during a long copy; do nothing without one, as for the copy's target in the same job."""

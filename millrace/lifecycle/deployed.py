@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlparse
@@ -30,6 +32,27 @@ def split_url(url: str) -> tuple[str, str]:
     return parts.netloc, parts.path.lstrip("/")
 
 
+MISSING_OBJECT = ("NoSuchKey", "404")
+"""Error codes of S3 for an object that does not exist."""
+
+
+@contextmanager
+def ignore_missing(*signs: str) -> Iterator[None]:
+    """Ignore the error of a request whose subject does not exist, and leave the block; other errors pass.
+
+    Parameters
+    ----------
+    signs
+        Error codes, or parts of messages, that say so.
+    """
+    try:
+        yield
+    except ClientError as error:
+        told = error.response["Error"]
+        if told.get("Code") not in signs and not any(sign in told.get("Message", "") for sign in signs):
+            raise
+
+
 def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     """Read a stack's outputs.
 
@@ -38,15 +61,12 @@ def outputs(cloudformation: Any, stack: str) -> dict[str, str]:
     NotDeployedError
         There is no such stack.
     """
-    try:
-        answer = cloudformation.describe_stacks(StackName=stack)
-    except ClientError as error:
-        if "does not exist" not in error.response["Error"].get("Message", ""):
-            raise
-        raise NotDeployedError(
-            f"stack {stack} is not deployed: deploy its environment first (`millrace deploy --env ENV`)"
-        ) from error
-    return {output["OutputKey"]: output["OutputValue"] for output in answer["Stacks"][0].get("Outputs", ())}
+    with ignore_missing("does not exist"):
+        found = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", ())
+        return {output["OutputKey"]: output["OutputValue"] for output in found}
+    raise NotDeployedError(
+        f"stack {stack} is not deployed: deploy its environment first (`millrace deploy --env ENV`)"
+    )
 
 
 def launch_document(cloudformation: Any, s3: Any, names: Names, job: str) -> LaunchDocument:

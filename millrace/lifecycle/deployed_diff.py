@@ -8,10 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from millrace.config.names import Names
-from millrace.lifecycle.deployed import outputs, split_url
+from millrace.lifecycle.deployed import ignore_missing, outputs, split_url
 from millrace.lifecycle.deployment_changes import (
     JobChange,
     StackChange,
@@ -133,13 +131,10 @@ def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, An
 
 def deployed_template(cloudformation: Any, stack: str) -> Template | None:
     """Read a stack's deployed template; None without such a stack."""
-    try:
+    with ignore_missing("does not exist"):
         body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
-    except ClientError as error:
-        if "does not exist" in error.response["Error"].get("Message", ""):
-            return None
-        raise
-    return dict(json.loads(body) if isinstance(body, str) else body)
+        return dict(json.loads(body) if isinstance(body, str) else body)
+    return None
 
 
 def _standing(cloudformation: Any, stack: str) -> Template | None:

@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, sink_writes
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
-from millrace.lifecycle.deployed import split_url
+from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
 FOLDER = "_millrace/erase"
@@ -144,16 +142,9 @@ class Erasures:
 
     def _read(self, job: str, name: str) -> dict[str, Any] | None:
         bucket, key = self._place(job, name)
-        try:
-            with translate_aws_errors(f"reading s3://{bucket}/{key}"):
-                text = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-        except AwsError as error:
-            cause = error.__cause__
-            if isinstance(cause, ClientError) and cause.response["Error"]["Code"] in ("NoSuchKey", "404"):
-                return None
-            raise
-        found: dict[str, Any] = json.loads(text)
-        return found
+        with translate_aws_errors(f"reading s3://{bucket}/{key}"), ignore_missing(*MISSING_OBJECT):
+            return dict(json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
+        return None
 
     def _place(self, job: str, name: str) -> tuple[str, str]:
         bucket, prefix = split_url(self.names.checkpoints(job))

@@ -67,10 +67,8 @@ def read_health(aws: Aws, job: str, since: float) -> Health:
     triggers = _values(aws, job, "Triggers", "Sum", begin)
     ages = [values[0] for values in _values(aws, job, "RecordAge", "Maximum", recent).values() if values]
     # A repeated batch has no age of its own: its records were committed before.
-    behind = [
-        values[0] for values in _values(aws, job, "BacklogSeconds", "Maximum", recent).values() if values
-    ]
-    ages += [seconds for seconds in behind if seconds > 0]
+    behind = _values(aws, job, "BacklogSeconds", "Maximum", recent).values()
+    ages += [values[0] for values in behind if values and values[0] > 0]
     for query in queries.values():
         if isinstance(query, SourceQuery):
             for name in query.streams:

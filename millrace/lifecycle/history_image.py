@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 
@@ -27,17 +27,11 @@ _CHUNK = 1024 * 1024
 _SECONDS = 60.0
 
 
-class Response(Protocol):
-    """The used part of an HTTP response."""
-
-    def read(self, size: int = -1, /) -> bytes:
-        """Read up to so many bytes."""
+Open = Callable[[urllib.request.Request], AbstractContextManager[Any]]
+"""Opens an address; the result is read like a file."""
 
 
-Open = Callable[[urllib.request.Request], AbstractContextManager[Response]]
-
-
-def open_url(request: urllib.request.Request) -> AbstractContextManager[Response]:
+def open_url(request: urllib.request.Request) -> AbstractContextManager[Any]:
     """Open an HTTPS address; redirections are followed, such as those to the layers in S3."""
     return urllib.request.urlopen(request, timeout=_SECONDS)  # type: ignore[no-any-return]  # noqa: S310 - https, written here
 

@@ -29,6 +29,14 @@ _MOST_LINES = 80
 _LOGGED = re.compile(r"^\S+ \S+ ERROR ")
 """Prefix of Log4j's default pattern in Spark: date, time, level."""
 
+_FIRST_LINES: tuple[tuple[re.Pattern[str], Kind], ...] = (
+    (re.compile("error: "), "refused"),
+    (re.compile(r"Traceback \(most recent call last\):"), "traceback"),
+    (re.compile("Exception in thread "), "exception"),
+    (_LOGGED, "exception"),
+)
+"""Beginnings of a failure's first line, each with the kind of the failure."""
+
 _CONTINUED = re.compile(
     r"^(\s|Caused by: |Traceback |During handling of |The above exception |\.\.\. \d+ more|$)"
 )
@@ -141,7 +149,7 @@ def failures(aws: Aws, job: str, since: datetime, most: int) -> list[Failure]:
     found: list[Failure] = []
     seen: set[tuple[str, datetime | None, str]] = set()
     for line, (group, stream) in _search(aws, job, since, most, _BEGINNINGS):
-        if (line.source, line.at, line.text) in seen or not _begins(line):
+        if (line.source, line.at, line.text) in seen or not find_failures([line]):
             continue  # in the trace before, or a word that only looks like a failure
         block = [line]
         if not line.text.startswith("{"):
@@ -222,18 +230,13 @@ def _told(lines: Sequence[LogLine]) -> Iterator[Failure]:
                 why = str(own.get("error", "no reason given"))
                 yield Failure("failed", line.at, line.source, own.get("query"), why, line.place)
             continue
-        kind = _kind(line.text)
+        kind = next((kind for first, kind in _FIRST_LINES if first.match(line.text)), None)
         if kind is None:
             continue
         end = _end(lines, at, kind)
         text = "\n".join(each.text for each in lines[at - 1 : min(end, at - 1 + _MOST_LINES)])
         yield Failure(kind, line.at, line.source, None, text, line.place)
         at = end
-
-
-def _begins(line: LogLine) -> bool:
-    """Check that a failure starts in an event."""
-    return bool(find_failures([line]))
 
 
 def event_of(text: str) -> dict[str, Any] | None:
@@ -245,16 +248,6 @@ def event_of(text: str) -> dict[str, Any] | None:
     except json.JSONDecodeError:
         return None  # another program's, which only looks like one of the core
     return parsed if isinstance(parsed, dict) and "event" in parsed else None
-
-
-def _kind(text: str) -> Kind | None:
-    if text.startswith("error: "):
-        return "refused"
-    if text.startswith("Traceback (most recent call last):"):
-        return "traceback"
-    if text.startswith("Exception in thread ") or _LOGGED.match(text):
-        return "exception"
-    return None
 
 
 def _end(lines: Sequence[LogLine], at: int, kind: Kind) -> int:

@@ -25,8 +25,12 @@ POLL_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
 """Usual longest delay of a line from a run to CloudWatch Logs."""
 
-_GLUE_ENDED = ("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED")
-_EMR_ENDED = ("SUCCESS", "FAILED", "CANCELLED")
+_ENDED = (
+    *("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"),
+    *("SUCCESS", "FAILED", "CANCELLED"),
+)
+"""States of a run that has ended, on Glue and on EMR Serverless."""
+
 _EMR_LONGEST_BATCH_MINUTES = 10_080
 """Longest time of a run of mode BATCH (API reference, StartJobRun); only streaming runs may have no limit."""
 
@@ -206,13 +210,13 @@ def _on_glue(
     glue = aws.client("glue")
     with translate_aws_errors(f"starting job {name} once"):
         run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
-    progress(f"run {run} has begun")
-    while True:
-        with translate_aws_errors(f"looking at run {run}"):
-            seen = glue.get_job_run(JobName=name, RunId=run)["JobRun"]
-        if seen["JobRunState"] in _GLUE_ENDED:
-            return EndedRun(run, seen["JobRunState"], str(seen.get("ErrorMessage", "")))
-        time.sleep(poll_seconds)
+    return _watch(
+        run,
+        lambda: glue.get_job_run(JobName=name, RunId=run)["JobRun"],
+        ("JobRunState", "ErrorMessage"),
+        progress,
+        poll_seconds,
+    )
 
 
 def _on_emr(
@@ -235,12 +239,30 @@ def _on_emr(
             executionTimeoutMinutes=_EMR_LONGEST_BATCH_MINUTES,
             **given,
         )["jobRunId"]
+    return _watch(
+        run,
+        lambda: emr.get_job_run(applicationId=given["applicationId"], jobRunId=run)["jobRun"],
+        ("state", "stateDetails"),
+        progress,
+        poll_seconds,
+    )
+
+
+def _watch(
+    run: str,
+    look: Callable[[], Mapping[str, Any]],
+    keys: tuple[str, str],
+    progress: Callable[[str], None],
+    poll_seconds: float,
+) -> EndedRun:
+    """Wait for the end of a run; ``keys`` name its state and its message in the engine's answer."""
+    state, detail = keys
     progress(f"run {run} has begun")
     while True:
         with translate_aws_errors(f"looking at run {run}"):
-            seen = emr.get_job_run(applicationId=given["applicationId"], jobRunId=run)["jobRun"]
-        if seen["state"] in _EMR_ENDED:
-            return EndedRun(run, seen["state"], str(seen.get("stateDetails", "")))
+            seen = look()
+        if seen[state] in _ENDED:
+            return EndedRun(run, seen[state], str(seen.get(detail, "")))
         time.sleep(poll_seconds)
 
 

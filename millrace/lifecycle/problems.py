@@ -23,7 +23,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.deployed import NotDeployedError, ignore_missing
 
 _CDK_QUALIFIER = "hnb659fds"
 """Qualifier of every account that was bootstrapped without another."""
@@ -133,65 +133,65 @@ def explain(error: BotoCoreError | ClientError, doing: str) -> AwsError:
         To be raised instead.
     """
     if isinstance(error, ClientError):
-        return _kind(error)(f"{doing}: {_of_service(error)}")
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
-        return CredentialsError(f"{doing}: there are no complete AWS credentials; {_SIGN_IN}")
-    if isinstance(error, SSOError | TokenRetrievalError):
-        return CredentialsError(f"{doing}: the sign-in has run out; {_SIGN_IN}")
-    if isinstance(error, ProfileNotFound):
-        return CredentialsError(f"{doing}: {error}; set AWS_PROFILE to one of `aws configure list-profiles`")
-    if isinstance(error, NoRegionError):
-        return AwsError(f"{doing}: no region is set; write `region:` into the environment file")
-    if isinstance(error, EndpointConnectionError | ConnectTimeoutError | ReadTimeoutError):
-        return TransientError(f"{doing}: {error}; check the network, proxies and AWS_ENDPOINT_URL")
-    if isinstance(error, ConnectionError | HTTPClientError) and not isinstance(error, SSLError):
-        return TransientError(f"{doing}: {error}")
-    return AwsError(f"{doing}: {error}")
+        kind, text = _of_service(error)
+    else:
+        kind, form = next((kind, form) for errors, kind, form in _OF_CALLER if isinstance(error, errors))
+        text = form.format(error=error)
+    return kind(f"{doing}: {text}")
 
 
-def _kind(error: ClientError) -> type[AwsError]:
-    if _is_throttled(error):
-        return ThrottledError
-    if _is_of_credentials(error):
-        return CredentialsError
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return TransientError if status >= _FAILED_INSIDE else AwsError
+_OF_CALLER: tuple[tuple[tuple[type[BotoCoreError], ...], type[AwsError], str], ...] = (
+    (
+        (NoCredentialsError, PartialCredentialsError),
+        CredentialsError,
+        f"there are no complete AWS credentials; {_SIGN_IN}",
+    ),
+    ((SSOError, TokenRetrievalError), CredentialsError, f"the sign-in has run out; {_SIGN_IN}"),
+    (
+        (ProfileNotFound,),
+        CredentialsError,
+        "{error}; set AWS_PROFILE to one of `aws configure list-profiles`",
+    ),
+    ((NoRegionError,), AwsError, "no region is set; write `region:` into the environment file"),
+    (
+        (EndpointConnectionError, ConnectTimeoutError, ReadTimeoutError),
+        TransientError,
+        "{error}; check the network, proxies and AWS_ENDPOINT_URL",
+    ),
+    ((SSLError,), AwsError, "{error}"),
+    ((ConnectionError, HTTPClientError), TransientError, "{error}"),
+    ((BotoCoreError,), AwsError, "{error}"),
+)
+"""Errors of boto3 without an answer of a service, the more special first: their kind and their message."""
 
 
-def _is_of_credentials(error: ClientError) -> bool:
-    return _has_expired(error) or error.response["Error"].get("Code", "") in _UNKNOWN
-
-
-def _has_expired(error: ClientError) -> bool:
-    told = error.response["Error"]
-    return told.get("Code", "") in _EXPIRED or "expired" in told.get("Message", "").lower()
-
-
-def _is_throttled(error: ClientError) -> bool:
-    told = error.response["Error"]
-    code, message = told.get("Code", ""), told.get("Message", "")
-    if code in _QUOTA:
-        return error.operation_name.startswith(_QUESTIONS) or "rate exceeded" in message.lower()
-    return code in _THROTTLED
-
-
-def _of_service(error: ClientError) -> str:
+def _of_service(error: ClientError) -> tuple[type[AwsError], str]:
+    """Return kind and message of a service's refusal."""
     code = error.response["Error"].get("Code", "")
     message = error.response["Error"].get("Message", "")
     action = error.operation_name
-    if _has_expired(error):
-        return f"the credentials have expired; {_SIGN_IN}"
+    busy = error.operation_name.startswith(_QUESTIONS) or "rate exceeded" in message.lower()
+    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    kind = TransientError if status >= _FAILED_INSIDE else AwsError
+    if code in _EXPIRED or "expired" in message.lower():
+        return CredentialsError, f"the credentials have expired; {_SIGN_IN}"
     if code in _UNKNOWN:
-        return f"AWS does not know these credentials ({code}); {_SIGN_IN}"
+        return CredentialsError, f"AWS does not know these credentials ({code}); {_SIGN_IN}"
     if code in _DENIED:
-        return f"access denied to {action}: {message}; ask for that permission, or sign in with another role"
-    if _is_throttled(error):
-        return f"AWS is throttling {action}; wait a minute and repeat the command"
+        return (
+            kind,
+            f"access denied to {action}: {message}; ask for that permission, or sign in with another role",
+        )
+    if code in _THROTTLED or (code in _QUOTA and busy):
+        return ThrottledError, f"AWS is throttling {action}; wait a minute and repeat the command"
     if code in _QUOTA:
-        return f"a quota is used up ({message}); raise it in the Service Quotas console, or ask for less"
+        return (
+            kind,
+            f"a quota is used up ({message}); raise it in the Service Quotas console, or ask for less",
+        )
     if code in _MISSING_MACHINE:
-        return f"{message}; deploy the environment first: `millrace deploy --env ENV`"
-    return f"{action} was refused: {code}: {message}"
+        return kind, f"{message}; deploy the environment first: `millrace deploy --env ENV`"
+    return kind, f"{action} was refused: {code}: {message}"
 
 
 def cdk_failure(verb: str, status: int, printed: str) -> str:
@@ -244,14 +244,10 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
         AWS refused the request.
     """
     name = f"/cdk-bootstrap/{qualifier or _CDK_QUALIFIER}/version"
-    try:
+    with translate_aws_errors(f"reading {name}"), ignore_missing("ParameterNotFound"):
         ssm.get_parameter(Name=name)  # type: ignore[attr-defined]  # clients have no static type
-    except ClientError as error:
-        if error.response["Error"]["Code"] == "ParameterNotFound":
-            raise NotDeployedError(
-                f"account {account} is not bootstrapped for CDK in {region}: run "
-                f"`npx cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
-            ) from None
-        raise explain(error, f"reading {name}") from error
-    except BotoCoreError as error:
-        raise explain(error, f"reading {name}") from error
+        return
+    raise NotDeployedError(
+        f"account {account} is not bootstrapped for CDK in {region}: run "
+        f"`npx cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
+    )

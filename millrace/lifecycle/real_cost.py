@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -91,23 +92,23 @@ def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
     estimated = any(each for *_, each in (*by_job, *by_stream))
     if not by_job:
         _say_why(ce, environment, since, until)
-    lines: dict[tuple[str, str], float] = {}
-    rest: dict[str, float] = {}
+    lines: defaultdict[tuple[str, str], float] = defaultdict(float)
     for name, usage, usd, _ in by_job:
-        if name:
-            lines[f"jobs.{name}", usage] = lines.get((f"jobs.{name}", usage), 0.0) + usd
-        else:
-            rest[usage] = rest.get(usage, 0.0) + usd
+        lines[f"jobs.{name}" if name else _SHARED, usage] += usd
     for name, usage, usd, _ in by_stream:
         if name:
-            lines[f"streams.{name}", usage] = lines.get((f"streams.{name}", usage), 0.0) + usd
-            rest[usage] = rest.get(usage, 0.0) - usd
-    found = [UsageCost(subject, usage, usd) for (subject, usage), usd in lines.items()]
-    found += [UsageCost("shared", usage, usd) for usage, usd in rest.items() if abs(usd) >= _CENT / 100]
+            lines[f"streams.{name}", usage] += usd
+            lines[_SHARED, usage] -= usd
+    found = [
+        UsageCost(subject, usage, usd)
+        for (subject, usage), usd in lines.items()
+        if subject != _SHARED or abs(usd) >= _CENT / 100
+    ]
     return Bill(since, until, tuple(sorted(found, key=lambda line: (line.subject, -line.usd))), estimated)
 
 
 _CENT = 0.01
+_SHARED = "shared"
 
 
 def _groups(

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from botocore.exceptions import ClientError
-
+from millrace.lifecycle.deployed import ignore_missing
 from millrace.lifecycle.deployment_changes import Template
 
 CREATED_ONLY = {
@@ -61,6 +60,7 @@ def stack_order(
         Stacks that hold data: nobody is asked to destroy one.
     """
     standing = {stack: template for stack, template in deployed.items() if template is not None}
+    exported = {name for template in standing.values() for name in exports(template)}
     gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
     ways = {"first": set[str](), "destroy": set[str](), "keep": set[str]()}
     for stack, template in standing.items():
@@ -68,7 +68,7 @@ def stack_order(
         if not used:
             continue
         will = new.get(stack)
-        if will is not None and not imports(will) & gone and imports(will) <= _exported(standing):
+        if will is not None and not imports(will) & gone and imports(will) <= exported:
             ways["first"].add(stack)
         else:
             ways["keep" if stack in lasting else "destroy"].add(stack)
@@ -124,17 +124,9 @@ def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
     botocore.exceptions.ClientError
         AWS refused the request.
     """
-    try:
+    with ignore_missing("is not imported", "does not exist"):
         return tuple(cloudformation.list_imports(ExportName=export)["Imports"])
-    except ClientError as error:
-        message = error.response["Error"].get("Message", "")
-        if "is not imported" in message or "does not exist" in message:
-            return ()
-        raise
-
-
-def _exported(templates: Mapping[str, Template]) -> frozenset[str]:
-    return frozenset(name for template in templates.values() for name in exports(template))
+    return ()
 
 
 def _replaced(old: Template, new: Template) -> set[str]:

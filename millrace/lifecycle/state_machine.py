@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -158,30 +158,18 @@ def execute(
     with translate_aws_errors(f"starting the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(given))["executionArn"]
     with translate_aws_errors(f"watching the state machine of {job}"):
-        entered = _entered(client, execution)
+        seen = 0
         while True:
             found = client.describe_execution(executionArn=execution)
-            for state in entered():
-                if state in PHRASES:
-                    progress(PHRASES[state])
+            pages = client.get_paginator("get_execution_history").paginate(executionArn=execution)
+            for event in (event for page in pages for event in page["events"] if event["id"] > seen):
+                phrase = PHRASES.get(event.get("stateEnteredEventDetails", {}).get("name"))
+                if phrase is not None:
+                    progress(phrase)
+                seen = event["id"]
             if found["status"] != "RUNNING":
                 return _outcome(job, execution, found)
             time.sleep(poll_seconds)
-
-
-def _entered(client: Any, execution: str) -> Callable[[], Iterator[str]]:
-    seen = 0
-
-    def news() -> Iterator[str]:
-        nonlocal seen
-        pages = client.get_paginator("get_execution_history").paginate(executionArn=execution)
-        for event in (event for page in pages for event in page["events"]):
-            if event["id"] > seen:
-                seen = event["id"]
-                if "stateEnteredEventDetails" in event:
-                    yield event["stateEnteredEventDetails"]["name"]
-
-    return news
 
 
 def _outcome(job: str, execution: str, found: dict[str, Any]) -> Outcome:

@@ -17,8 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from botocore.exceptions import ClientError
-
 from millrace.lifecycle.checkpoints import FOLDER
 from millrace.lifecycle.deploy import (
     Changes,
@@ -29,7 +27,7 @@ from millrace.lifecycle.deploy import (
     deployed_document,
     deployed_template,
 )
-from millrace.lifecycle.deployed import split_url
+from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
 from millrace.lifecycle.deployment_changes import JobChange, Template, job_change, stream_names
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
@@ -75,12 +73,9 @@ class Version:
             AWS refused the call.
         """
         bucket, key = split_url(self.document_url)
-        with translate_aws_errors(f"reading the launch document {self.document_url}"):
-            try:
-                return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
-            except ClientError as error:
-                if error.response["Error"]["Code"] not in ("NoSuchKey", "404"):
-                    raise
+        reading = translate_aws_errors(f"reading the launch document {self.document_url}")
+        with reading, ignore_missing(*MISSING_OBJECT):
+            return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
         raise UpgradeError(
             f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
             "bucket of assets deletes old versions); check out the version in git, and deploy it with `millrace "

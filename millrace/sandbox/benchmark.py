@@ -21,6 +21,7 @@ from millrace.config.engines import SPARK
 from millrace.config.engines.versions import SparkLine, spark_line_of
 from millrace.sandbox import jars, local_driver
 from millrace.sandbox.child_processes import RUN, SandboxError
+from millrace.sandbox.producer import produce
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
 from millrace.sandbox.toolchain import CORE, java_home, program_environment, python_path
 
@@ -84,12 +85,7 @@ def fill(bootstrap: str, payloads: Sequence[bytes], records: Mapping[int, int]) 
     sent = 0
     for partition, count in records.items():
         for payload in itertools.islice(itertools.cycle(payloads), count):
-            while True:
-                try:
-                    producer.produce(TOPIC, payload, partition=partition)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
+            produce(producer, TOPIC, payload, partition=partition)
             sent += 1
             if sent % 1000 == 0:
                 producer.poll(0)
@@ -193,17 +189,14 @@ def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
                 }
             }
         queries.append(query)
-    connection = {
-        "cluster": None,
-        "bootstrap_servers": bootstrap,
-        "authentication": "none",
-    }
     settings |= {
         "queries": queries,
         "checkpoints": str(home / "checkpoints"),
         "upkeep": None,
         "dead_letters_kept_seconds": None,
-        "connections": {_CONNECTION: connection},
+        "connections": {
+            _CONNECTION: {"cluster": None, "bootstrap_servers": bootstrap, "authentication": "none"}
+        },
     }
     return {**subject.document, "settings": settings}
 
@@ -211,11 +204,10 @@ def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
 def _spark_settings(
     launch: Mapping[str, Any], home: Path, cores: int, driver_memory: str, line: SparkLine
 ) -> dict[str, str]:
-    kept = SandboxSpark.portable_settings(launch)
     name = launch["settings"]["catalog"]
     found = [*jars.files("sandbox", line), *jars.files("kafka-client", line)]
     return {
-        **kept,
+        **SandboxSpark.without_replaced(launch["spark"]),
         **local_driver.LOCAL,
         **iceberg_catalog(name, home / "catalog.db", f"file://{home}/warehouse"),
         "spark.app.name": f"benchmark/{launch['job']}",

@@ -160,14 +160,18 @@ class Process:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def wait_until(self, ready: Callable[[], bool], *, seconds: float, what: str) -> None:
-        """Wait for a program to be ready.
+        """Wait for a program to be ready, and stop it where it is not.
 
         Raises
         ------
         SandboxError
             It ended, or was not ready in time; the message has the end of its log.
         """
-        wait_until(ready, seconds=seconds, what=what, runs=(self,))
+        try:
+            wait_until(ready, seconds=seconds, what=what, runs=(self,))
+        except BaseException:
+            self.stop()
+            raise
 
     def signal_group(self, number: signal.Signals) -> None:
         """Send a signal to the program and all its child processes."""

@@ -17,7 +17,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from millrace.config import load
 from millrace.config.engines.versions import VERSIONS, SparkLine
@@ -33,6 +33,12 @@ Records = Literal["few", "month", "all"]
 
 JOBS = ("departures", "flights")
 """Jobs of the example, which an environment for the demo must have."""
+
+_TELLING = (
+    *("carrier", "flight", "route", "delayed", "airline_name"),
+    *("dest_name", "plane_model", "temp", "wind_speed", "visib"),
+)
+"""Columns that show the enrichment beside the records' own."""
 
 _DIRTY_SHARE = 0.01
 _SEED = 2013
@@ -227,10 +233,13 @@ def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     rows = catalog.load_table(outcome.derived_table).scan(limit=3).to_arrow()
     shown = [name for name in rows.column_names if not name.startswith("_")]
-    table = Table(title=f"three rows of {outcome.derived_table}", title_justify="left", show_lines=False)
-    picked = _telling(shown)
-    for name in picked:
-        table.add_column(name, overflow="fold")
+    picked = [name for name in _TELLING if name in shown] or shown[:8]
+    table = Table(
+        *(Column(name, overflow="fold") for name in picked),
+        title=f"three rows of {outcome.derived_table}",
+        title_justify="left",
+        show_lines=False,
+    )
     for row in rows.select(picked).to_pylist():
         table.add_row(*("" if row[name] is None else str(row[name]) for name in picked))
     console.print(table)
@@ -240,8 +249,7 @@ def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
         .to_arrow()
     )
     dead = letters.filter(pc.greater(pc.binary_length(letters["_bytes"]), 0)).slice(0, 1).to_pylist()
-    if dead:
-        letter = dead[0]
+    for letter in dead:
         console.print(f"one dead letter of {outcome.landed_table}")
         for name, value in (
             ("identity", letter["_id"]),
@@ -255,27 +263,10 @@ def _show(console: Console, sandbox: Sandbox, outcome: Outcome) -> None:
             console.print(f"  {name:<9}{value}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _telling(columns: list[str]) -> list[str]:
-    """Return columns that show the enrichment beside the records' own."""
-    wanted = [
-        "carrier",
-        "flight",
-        "route",
-        "delayed",
-        "airline_name",
-        "dest_name",
-        "plane_model",
-        "temp",
-        "wind_speed",
-        "visib",
-    ]
-    return [name for name in wanted if name in columns] or columns[:8]
-
-
 def _show_phases(console: Console, phases: Phases) -> None:
-    table = Table(title="where the time went", title_justify="left")
-    table.add_column("phase")
-    table.add_column("seconds", justify="right")
+    table = Table(
+        "phase", Column("seconds", justify="right"), title="where the time went", title_justify="left"
+    )
     for name, seconds in phases.seconds.items():
         table.add_row(name, f"{seconds:.1f}")
     console.print(table)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from millrace.config import find_root, load
 from millrace.config.model import Environment
@@ -72,21 +70,6 @@ def synthesise(environment: str, output: Path) -> None:
         "cdk-synth",
         "synthesised",
     )
-
-
-def document_in(assembly: Path, job: str) -> dict[str, Any]:
-    """Find a job's launch document in an assembly that :func:`synthesise` wrote.
-
-    Raises
-    ------
-    SandboxError
-        There is none.
-    """
-    for path in sorted(assembly.glob("asset.*.json")):
-        document = json.loads(path.read_text())
-        if isinstance(document, dict) and document.get("job") == job and "settings" in document:
-            return document
-    raise SandboxError(f"{assembly}: no launch document of a job {job}")
 
 
 def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -143,7 +143,9 @@ class _Trial:
         for job in self._jobs.values():
             job.process.stop()
 
-    def _check(self) -> None:
+    def _check(self, sending: Sequence[Background] = ()) -> None:
+        for each in sending:
+            each.check()
         for name, job in self._jobs.items():
             if not job.process.alive:
                 raise SandboxError(f"job {name} ended by itself:\n{job.process.tail(25)}")
@@ -161,9 +163,7 @@ class _Trial:
         first: dict[str, float] = {}
         until = time.monotonic() + _START_SECONDS
         while missing and time.monotonic() < until:
-            self._check()
-            for each in sending:
-                each.check()
+            self._check(sending)
             for table in [table for table in missing if self._rows(table)]:
                 missing.remove(table)
                 first[table] = time.monotonic() - began
@@ -181,9 +181,7 @@ class _Trial:
     def go_on(self, sending: list[Background], seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            self._check()
-            for each in sending:
-                each.check()
+            self._check(sending)
             time.sleep(_LOOK_SECONDS)
 
     def settle(self) -> None:
@@ -211,7 +209,13 @@ class _Trial:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         found: dict[str, set[str]] = {}
         skipping = set()
-        for query in self._queries():
+        landing = (
+            query
+            for job in self._sandbox.environment.jobs.values()
+            for query in job.queries.values()
+            if isinstance(query, Landing) and isinstance(query, SourceQuery)
+        )
+        for query in landing:
             found.setdefault(query.table, set()).update(query.streams)
             if query.start != "earliest":
                 skipping.add(query.table)
@@ -220,12 +224,6 @@ class _Trial:
             for table, streams in found.items()
             if table not in skipping
         }
-
-    def _queries(self) -> Iterator[Any]:
-        for job in self._sandbox.environment.jobs.values():
-            for query in job.queries.values():
-                if isinstance(query, Landing) and isinstance(query, SourceQuery):
-                    yield query
 
 
 def _example(table: Any) -> Mapping[str, Any]:

@@ -22,9 +22,9 @@ from millrace.sandbox.child_processes import SandboxError, wait_until
 from millrace.sandbox.deployment import Sandbox
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger, LedgerComparison, compare
-from millrace.sandbox.producer import MOST_AT_ONCE, Background, Producer, at_rate
+from millrace.sandbox.producer import MOST_AT_ONCE, Background, at_rate
 from millrace.sandbox.spark import Job, ship_event_logs
-from millrace.sandbox.stream_servers import server_of
+from millrace.sandbox.traffic_targets import in_sandbox
 
 _STALL_SECONDS = 120.0
 """Longest time without a landed or derived record; after it the drill has failed."""
@@ -113,7 +113,9 @@ class Drill:
         (sink,) = (table for path, table in derive.writes.items() if path[0] == "sink")
         self._derived_table = sandbox.names.table(sink)
         self._catalog: SqlCatalog = sandbox.spark.catalog(sandbox.warehouse)
-        self._producer = _producer(sandbox, land.source)
+        self._producer = in_sandbox(
+            sandbox.environment, land.source, kafka=sandbox.kafka.bootstrap, kinesis=sandbox.stack.endpoint
+        ).producer(MOST_AT_ONCE)
         self._phase = "sending"
         self._last_counts = (0, 0)
 
@@ -154,14 +156,15 @@ class Drill:
         return self._outcome([first, second], recovery, live_from)
 
     def _recover(self, job: Job, killed: datetime) -> float:
-        self._wait(job, lambda *_: bool(job.commit_times()) or self._complete_backlog())
+        total = len(self._feed.backlog)
+        self._wait(
+            job,
+            lambda landed, _: bool(job.commit_times()) or (landed >= total and not self._feed.live),
+        )
         committed = job.commit_times()
         # Nothing was left to commit: only the restart can be measured.
         first = min(committed) if committed else datetime.now(UTC)
         return (first - killed).total_seconds()
-
-    def _complete_backlog(self) -> bool:
-        return self._last_counts[0] >= len(self._feed.backlog) and not self._feed.live
 
     def _send_live(self, job: Job) -> None:
         def produce(stop: threading.Event) -> None:
@@ -226,12 +229,6 @@ class Drill:
             landed_table=self._landed_table,
             derived_table=self._derived_table,
         )
-
-
-def _producer(sandbox: Sandbox, stream: str) -> Producer:
-    name = sandbox.names.stream(stream)
-    server = server_of(sandbox.environment.streams[stream], stream)
-    return server.local(sandbox.environment, name, {}, lambda: sandbox.spark).producer(MOST_AT_ONCE)
 
 
 def _latencies(table: Table, landed: pa.Table, since: datetime) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 from millrace.sandbox import jars
 from millrace.sandbox.child_processes import RUN, Process, free_port
 from millrace.sandbox.spark import EVENT_LOGS
-from millrace.sandbox.toolchain import bypass_proxies, java_home, program_environment, spark_home
+from millrace.sandbox.toolchain import answers, java_home, program_environment, spark_home
 
 
 @dataclass(frozen=True)
@@ -119,18 +117,5 @@ def start(
         environment={**program_environment(), **environment},
         log=RUN / "history.log",
     )
-    try:
-        process.wait_until(lambda: _answers(address), seconds=60, what="answering")
-    except BaseException:
-        process.stop()
-        raise
+    process.wait_until(lambda: answers(f"{address}/api/v1/applications"), seconds=60, what="answering")
     return HistoryServer(address, process)
-
-
-def _answers(address: str) -> bool:
-    bypass_proxies()
-    try:
-        with urllib.request.urlopen(f"{address}/api/v1/applications", timeout=2) as answer:  # noqa: S310 - http, ours
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False

@@ -28,7 +28,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from millrace.sandbox import ddl
 from millrace.sandbox.avro_encoding import AvroSchema
 
 EXAMPLES = 3
@@ -318,12 +317,7 @@ def _examples(values: Sequence[Any]) -> list[str]:
         json.dumps(v, ensure_ascii=False) if not isinstance(v, str) else v for v in values if v is not None
     )
     cut = (s if len(s) <= _LONGEST_EXAMPLE else s[: _LONGEST_EXAMPLE - 1] + "…" for s in shown)
-    found: dict[str, None] = {}
-    for text in cut:
-        found[text] = None
-        if len(found) == EXAMPLES:
-            break
-    return list(found)
+    return list(dict.fromkeys(cut))[:EXAMPLES]
 
 
 def from_avro(data: bytes) -> tuple[str, Inferred]:
@@ -351,8 +345,3 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
     schema = AvroSchema(text).struct
     reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
     return json.dumps(json.loads(text), indent=2) + "\n", Inferred(schema, reports, 0)
-
-
-def text_of(inferred: Inferred) -> str:
-    """Return the text of the schema file in DDL."""
-    return ddl.write(inferred.schema)

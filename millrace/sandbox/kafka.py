@@ -95,11 +95,7 @@ def running(
     _format(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
     process = _run(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
-    try:
-        process.wait_until(lambda: _answers(bootstrap) == 1, seconds=60, what="answering")
-    except BaseException:
-        process.stop()
-        raise
+    process.wait_until(lambda: _answers(bootstrap) == 1, seconds=60, what="answering")
     with stopping(process, keep=keep):
         yield Kafka(bootstrap, process)
 

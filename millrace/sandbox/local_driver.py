@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from millrace.config.engines.versions import SparkLine
+from millrace.lifecycle.logs import event_of
 from millrace.sandbox.child_processes import Process
 from millrace.sandbox.toolchain import spark_environment, spark_home, spark_line
 
@@ -84,8 +84,5 @@ def events(run: Process) -> Iterator[dict[str, Any]]:
     The last line of a killed run may be incomplete; it is left out.
     """
     with run.log.open(encoding="utf-8", errors="replace") as log:
-        for line in log:
-            if line.startswith("{") and line.endswith("}\n"):
-                event = json.loads(line)
-                if isinstance(event, dict) and "event" in event:
-                    yield event
+        found = (event_of(line.removesuffix("\n")) for line in log if line.endswith("\n"))
+        yield from (event for event in found if event is not None)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +14,9 @@ from urllib.parse import urlparse
 
 import boto3
 
-from millrace.sandbox import jars
+from millrace.sandbox import jars, toolchain
 from millrace.sandbox.child_processes import RUN, Process, SandboxError, free_port, stopping
 from millrace.sandbox.toolchain import (
-    bypass_proxies,
     java_home,
     node_module,
     program_environment,
@@ -35,6 +32,9 @@ _JSONATA_JAVA = "21"
 
 _LOOPBACK = Path(__file__).with_name("loopback.py")
 """Wrapper, as LocalStack and its Kinesis, which is Node, listen on all interfaces whatever ``GATEWAY_LISTEN`` is."""
+
+_LIBRARY = "var/lib/localstack/lib"
+"""LocalStack's folder of installed programs, below its root."""
 
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 
@@ -81,20 +81,10 @@ class LocalStack:
             "EDGE_PORT": str(address.port or 4566),
         }
 
-    @property
-    def log(self) -> Path | None:
-        """Its log; None for somebody else's LocalStack."""
-        return self.process.log if self.process else None
-
 
 def answers(endpoint: str) -> bool:
     """Tell whether a LocalStack answers at an address."""
-    bypass_proxies()
-    try:
-        with urllib.request.urlopen(f"{endpoint}/_localstack/health", timeout=2) as answer:  # noqa: S310 - http, ours
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+    return toolchain.answers(f"{endpoint}/_localstack/health")
 
 
 @contextmanager
@@ -173,36 +163,22 @@ def _start(region: str, settings: dict[str, str], script: Path | None, name: str
         log=RUN / f"{name}.log",
         cwd=RUN,
     )
-    try:
-        process.wait_until(lambda: answers(endpoint), seconds=90, what="answering")
-    except BaseException:
-        process.stop()
-        raise
+    process.wait_until(lambda: answers(endpoint), seconds=90, what="answering")
     return LocalStack(endpoint=endpoint, region=region, process=process)
 
 
 def _provide_kinesis(root: Path) -> None:
     """Put the pinned Kinesis emulator at the place where LocalStack would install one at its first call."""
     module = node_module("kinesis-local")
-    version = _version(module)
-    target = (
-        root
-        / "var"
-        / "lib"
-        / "localstack"
-        / "lib"
-        / "kinesis-local"
-        / version
-        / "node_modules"
-        / "kinesis-local"
-    )
+    version = json.loads((module / "package.json").read_text())["version"]
+    target = root / _LIBRARY / "kinesis-local" / version / "node_modules" / "kinesis-local"
     target.parent.mkdir(parents=True)
     target.symlink_to(module)
 
 
 def _provide_jsonata(root: Path) -> None:
     """Put the pinned JSONata and a Java at the places where LocalStack would install them for its first state machine."""
-    library = root / "var" / "lib" / "localstack" / "lib"
+    library = root / _LIBRARY
     pinned = jars.files("step-functions")
     version = next(jar.version for jar in jars.read_lock()["step-functions"] if jar.name == "jsonata")
     target = library / "jsonata" / version
@@ -212,8 +188,3 @@ def _provide_jsonata(root: Path) -> None:
     java = library / "java" / _JSONATA_JAVA
     java.parent.mkdir(parents=True, exist_ok=True)
     java.symlink_to(java_home())
-
-
-def _version(module: Path) -> str:
-    version: str = json.loads((module / "package.json").read_text())["version"]
-    return version

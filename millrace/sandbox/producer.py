@@ -169,6 +169,15 @@ class KinesisProducer:
         raise SandboxError(f"stream {self._stream} refused {len(pending)} records {_ATTEMPTS} times")
 
 
+def produce(client: KafkaClient, topic: str, value: bytes, **more: Any) -> None:
+    """Hand a record to librdkafka, and wait for acknowledgements while its queue is full."""
+    while True:
+        try:
+            return client.produce(topic, value, **more)
+        except BufferError:
+            client.poll(0.1)
+
+
 class KafkaProducer:
     """Idempotent producer for a Kafka topic; an identity is ``topic/partition/offset``.
 
@@ -217,15 +226,7 @@ class KafkaProducer:
             )
             sent(1)
 
-        while True:
-            try:
-                self._client.produce(
-                    self._topic, key=event.key, value=event.payload, on_delivery=acknowledged
-                )
-            except BufferError:  # its queue is full: wait for acknowledgements
-                self._client.poll(0.5)
-            else:
-                break
+        produce(self._client, self._topic, event.payload, key=event.key, on_delivery=acknowledged)
         self._client.poll(0)
         self._check()
 

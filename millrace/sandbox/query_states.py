@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.table import Column, Table
 
 METRICS_FILE = "metrics.jsonl"
 """File beside the log of a run (``docs/metrics.md``, JSON lines)."""
@@ -81,10 +81,9 @@ def table(found: Mapping[str, QueryState], now: datetime) -> Table:
     now
         Time for the column with "ago".
     """
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    shown.add_column("query")
-    for name in ("rows/s", "age p95", "age max", "backlog", "last batch"):
-        shown.add_column(name, justify="right")
+    numbers = ("rows/s", "age p95", "age max", "backlog", "last batch")
+    columns = (Column(name, justify="right") for name in numbers)
+    shown = Table("query", *columns, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for state in sorted(found.values(), key=lambda state: state.query):
         last = "-" if state.batch is None else f"{state.batch}, {state.rows:,} rows"
         ago = max(0.0, (now - state.at).total_seconds())

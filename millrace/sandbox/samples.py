@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from millrace.etl.formats.decoding.decompress import DecompressError, decompress
+from millrace.etl.sources.kinesis.closed_shards import ShardRest, list_shards, pages
 from millrace.lifecycle.problems import translate_aws_errors
 from millrace.sandbox.child_processes import SandboxError
 
 _LARGEST = 64 << 20
 _WAIT_SECONDS = 10.0
-_EMPTY_ANSWERS = 20
-"""Empty answers in a row after which a shard has no more records for now."""
 
 
 def of_topic(settings: Mapping[str, Any], topic: str, count: int) -> list[bytes]:
@@ -83,25 +83,16 @@ def of_stream(client: Any, stream: str, count: int) -> list[bytes]:
     """
     with translate_aws_errors(f"reading stream {stream}"):
         try:
-            shards = client.list_shards(StreamName=stream)["Shards"]
+            shards = list_shards(client, stream)
         except client.exceptions.ResourceNotFoundException as error:
             raise SandboxError(f"stream {stream}: there is none of this name") from error
         each = -(-count // len(shards))
         found: list[bytes] = []
         for shard in shards:
-            of_shard: list[bytes] = []
-            iterator = client.get_shard_iterator(
-                StreamName=stream, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
-            )["ShardIterator"]
-            empty = 0
-            while iterator and len(of_shard) < each and empty < _EMPTY_ANSWERS:
-                answer = client.get_records(ShardIterator=iterator, Limit=min(each, 1000))
-                of_shard += [record["Data"] for record in answer["Records"]]
-                empty = 0 if answer["Records"] else empty + 1
-                if not answer["Records"] and not answer.get("MillisBehindLatest"):
-                    break
-                iterator = answer.get("NextShardIterator")
-            found += of_shard[:each]
+            records = chain.from_iterable(
+                pages(client, stream, ShardRest(shard.id, None), limit=min(each, 1000))
+            )
+            found += [record["Data"] for record in islice(records, each)]
     return found[:count]
 
 
@@ -119,12 +110,8 @@ def decompress_all(payloads: list[bytes]) -> list[bytes]:
 
 def read_lines(path: Path, count: int) -> list[bytes]:
     """Read the first lines of a file that are not empty, a record each."""
-    found: list[bytes] = []
     with path.open("rb") as file:
-        for line in file:
-            if line.strip() and len(found) < count:
-                found.append(line.rstrip(b"\r\n"))
-    return found
+        return list(islice((line.rstrip(b"\r\n") for line in file if line.strip()), count))
 
 
 def header(path: Path, delimiter: str) -> list[str]:

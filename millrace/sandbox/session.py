@@ -49,7 +49,7 @@ def open_session(
         f"{prefix}.cache-enabled": "false",
     }
     builder: Any = SparkSession.builder
-    for key, value in {
+    every = {
         "spark.master": "local[2]",
         **LOCAL,
         "spark.jars": ",".join(map(str, jar_files)),
@@ -58,9 +58,8 @@ def open_session(
         **(iceberg if warehouse is not None else {}),
         **spark_settings.RUNTIME,
         **settings,
-    }.items():
-        builder = builder.config(key, value)
-    running: SparkSession = builder.getOrCreate()
+    }
+    running: SparkSession = builder.config(map=every).getOrCreate()
     try:
         yield running
     finally:

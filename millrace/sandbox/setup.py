@@ -35,7 +35,8 @@ def install_for_deploy(say: Say) -> None:
         An installer failed; the message has the end of its output.
     """
     _program("Node", node_bin, "node.txt", say)
-    _node_packages(say)
+    node = LOCKS / "node" / "package-lock.json"
+    _install_once("CDK's command line", node_modules().parent, node, _node_packages, say)
     if importlib.util.find_spec("pyspark") is None:
         say(
             "left out: jars of jobs that read or write Kafka, which Spark's Ivy fetches: pip install 'millrace[sandbox]'"
@@ -56,20 +57,30 @@ def install_all(say: Say) -> None:
         As for :func:`install_for_deploy`.
     """
     install_for_deploy(say)
-    folder, lock = state_folder() / "localstack", LOCKS / "localstack.txt"
-    if _done(folder, lock):
-        say("LocalStack: in place")
+    _install_once("LocalStack", state_folder() / "localstack", LOCKS / "localstack.txt", _localstack, say)
+
+
+def _install_once(
+    name: str, folder: Path, lock: Path, install: Callable[[Path, Path], None], say: Say
+) -> None:
+    """Install programs into a folder, unless it was installed from exactly this lock."""
+    noted = folder / "installed"
+    if noted.is_file() and noted.read_bytes() == lock.read_bytes():
+        say(f"{name}: in place")
         return
-    say("LocalStack: installing")
-    python = folder / "bin" / "python"
+    say(f"{name}: installing")
+    install(folder, lock)
+    shutil.copyfile(lock, noted)
+
+
+def _localstack(folder: Path, lock: Path) -> None:
     uv = _uv()
     _run(
         [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, folder]
         if uv
         else [sys.executable, "-m", "venv", folder]
     )
-    _install(python, lock)
-    _note(folder, lock)
+    _install(folder / "bin" / "python", lock)
 
 
 def _program(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
@@ -81,28 +92,11 @@ def _program(name: str, find: Callable[[], Path], lock: str, say: Say) -> None:
         find()
 
 
-def _node_packages(say: Say) -> None:
-    folder = node_modules().parent
-    lock = LOCKS / "node" / "package-lock.json"
-    if _done(folder, lock):
-        say("CDK's command line: in place")
-        return
-    say("CDK's command line: installing")
+def _node_packages(folder: Path, lock: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("package.json", "package-lock.json"):
-        shutil.copyfile(LOCKS / "node" / name, folder / name)
+        shutil.copyfile(lock.with_name(name), folder / name)
     _run([*npm(), "ci", "--silent", "--no-audit", "--no-fund", "--prefix", folder])
-    _note(folder, lock)
-
-
-def _done(folder: Path, lock: Path) -> bool:
-    """Check that a folder was installed from exactly this lock."""
-    noted = folder / "installed"
-    return noted.is_file() and noted.read_bytes() == lock.read_bytes()
-
-
-def _note(folder: Path, lock: Path) -> None:
-    shutil.copyfile(lock, folder / "installed")
 
 
 def _uv() -> str | None:

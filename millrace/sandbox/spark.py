@@ -103,15 +103,22 @@ class SandboxSpark:
 
     def settings(self, document: Mapping[str, Any]) -> dict[str, str]:
         """Return a job's local Spark settings: its engine's and the document's, without those of :data:`REPLACED`."""
-        found = {**self.without_replaced(engine_settings(document)), **self.portable_settings(document)}
-        name = {"spark.app.name": f"{document['environment']}/{document['job']}"}
-        machine = self._machine(attempts=found["spark.task.maxFailures"])
-        return {**found, **name, **self.file_system(), **self._catalog(document), **machine}
-
-    @staticmethod
-    def portable_settings(document: Mapping[str, Any]) -> dict[str, str]:
-        """Return those of a document's Spark settings that are valid on any machine."""
-        return SandboxSpark.without_replaced(document["spark"])
+        found = self.without_replaced({**engine_settings(document), **document["spark"]})
+        name = document["settings"]["catalog"]
+        warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
+        return {
+            **found,
+            "spark.app.name": f"{document['environment']}/{document['job']}",
+            **self.file_system(),
+            **iceberg_catalog(name, _CATALOG_DATABASE, warehouse),
+            **local_driver.LOCAL,
+            # A local master does not read spark.task.maxFailures.
+            "spark.master": f"local[{self.cores},{found['spark.task.maxFailures']}]",
+            "spark.driver.memory": self.driver_memory,
+            "spark.eventLog.enabled": "true",
+            # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.
+            "spark.eventLog.rolling.enabled": "false",
+        }
 
     @staticmethod
     def without_replaced(settings: Mapping[str, str]) -> dict[str, str]:
@@ -132,22 +139,6 @@ class SandboxSpark:
             # Every probe for a bucket is a call; the deployment has created the buckets.
             f"{s3a}bucket.probe": "0",
             f"{s3a}change.detection.mode": "none",
-        }
-
-    def _catalog(self, document: Mapping[str, Any]) -> dict[str, str]:
-        name = document["settings"]["catalog"]
-        warehouse = document["spark"][f"spark.sql.catalog.{name}.warehouse"]
-        return iceberg_catalog(name, _CATALOG_DATABASE, warehouse)
-
-    def _machine(self, *, attempts: str) -> dict[str, str]:
-        return {
-            **local_driver.LOCAL,
-            # A local master does not read spark.task.maxFailures.
-            "spark.master": f"local[{self.cores},{attempts}]",
-            "spark.driver.memory": self.driver_memory,
-            "spark.eventLog.enabled": "true",
-            # Spark 4 rolls by default, into a folder; the logs that are copied here are single files.
-            "spark.eventLog.rolling.enabled": "false",
         }
 
     def submit(self, launch: LaunchDocument, run: str, arguments: Sequence[str] = ()) -> Job:

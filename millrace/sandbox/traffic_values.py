@@ -6,7 +6,7 @@ import csv
 import json
 import random
 import string
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -214,22 +214,28 @@ def _typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: boo
     return typed
 
 
+def _moment(value: Any) -> datetime:
+    moment = datetime.fromisoformat(str(value))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+_READERS: Mapping[type[DataType], Callable[[Any], Any]] = {
+    **dict.fromkeys((ByteType, ShortType, IntegerType, LongType), int),
+    **dict.fromkeys((DoubleType, FloatType), float),
+    DecimalType: lambda value: Decimal(str(value)),
+    BooleanType: lambda value: (
+        value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
+    ),
+    **dict.fromkeys((TimestampType, TimestampNTZType), _moment),
+    DateType: date.fromisoformat,
+    BinaryType: lambda value: str(value).encode(),
+}
+"""Readers of values without parts."""
+
+
 def _of(kind: DataType, value: Any) -> Any:
-    if isinstance(kind, ByteType | ShortType | IntegerType | LongType):
-        return int(value)
-    if isinstance(kind, DoubleType | FloatType):
-        return float(value)
-    if isinstance(kind, DecimalType):
-        return Decimal(str(value))
-    if isinstance(kind, BooleanType):
-        return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
-    if isinstance(kind, TimestampType | TimestampNTZType):
-        moment = datetime.fromisoformat(str(value))
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if isinstance(kind, DateType):
-        return date.fromisoformat(value)
-    if isinstance(kind, BinaryType):
-        return str(value).encode()
+    if type(kind) in _READERS:
+        return _READERS[type(kind)](value)
     if isinstance(kind, ArrayType):
         return [_of(kind.elementType, each) for each in value]
     if isinstance(kind, MapType):

@@ -91,7 +91,7 @@ class Traffic:
             key=default_key_field(payloads),
             keys=1000,
         )
-        feed = Feed(Generator(payloads.schema, choose), payloads, shape, choose)
+        feed = Feed(Generator(payloads.schema, choose).record, payloads, shape, choose)
         try:
             with translate_aws_errors(f"sending to {self.source.kind}"):
                 self.producer.send(self._paced(feed, stop), sent=lambda _: None)

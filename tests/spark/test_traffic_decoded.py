@@ -74,7 +74,11 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     written = payloads(form, tmp_path / file)
     choose = random.Random(7)
     feed = Feed(
-        Generator(written.schema, choose), written, TrafficShape(per_second=1, dirty=0.3), choose, lambda: NOW
+        Generator(written.schema, choose).record,
+        written,
+        TrafficShape(per_second=1, dirty=0.3),
+        choose,
+        lambda: NOW,
     )
     events = list(feed.events(most=200))
     assert {e.dirt is None for e in events} == {True, False}

@@ -16,9 +16,12 @@ from millrace.benchmark.measurements import Measurements, Point, Run, point
 from millrace.benchmark.repetitions import Disturbance, disturbances
 from millrace.benchmark.schedule import WARM_UP, PlannedRun
 from millrace.benchmark.warmup import warmup_batches
+from millrace.config import load
+from millrace.config.names import Names
+from millrace.lifecycle.deployed_diff import document_of
 from millrace.sandbox import benchmark, flights, kafka
 from millrace.sandbox.child_processes import RUN, only_one
-from millrace.sandbox.deployment import document_in, synthesise
+from millrace.sandbox.deployment import synthesise
 from tests.validation import rivals
 from tests.validation.rivals import Foretell
 
@@ -57,7 +60,7 @@ def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list
     """Measure the example's land query at every limit, count of partitions and core level."""
     assembly = RUN / "validation-cdk.out"
     synthesise("local", assembly)
-    launch = document_in(assembly, JOB)
+    launch = document_of(Names(load("local"), ""), assembly, JOB)
     payloads = [
         event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)
     ]

@@ -244,7 +244,7 @@ def _feed(
 ) -> tuple[Feed, int | None]:
     """Return the feed, and the number of records if it sends a file."""
     from millrace.sandbox import payloads as making
-    from millrace.sandbox.traffic import Feed, FileRecords, default_key_field
+    from millrace.sandbox.traffic import Feed, default_key_field, unchanged_records
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
     choose = random.Random(seed)
@@ -253,13 +253,13 @@ def _feed(
         shape = dataclasses.replace(shape, key=default_key_field(payloads))
     if source is not None:
         held = from_file(source, payloads.schema)
-        return Feed(FileRecords(held), payloads, shape, choose), len(held)
+        return Feed(unchanged_records(held), payloads, shape, choose), len(held)
     values = (
         Generator(payloads.schema, choose)
         if sample is None
         else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
     )
-    return Feed(values, payloads, shape, choose), None
+    return Feed(values.record, payloads, shape, choose), None
 
 
 def feed_of(environment: Environment, stream: str, shape: TrafficShape, seed: int) -> Feed:

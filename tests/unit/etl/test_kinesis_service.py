@@ -1,4 +1,4 @@
-"""Calls of the Kinesis API by the core's own reader: signed, read without botocore's parser, and repeated where they are refused."""
+"""Calls of the Kinesis API by the sandbox's own reader: positions, pages, the clock, and repetitions where it is refused."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def answering(*answers: Answer) -> Iterator[tuple[KinesisService, list[tuple[str
         thread = Thread(target=server.serve_forever)
         thread.start()
         address = f"http://127.0.0.1:{server.server_port}"
-        service = KinesisService("flights", "eu-west-1", address, ("AKID", "secret"))
+        service = KinesisService("flights", "eu-west-1", address)
         try:
             yield service, asked
         finally:
-            service.close()
+            service.client.close()
             server.shutdown()
             thread.join()
     assert not left
@@ -65,6 +65,8 @@ def refused(code: str, status: int = 400) -> Answer:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setattr(backoff.time, "sleep", lambda _: None)
     monkeypatch.setattr(module, "Backoff", lambda what: backoff.Backoff(what, sleep=lambda _: None))
 
@@ -110,10 +112,15 @@ def test_shards_are_listed_page_by_page_with_the_services_time() -> None:
 
 @pytest.mark.faults
 def test_what_is_throttled_or_fails_is_asked_again() -> None:
-    records = {"Records": [{"SequenceNumber": "1", "Data": "eA=="}], "MillisBehindLatest": 0}
+    records = {
+        "Records": [{"SequenceNumber": "1", "PartitionKey": "k", "Data": "eA=="}],
+        "MillisBehindLatest": 0,
+    }
     busy = [refused("ProvisionedThroughputExceededException"), refused("LimitExceededException")]
     with answering(*busy, (500, b"<html>oh</html>"), (200, records)) as (service, asked):
-        assert service.records("here", 7) == records
+        assert service.records("here", 7)["Records"] == [
+            {"SequenceNumber": "1", "PartitionKey": "k", "Data": b"x"}
+        ]
     assert [body for _, body, _ in asked] == [{"ShardIterator": "here", "Limit": 7}] * 4
 
 

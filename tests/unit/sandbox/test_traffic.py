@@ -20,7 +20,14 @@ from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.payloads import Payloads, payloads
-from millrace.sandbox.traffic import Feed, FileRecords, TokenBucket, TrafficShape, default_key_field, send
+from millrace.sandbox.traffic import (
+    Feed,
+    TokenBucket,
+    TrafficShape,
+    default_key_field,
+    send,
+    unchanged_records,
+)
 from millrace.sandbox.traffic_values import Generator, Sample, SampleError, from_file
 
 DDL = (
@@ -38,7 +45,7 @@ def written(tmp_path: Path) -> Payloads:
 
 def feed(written: Payloads, *, seed: int = 1, **shape: Any) -> Feed:
     choose = random.Random(seed)
-    source = Generator(written.schema, choose)
+    source = Generator(written.schema, choose).record
     return Feed(source, written, TrafficShape(per_second=100, **shape), choose, lambda: NOW)
 
 
@@ -144,7 +151,7 @@ def test_a_file_is_sent_in_order_and_from_the_beginning_again(written: Payloads,
     ]
     (tmp_path / "s.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
     held = from_file(tmp_path / "s.jsonl", written.schema)
-    made = Feed(FileRecords(held), written, TrafficShape(per_second=1), CHANCE)
+    made = Feed(unchanged_records(held), written, TrafficShape(per_second=1), CHANCE)
     payload = [json.loads(e.payload) for e in made.events(most=4)]
     assert [p["id"] for p in payload] == [0, 1, 2, 0]
     assert payload[0] | {"at": ""} == rows[0] | {"at": ""}

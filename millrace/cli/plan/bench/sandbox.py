@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from millrace.config import Environment
+from millrace.config.names import Names
 from millrace.config.queries import StreamQuery
 from millrace.config.sinks import KINDS
 
@@ -36,10 +37,11 @@ def subject_of(
     seed: int,
 ) -> tuple[MeasuredQuery, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
+    from millrace.lifecycle.deployed_diff import document_of
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.child_processes import RUN
-    from millrace.sandbox.deployment import document_in, synthesise
+    from millrace.sandbox.deployment import synthesise
     from millrace.sandbox.traffic import Feed, TrafficShape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
@@ -50,11 +52,11 @@ def subject_of(
         if sample is None
         else Sample(from_file(sample, payloads.schema), payloads.schema, choose)
     )
-    feed = Feed(values, payloads, TrafficShape(per_second=1), choose)
+    feed = Feed(values.record, payloads, TrafficShape(per_second=1), choose)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
     synthesise(environment.name, assembly)
-    document = document_in(assembly, job)
+    document = document_of(Names(environment, environment.account or ""), assembly, job)
     given = _references(reference)
     queries: list[str] = [reading]
     tables: dict[str, Any] = {}

@@ -129,7 +129,7 @@ def infer(
 
       millrace schema infer --file orders.csv --out pipelines/shop/schemas/order.ddl
     """
-    from millrace.sandbox.infer import text_of
+    from millrace.sandbox import ddl
 
     if (stream is None) == (file is None):
         raise typer.BadParameter("give either STREAM and --env, or --file")
@@ -145,7 +145,7 @@ def infer(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
         found = _inferred(payloads, form, names, delimiter, null, required=required)
-        text = text_of(found)
+        text = ddl.write(found.schema)
     if out is not None:
         with report_write_errors("--out", out):
             out.parent.mkdir(parents=True, exist_ok=True)
@@ -190,14 +190,15 @@ def _format_of(file: Path | None) -> Format:
 
 
 def _avro(file: Path | None, out: Path | None) -> tuple[str, Inferred]:
-    from millrace.sandbox.infer import from_avro, text_of
+    from millrace.sandbox import ddl
+    from millrace.sandbox.infer import from_avro
 
     if file is None:
         raise typer.BadParameter(
             "--format avro: an Avro record does not hold its schema; give an Avro file with --file"
         )
     text, found = from_avro(file.read_bytes())
-    return (text_of(found) if out is not None and out.suffix == ".ddl" else text), found
+    return (ddl.write(found.schema) if out is not None and out.suffix == ".ddl" else text), found
 
 
 def _sampled(

@@ -12,8 +12,6 @@ Spark 4 looks for modules whose names begin with ``pyspark_`` and registers the 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql.types import StructType
 
@@ -21,7 +19,7 @@ from millrace.etl.launch.engine import KINESIS_IN_PYTHON
 from millrace.etl.sources.kinesis.closed_shards import COLUMNS
 
 from .service import KinesisService
-from .stream_batches import BatchPlanner, Limits, Offset, Row, ShardRange, ranges, read_range
+from .stream_batches import BatchPlanner, Limits, Offset, Row, ranges, read_range
 
 try:
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -50,13 +48,6 @@ class KinesisDataSource(DataSource):
 DefaultSource = KinesisDataSource
 
 
-@dataclass
-class Range(InputPartition):
-    """Range that one task reads."""
-
-    asked: ShardRange
-
-
 class KinesisStreamReader(DataSourceStreamReader):
     """Reader of one stream; every task has a copy.
 
@@ -78,23 +69,22 @@ class KinesisStreamReader(DataSourceStreamReader):
         """Return the end of the next batch."""
         return self._batches().latest()
 
-    def partitions(self, start: Offset, end: Offset) -> list[Range]:
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return a task for each shard with records for the batch.
 
         At a restart Spark requests the range between the last offset of its log and itself, so that a source learns
         its position (``PythonMicroBatchStream.setLatestSeenOffset``).
         """
         self._batches().resume(end)
-        return [Range(asked) for asked in ranges(start, end)]
+        return [InputPartition(asked) for asked in ranges(start, end)]
 
-    def read(self, partition: Range) -> Iterator[Any]:
-        """Yield records of one shard, as record batches of PyArrow."""
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        """Yield records of one shard."""
         service = self._service()
         try:
-            for rows in read_range(service, partition.asked):
-                yield _record_batch(rows)
+            yield from read_range(service, partition.value)
         finally:
-            service.close()
+            service.client.close()
 
     def _batches(self) -> BatchPlanner:
         if self._planner is None:
@@ -110,23 +100,4 @@ class KinesisStreamReader(DataSourceStreamReader):
 
     def _service(self) -> KinesisService:
         given = self._options
-        keys = (given["awsaccesskeyid"], given["awssecretkey"]) if "awsaccesskeyid" in given else None
-        return KinesisService(given["streamname"], given["region"], given["endpointurl"], keys)
-
-
-def _record_batch(rows: list[Row]) -> Any:
-    """Return rows in the form that Spark needs from Python, in the types of :data:`COLUMNS`."""
-    import pyarrow as pa
-
-    schema = pa.schema(
-        [
-            ("data", pa.binary()),
-            ("streamName", pa.string()),
-            ("partitionKey", pa.string()),
-            ("sequenceNumber", pa.string()),
-            ("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC")),
-        ]
-    )
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+        return KinesisService(given["streamname"], given["region"], given["endpointurl"])

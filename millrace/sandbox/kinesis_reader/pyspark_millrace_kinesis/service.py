@@ -1,26 +1,17 @@
-"""Calls of the Kinesis API with a fast parser: botocore's own takes most of the time of a read.
-
-orjson parses the answers, which are JSON.
-"""
+"""Calls of the Kinesis API for one stream, which wait while it is throttled or unreachable."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
-import orjson
-
-from millrace.etl.services import aws, bundled_boto3
+from millrace.etl.services import aws
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sources.kinesis.closed_shards import Shard
-
-_TARGET = "Kinesis_20131202"
-_CONTENT = "application/x-amz-json-1.1"
 
 EXPIRED, GONE = "ExpiredIteratorException", "ResourceNotFoundException"
 """Error codes of GetRecords and GetShardIterator (Kinesis API reference)."""
@@ -28,20 +19,16 @@ EXPIRED, GONE = "ExpiredIteratorException", "ResourceNotFoundException"
 
 @dataclass
 class KinesisService:
-    """API of one stream, whose calls wait while it is throttled or unreachable.
-
-    Parameters
-    ----------
-    keys
-        Access key and secret; None uses boto3's default credentials.
-    """
+    """API of one stream, with the credentials of this process' environment."""
 
     stream: str
     region: str
     endpoint: str
-    keys: tuple[str, str] | None = None
-    _http: Any = field(default=None, repr=False)
-    _keys: Any = field(default=None, repr=False)
+
+    @cached_property
+    def client(self) -> Any:
+        """boto3's client."""
+        return aws.client("kinesis", self.region, self.endpoint)
 
     def shards(self) -> list[Shard]:
         """Return all shards, open and closed."""
@@ -62,75 +49,31 @@ class KinesisService:
         """
         asked: dict[str, Any] = {"StreamName": self.stream, "ShardId": shard, "ShardIteratorType": kind}
         if kind == "AT_TIMESTAMP":
-            asked["Timestamp"] = int(place) / 1000
+            asked["Timestamp"] = datetime.fromtimestamp(int(place) / 1000, UTC)
         elif place:
             asked["StartingSequenceNumber"] = place
-        return str(self._call("GetShardIterator", asked)["ShardIterator"])
+        ask = partial(self.client.get_shard_iterator, **asked)
+        return str(self._call("GetShardIterator", ask)["ShardIterator"])
 
     def records(self, iterator: str, limit: int) -> Any:
-        """Read from an iterator, as ``GetRecords`` answers; data are text in Base64, times seconds since 1970."""
-        return self._call("GetRecords", {"ShardIterator": iterator, "Limit": limit})
-
-    def close(self) -> None:
-        """Close its connections."""
-        if self._http is not None:
-            self._http.close()
-            self._http = None
+        """Read from an iterator, as boto3's ``get_records`` answers."""
+        ask = partial(self.client.get_records, ShardIterator=iterator, Limit=limit)
+        return self._call("GetRecords", ask)
 
     def _listed(self) -> tuple[list[Shard], datetime]:
         found: list[Shard] = []
-        asked: dict[str, Any] = {"StreamName": self.stream}
+        # boto3's paginator repeats the stream's name beside a token, which Kinesis refuses (API reference, ListShards).
+        asked = {"StreamName": self.stream}
         while True:
-            answer, headers = self._answer("ListShards", asked)
+            answer = self._call("ListShards", partial(self.client.list_shards, **asked))
             for shard in answer["Shards"]:
                 parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
                 closed = shard["SequenceNumberRange"].get("EndingSequenceNumber") is not None
                 found.append(Shard(shard["ShardId"], tuple(filter(None, parents)), closed))
             if answer.get("NextToken") is None:
-                told = headers.get("date")
+                told = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
                 return found, datetime.now(UTC) if told is None else parsedate_to_datetime(told)
             asked = {"NextToken": answer["NextToken"]}
 
-    def _call(self, action: str, asked: Mapping[str, Any]) -> Any:
-        return self._answer(action, asked)[0]
-
-    def _answer(self, action: str, asked: Mapping[str, Any]) -> tuple[Any, Mapping[str, str]]:
-        return aws.call_until_answered(
-            partial(self._once, action, asked), Backoff(f"Kinesis stream {self.stream}, {action}")
-        )
-
-    def _once(self, action: str, asked: Mapping[str, Any]) -> tuple[Any, Mapping[str, str]]:
-        self._open()
-        from botocore.auth import SigV4Auth
-        from botocore.awsrequest import AWSRequest
-        from botocore.exceptions import ClientError
-
-        headers = {"X-Amz-Target": f"{_TARGET}.{action}", "Content-Type": _CONTENT}
-        request = AWSRequest("POST", f"{self.endpoint.rstrip('/')}/", headers, json.dumps(asked))
-        SigV4Auth(self._keys.get_frozen_credentials(), "kinesis", self.region).add_auth(request)
-        response = self._http.send(request.prepare())
-        if response.status_code == 200:
-            return orjson.loads(response.content), response.headers
-        try:
-            told = json.loads(response.content)
-        except ValueError:
-            told = {}
-        code = str(told.get("__type", "")).rpartition("#")[2]
-        message = (
-            told.get("message") or told.get("Message") or response.content[:200].decode(errors="replace")
-        )
-        error = {"Code": code, "Message": message}
-        raise ClientError(
-            {"Error": error, "ResponseMetadata": {"HTTPStatusCode": response.status_code}},  # type: ignore[typeddict-item]
-            action,
-        )
-
-    def _open(self) -> None:
-        if self._http is not None:
-            return
-        boto3 = bundled_boto3.boto3(f"to read stream {self.stream}")
-        from botocore.credentials import Credentials
-        from botocore.httpsession import URLLib3Session
-
-        self._keys = Credentials(*self.keys) if self.keys else boto3.session.Session().get_credentials()
-        self._http = URLLib3Session(timeout=30)
+    def _call(self, action: str, call: Callable[[], Any]) -> Any:
+        return aws.call_until_answered(call, Backoff(f"Kinesis stream {self.stream}, {action}"))

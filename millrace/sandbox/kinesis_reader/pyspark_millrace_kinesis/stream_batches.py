@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import json
 import time
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from botocore.exceptions import ClientError
+
 from millrace.etl.record.errors import LossError
 from millrace.etl.services.aws import error_code
 from millrace.etl.sources.kinesis.closed_shards import (
     AFTER,
+    AGGREGATE,
     ENDED,
     PAGE,
     PAUSE_SECONDS,
@@ -36,15 +38,13 @@ AT = "AT_SEQUENCE_NUMBER"
 TRIM_HORIZON, LATEST, AT_TIMESTAMP = "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"
 METADATA = "metadata"
 
-_AGGREGATE = "84maw"
-""":data:`etl.sources.kinesis.closed_shards.AGGREGATE` in Base64, up to the last character that depends on it alone."""
 _EMPTY_ANSWERS = 5
 """Empty answers in a row after which a shard's missing records count as expired."""
 
 Offset = dict[str, Any]
 Entry = Mapping[str, str]
-Row = tuple[bytes, str, str, str, int]
-"""Data, stream, partition key, sequence number, and arrival in microseconds since 1970."""
+Row = tuple[bytes, str, str, str, datetime]
+"""Data, stream, partition key, sequence number, and arrival: the columns of the connectors."""
 
 
 class Service(Protocol):
@@ -225,7 +225,7 @@ class BatchPlanner:
             answer = self.service.records(
                 self._iterators[shard], min(self.limits.call, self.limits.records - taken)
             )
-        except _client_error() as error:
+        except ClientError as error:
             self._iterators.pop(shard, None)
             if error_code(error) == EXPIRED:
                 return True
@@ -284,8 +284,8 @@ def ranges(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]
 
 def read_range(
     service: Service, asked: ShardRange, *, sleep: Callable[[float], None] = time.sleep
-) -> Iterator[list[Row]]:
-    """Read the records of a range, one call at a time; each record of an aggregate becomes a row, with the aggregate's number.
+) -> Iterator[Row]:
+    """Read the records of a range; each record of an aggregate becomes a row, with the aggregate's number.
 
     Raises
     ------
@@ -297,7 +297,7 @@ def read_range(
         try:
             iterator = iterator or service.iterator(asked.shard, *place)
             answer = service.records(iterator, min(PAGE, left))
-        except _client_error() as error:
+        except ClientError as error:
             if error_code(error) == EXPIRED:
                 iterator = ""
                 continue
@@ -308,7 +308,7 @@ def read_range(
         if records:
             if place == (AT, asked.first) and records[0]["SequenceNumber"] != asked.first:
                 break  # the stream silently returns its oldest record instead of an expired one
-            yield _rows(records, service.stream)
+            yield from _rows(records, service.stream)
             left, empty, place = left - len(records), 0, (AFTER, str(records[-1]["SequenceNumber"]))
         else:
             empty += not answer.get("MillisBehindLatest")
@@ -324,22 +324,11 @@ def read_range(
         )
 
 
-def _rows(records: list[Any], stream: str) -> list[Row]:
-    rows: list[Row] = []
+def _rows(records: list[Any], stream: str) -> Iterator[Row]:
     for record in records:
-        text, number = record["Data"], record["SequenceNumber"]
-        data = b64decode(text)
-        # Kinesis has whole milliseconds.
-        arrived = round(record["ApproximateArrivalTimestamp"] * 1000) * 1000
-        packed = split_aggregate(data) if text.startswith(_AGGREGATE) else None
-        if packed:
-            rows += [(each, stream, key, number, arrived) for key, each in packed]
-        else:
-            rows.append((data, stream, record["PartitionKey"], number, arrived))
-    return rows
-
-
-def _client_error() -> type[Exception]:
-    from botocore.exceptions import ClientError
-
-    return ClientError
+        data, number, arrived = (
+            record[key] for key in ("Data", "SequenceNumber", "ApproximateArrivalTimestamp")
+        )
+        packed = split_aggregate(data) if data.startswith(AGGREGATE) else None
+        for key, each in packed or [(record["PartitionKey"], data)]:
+            yield each, stream, key, number, arrived
