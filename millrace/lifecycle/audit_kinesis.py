@@ -81,9 +81,19 @@ def shards_of(kinesis: Any, stream: str) -> dict[str, tuple[str, ...]]:
         shard["ShardId"]: tuple(
             shard[key] for key in ("ParentShardId", "AdjacentParentShardId") if key in shard
         )
-        for page in kinesis.get_paginator("list_shards").paginate(StreamName=stream)
-        for shard in page["Shards"]
+        for shard in list_shards(kinesis, stream)
     }
+
+
+def list_shards(kinesis: Any, stream: str) -> list[dict[str, Any]]:
+    """Return all shards of a stream that still have records, as Kinesis describes them."""
+    found, asked = [], {"StreamName": stream}
+    while asked:
+        page = kinesis.list_shards(**asked)
+        found += page["Shards"]
+        # boto3's paginator repeats the name beside the token, which Kinesis refuses (boto/botocore#2009).
+        asked = {"NextToken": page["NextToken"]} if page.get("NextToken") else {}
+    return found
 
 
 def read_to(positions: Mapping[str, Any], shards: Mapping[str, Sequence[str]]) -> dict[str, float]:

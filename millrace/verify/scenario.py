@@ -15,6 +15,7 @@ from typing import Any, Literal
 from pyiceberg.catalog import Catalog
 
 from millrace.config.model import KafkaTopic
+from millrace.lifecycle.audit_kinesis import list_shards
 from millrace.lifecycle.problems import AwsError, ThrottledError, translate_aws_errors
 from millrace.sandbox import lake_tables
 from millrace.sandbox.child_processes import StalledError, wait_until
@@ -246,8 +247,7 @@ class ScenarioRun:
 
     @staticmethod
     def _open_shards(kinesis: Any, stream: str) -> int:
-        pages = kinesis.get_paginator("list_shards").paginate(StreamName=stream)
-        shards = [shard for page in pages for shard in page["Shards"]]
+        shards = list_shards(kinesis, stream)
         return sum("EndingSequenceNumber" not in shard["SequenceNumberRange"] for shard in shards)
 
     def finish(self) -> str:

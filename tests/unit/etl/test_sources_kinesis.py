@@ -11,10 +11,12 @@ from typing import Any
 import boto3
 import hypothesis
 import pytest
+from botocore.stub import Stubber
 from hypothesis import strategies as st
 from moto import mock_aws
 
 from millrace.etl.record.errors import NoAnswerError, StartError
+from millrace.etl.sources.kinesis import closed_shards
 from millrace.etl.sources.kinesis import stream as kinesis
 from millrace.etl.sources.kinesis.closed_shards import (
     AGGREGATE,
@@ -26,6 +28,7 @@ from millrace.etl.sources.kinesis.closed_shards import (
 )
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
 from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.lifecycle import audit_kinesis
 from tests import protobuf as pb
 from tests.faults.feed import aggregate
 
@@ -55,6 +58,20 @@ def test_an_entry_of_the_offset_log() -> None:
         "b": "7",
         "c": "1",
     }
+
+
+@pytest.mark.parametrize("listed", [closed_shards.list_shards, audit_kinesis.shards_of])
+def test_a_stream_with_more_shards_than_a_page_holds_is_listed(listed: Any) -> None:
+    """Kinesis refuses a request that has the name of the stream beside the token, and a page ends after 1,000 shards."""
+    client = boto3.client("kinesis", "us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    numbers = {"SequenceNumberRange": {"StartingSequenceNumber": "1"}}
+    keys = {"HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "1"}}
+    pages = [[f"shard-{n:04}" for n in range(start, start + 1000)] for start in (0, 1000)]
+    answers = [{"Shards": [{"ShardId": name, **numbers, **keys} for name in page]} for page in pages]
+    with Stubber(client) as stub:
+        stub.add_response("list_shards", {**answers[0], "NextToken": "next"}, {"StreamName": "flights"})
+        stub.add_response("list_shards", answers[1], {"NextToken": "next"})
+        assert len(listed(client, "flights")) == 2000
 
 
 def shards(*specs: str) -> list[Shard]:
