@@ -126,10 +126,14 @@ class Checkpoints:
         return CheckpointContents(query, planned, committed, at, positions, manifest, start, tuple(damaged))
 
     def committed_positions(self, query: str) -> tuple[Any, ...] | None:
-        """Return the positions after a query's last committed batch; None where none was committed."""
-        committed = self._last(query, "commits")
-        log = None if committed is None else self._bytes(f"{self.prefix}/{query}/{_LAST}/{committed}")
-        return None if log is None else _positions(log.decode())
+        """Return the positions after a query's last committed batch; None where none was committed.
+
+        Raises
+        ------
+        CheckpointError
+            A file of the checkpoint cannot be read.
+        """
+        return self.check_whole(query).positions or None
 
     def _parsed(self, key: str, parse: Callable[[str], Any], damaged: list[str]) -> Any:
         """Read an object; return None where there is none, or where it is damaged, which is noted."""
@@ -241,18 +245,20 @@ class Checkpoints:
             to._write(to._beside(name, "manifest"), json.dumps(manifest, indent=1, sort_keys=True))
         self._copy_if_there(self._beside(query, "sources"), to._beside(name, "sources"))
 
-    def check_whole(self, query: str) -> None:
-        """Refuse a checkpoint with a file that cannot be read.
+    def check_whole(self, query: str) -> CheckpointContents:
+        """Read the content of a query's checkpoint, and refuse one with a file that cannot be read.
 
         Raises
         ------
         CheckpointError
             There is one; the message names each.
         """
-        if damaged := self.read_contents(query).damaged:
+        found = self.read_contents(query)
+        if found.damaged:
             raise CheckpointError(
-                f"{self.job}/{query} is damaged, so no query can continue from it: {'; '.join(damaged)}"
+                f"{self.job}/{query} is damaged, so no query can continue from it: {'; '.join(found.damaged)}"
             )
+        return found
 
     # ---- objects ----
 

@@ -173,7 +173,7 @@ def _of_service(error: ClientError) -> tuple[type[AwsError], str]:
     busy = error.operation_name.startswith(_QUESTIONS) or "rate exceeded" in message.lower()
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     kind = TransientError if status >= _FAILED_INSIDE else AwsError
-    if code in _EXPIRED or "expired" in message.lower():
+    if code in _EXPIRED or re.search("token.* expired", message, re.IGNORECASE):
         return CredentialsError, f"the credentials have expired; {_SIGN_IN}"
     if code in _UNKNOWN:
         return CredentialsError, f"AWS does not know these credentials ({code}); {_SIGN_IN}"

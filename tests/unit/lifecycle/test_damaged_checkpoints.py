@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.cli.run.checkpoint_compatibility import checkpoint_refusals
+from millrace.lifecycle.checkpoints import CheckpointError
 from millrace.lifecycle.state_machine import Aws
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
@@ -35,6 +36,8 @@ def test_damaged_files_are_shown_and_a_reset_is_the_way_out(shop: Shop, file: st
     (line,) = told
     assert f"s3://{shop.bucket}/clicks/{file}: " in line
     assert json.loads(shop.run("show", "clicks", "land", "--json").output)["queries"][0]["damaged"]
+    with pytest.raises(CheckpointError, match="clicks/land is damaged"):
+        shop.of.committed_positions("land")  # as an audit asks
     moved = shop.run("move", "clicks", "land", "other/land-2")
     assert moved.exit_code == 2
     assert (

@@ -105,6 +105,7 @@ def refusing(status: int, code: str, message: str) -> AbstractContextManager[str
             "The security token included in the request is expired",
             "credentials have expired",
         ),
+        (400, "ExpiredIteratorException", "Iterator expired", "was refused: ExpiredIteratorException"),
         (403, "InvalidClientTokenId", "The security token is invalid", "does not know these credentials"),
         (403, "SignatureDoesNotMatch", "Check your key", "does not know these credentials"),
         (403, "AccessDenied", "User x is not authorized", "access denied to GetCallerIdentity"),
