@@ -113,10 +113,11 @@ class TableShape:
         """
         schema, table = name.split(".")
         columns = {field.name: type_of(field.dataType) for field in rows.fields if field.name != DELETED}
-        long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c]
+        # Spark's writer does not double a quote in a name.
+        long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c or '"' in c]
         if long:
             raise StartError(
-                f"PostgreSQL table {name}: a column's name is too long or holds $: {', '.join(long)}; a name has at most {LONGEST_NAME} bytes"
+                f"PostgreSQL table {name}: a column's name is too long or holds $ or a quote: {', '.join(long)}; a name has at most {LONGEST_NAME} bytes"
             )
         identity = ("_source", "_id") if "_source" in columns else ("_id",)
         return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
