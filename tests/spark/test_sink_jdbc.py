@@ -188,6 +188,16 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, s
 
 
 @pytest.mark.faults
+def test_two_results_of_a_batch_with_one_key_are_told(spark: SparkSession, server: Postgres) -> None:
+    one, batch = sink(server, "twofold"), results(spark, {"AA": 1, "BB": 2})
+    one.prepare(spark, batch.schema)
+    with pytest.raises(
+        SinkError, match="two results of one batch have the same key, which must name every column"
+    ):
+        one.write(batch.union(results(spark, {"AA": 3})), place(0), none_refused)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(2, 2)
+
+
 def test_results_of_an_older_batch_do_not_win_in_a_database(spark: SparkSession, server: Postgres) -> None:
     one = sink(server, "versions")
     one.prepare(spark, results(spark, {}).schema)
