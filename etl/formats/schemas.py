@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
 from pathlib import PurePosixPath
+from typing import Any
 
 from pyspark.errors import ArithmeticException, ParseException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, _parse_datatype_string
 
 from ..record import hadoop_files
 from ..record.errors import StartError
@@ -83,7 +85,13 @@ def parse_schema(spark: SparkSession, ddl: str, name: str) -> StructType:
         only. The configuration refuses ``NOT NULL`` inside an array or a map, where it could not be enforced.
     """
     try:
-        schema = spark.createDataFrame([], ddl).schema
+        jvm: Any = spark._jvm
+        types = jvm.org.apache.spark.sql.types.DataType.fromJson(_parse_datatype_string(ddl).json())
+        # A DataFrame has no column of CHAR or VARCHAR: they are texts.
+        text = jvm.org.apache.spark.sql.catalyst.util.CharVarcharUtils.replaceCharVarcharWithStringInSchema(
+            types
+        )
+        schema = StructType.fromJson(json.loads(text.json()))
     except (
         ArithmeticException,
         ParseException,

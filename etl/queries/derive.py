@@ -12,10 +12,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.decoding.routes import rows_of_route
+from ..formats.decoding.rows import misfits
 from ..formats.decoding.tombstones import STAGE as DELETE
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
@@ -39,6 +40,16 @@ ROWS_PER_BATCH = 1_000_000
 
 SLACKS = (timedelta(seconds=1), timedelta(hours=1))
 """Subtracted from a bound: first almost nothing, then enough for clock differences of two drivers or two land queries."""
+
+RESERVED = ("_written_at", "_attempt", "_refused", "_known", "_known_hash")
+"""Columns that sinks add to rows."""
+
+_TYPES = {
+    "_id": StringType(),
+    "_source": StringType(),
+    "_arrived_at": TimestampType(),
+    "_landed_at": TimestampType(),
+}
 
 DEAD_LETTER = ("_bytes", "_stage", "_error")
 
@@ -165,7 +176,8 @@ class EnrichThenTransform:
         Raises
         ------
         StartError
-            The transform drops a column that identity or latency needs, or uses a reserved one.
+            The transform drops or changes a column that identity or latency needs, uses a reserved one, or has columns
+            that no sink can hold.
         """
         for reference in self.references:
             rows = reference.join(rows, reference.rows(rows))
@@ -179,8 +191,18 @@ class EnrichThenTransform:
             raise StartError(
                 f"transform {self.name}: its result lacks {', '.join(lost)}; keep {whole} in its select"
             )
-        if "_written_at" in out.columns:
-            raise StartError(f"transform {self.name}: column _written_at is reserved for the sink; rename it")
+        kinds = {f.name: f.dataType for f in out.schema.fields}
+        retyped = [c for c in carries if c in _TYPES and kinds[c] != _TYPES[c]]
+        if retyped:
+            told = ", ".join(f"{c} {_TYPES[c].simpleString()}" for c in retyped)
+            raise StartError(f"transform {self.name}: its result must have {told}; do not change their types")
+        reserved = RESERVED if self.latest_by else (*RESERVED, DELETED)
+        if taken := [c for c in reserved if c in kinds]:
+            raise StartError(
+                f"transform {self.name}: column {', '.join(taken)} is reserved for the sink; rename it"
+            )
+        if wrong := "; ".join(misfits(out.schema)):
+            raise StartError(f"transform {self.name}: no sink can hold its result: {wrong}")
         if self.latest_by:
             out = newest(out, self.latest_by, self.name)
         # For a stream Spark fixes the time of each batch; a literal would be the time of the start.

@@ -12,9 +12,12 @@ from pyspark.sql.types import StructField, StructType
 
 from . import batch_accounts, schema_evolution
 from .batch_accounts import Reporter
-from .errors import StartError
+from .errors import JVM_ERRORS, StartError, causes, describe
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+_UNSUPPORTED = {"AnalysisException", "UnsupportedOperationException", "ValidationException"}
+"""Classes of errors in a table's columns; others, such as those of a busy catalog, may pass."""
 
 _FANOUT = "write.spark.fanout.enabled"
 
@@ -141,11 +144,16 @@ def ensure(
         for key, value in {**PROPERTIES, **({} if time else WITHOUT_PARTITIONS)}.items()
         if not (column := re.search(r"\.column\.(\w+)$", key)) or column[1] in present
     )
-    spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {table} ({ddl}) USING iceberg "
-        + (f"PARTITIONED BY (days(`{time}`)) " if time else "")
-        + f"TBLPROPERTIES ({properties})"
-    )
+    try:
+        spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {table} ({ddl}) USING iceberg "
+            + (f"PARTITIONED BY (days(`{time}`)) " if time else "")
+            + f"TBLPROPERTIES ({properties})"
+        )
+    except JVM_ERRORS as error:
+        if not _UNSUPPORTED & {cause.getClass().getSimpleName() for cause in causes(error)}:
+            raise
+        raise StartError(f"table {table} cannot have the columns {ddl}: {describe(error)}") from error
 
 
 def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter | None) -> None:

@@ -186,7 +186,7 @@ class RefusedRowReplayer(LetterReplay):
         )
         lost = still.join(there.select(*FAMILY).distinct(), [*FAMILY], "left_anti")
         why = F.lit(f"millrace: its record is not in {self.landing}").alias(_ERROR)
-        return rows.select(*self.schema.fieldNames()), lost.select(*FAMILY, why)
+        return rows.select(*(F.col(f"`{c}`") for c in self.schema.fieldNames())), lost.select(*FAMILY, why)
 
 
 def _changed() -> Column:

@@ -12,14 +12,20 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
+from functools import reduce
+from operator import or_
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     DateType,
+    MapType,
+    NumericType,
     StringType,
     StructField,
     StructType,
@@ -29,8 +35,8 @@ from pyspark.sql.types import (
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.decoding.rows import holds_for_all
 from ..record.commits import BatchId
-from ..record.envelope import CARRIED
-from ..record.errors import SinkError
+from ..record.envelope import CARRIED, IDENTITY
+from ..record.errors import SinkError, StartError
 from ..record.lookup_bounds import LookUp
 
 STAGE = "sink"
@@ -52,6 +58,7 @@ LETTER = StructType(
 JSON_OPTIONS: Mapping[str, str] = {
     # Spark's default truncates microseconds.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # X three times: Java's offset as +01:00
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 
 DELETED = "_deleted"
@@ -233,9 +240,52 @@ def identity_and_times(rows: DataFrame) -> list[Column]:
     return [F.col(c) if c in have else F.lit(None).cast(kinds[c]).alias(c) for c in CARRIED]
 
 
+def check_map_keys(kind: DataType, what: str) -> None:
+    """Refuse a map whose keys have no form as JSON: Spark writes their internal form, for bytes another one each time.
+
+    Parameters
+    ----------
+    kind
+        Columns of the rows, or a type in them.
+    what
+        The sink, for the message.
+
+    Raises
+    ------
+    StartError
+        A map's keys are bytes, times, intervals, or values with parts.
+    """
+    if isinstance(kind, MapType):
+        if not isinstance(kind.keyType, StringType | BooleanType | NumericType):
+            raise StartError(
+                f"{what}: a map's keys are {kind.keyType.simpleString()}, which have no form as names in JSON: "
+                "cast them to STRING in the transform"
+            )
+        check_map_keys(kind.valueType, what)
+    elif isinstance(kind, ArrayType):
+        check_map_keys(kind.elementType, what)
+    elif isinstance(kind, StructType):
+        for each in kind.fields:
+            check_map_keys(each.dataType, what)
+
+
 FIRST_DAY, LAST_DAY = date.min, date.max
 """Days that a row may hold outside the lake: years of four digits (RFC 3339, and ``date`` of SQL's standard).
 Spark's range is 290,308 BC to 294,247, which PostgreSQL, the clocks of most languages and JSON readers do not support."""
+
+
+def unstorable(rows: DataFrame) -> Column:
+    """Return the reason why a sink outside the lake cannot store a row: no identity, or a time; null if it can.
+
+    Parameters
+    ----------
+    rows
+        Rows of a batch, in a session whose time zone is UTC.
+    """
+    names = [name for name in IDENTITY if name in rows.columns]
+    lacking = reduce(or_, (F.col(name).isNull() for name in names))
+    why = f"the transform returned a row without {' or without '.join(names)}"
+    return F.when(lacking, F.lit(why)).otherwise(unstorable_time(rows))
 
 
 def unstorable_time(rows: DataFrame) -> Column:

@@ -60,8 +60,11 @@ class DeadLetters:
         return partial(self._keep, replace(place, lookup=self._looks))
 
     def _keep(self, place: BatchPlace, letters: DataFrame) -> None:
-        result = F.col("_source").isNull()
-        identity = F.when(result, F.concat_ws("#", "_id", F.xxhash64("_bytes").cast("string")))
+        # Of a transform that loses an identity: null equals nothing, so a repeated batch would store it again.
+        result = F.col("_source").isNull() | F.col("_id").isNull()
+        # Without the time of the write, which is another one in a repeated batch.
+        values = F.regexp_replace(F.col("_bytes").cast("string"), '"_written_at":"[^"]*"', "")
+        identity = F.when(result, F.concat_ws("#", "_id", F.xxhash64(values).cast("string")))
         kept = letters.withColumns(
             {
                 "_id": identity.otherwise(F.col("_id")),

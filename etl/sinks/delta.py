@@ -136,7 +136,9 @@ class DeltaSink:
         offered, written = (ObservedFigures(F.count(F.lit(1)).alias("rows")) for _ in range(2))
         new = offered.observe(bound.fail_outside(rows))
         if known is not None:
-            new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
+            new = new.join(known, list(IDENTITY), "left_anti").select(
+                *(F.col(f"`{c}`") for c in rows.columns)
+            )
         shared = new.repartition(self.settings.files_per_batch)
         with separating_own_errors(self.settings.path):
             written.observe(shared).write.format("delta").mode("append").save(self.settings.path)

@@ -16,7 +16,7 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import StartError
 from ..services import aws
 from ..services.backoff import Backoff
-from .base import Again, BatchPlace, Refuse, WriteCounts, version_of
+from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
@@ -220,6 +220,7 @@ class DynamoDbSink:
             It does not exist, has another key, or cannot be described.
         """
         name, wanted = self.settings.table, ItemForm.of(schema).key
+        check_map_keys(schema, f"DynamoDB table {name}")
         client = aws.client("dynamodb", self.settings.region, self.endpoint)
         found = aws.ask_at_start(
             f"DynamoDB table {name}", client, lambda asked: asked.describe_table(TableName=name)

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from ..record import tables
 from ..record.batch_accounts import Reporter
+from ..record.errors import JVM_ERRORS, SinkError, whole_text
 from ..record.tables import Table
 from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts
 from .delivery.merge_source import temporary_view
@@ -72,6 +73,11 @@ class KeyedIcebergSink:
         ----------
         rows
             Rows with ``_id``, each once, in the table's schema, and optionally :data:`~etl.sinks.base.DELETED`.
+
+        Raises
+        ------
+        SinkError
+            Two rows have an ``_id`` that the table has.
         """
         # A batch with state must be read only once, because the read commits the state.
         with temporary_view(rows, _VIEW):
@@ -91,11 +97,19 @@ class KeyedIcebergSink:
             if span["rows"]:
                 deletes = DELETED in rows.columns
                 delete, kept = (f"WHEN MATCHED AND s.{DELETED} THEN DELETE ", f" AND NOT s.{DELETED}")
-                rows.sparkSession.sql(
-                    f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} "
-                    f"{delete if deletes else ''}WHEN MATCHED THEN UPDATE SET * "
-                    f"WHEN NOT MATCHED{kept if deletes else ''} THEN INSERT *"
-                )
+                try:
+                    rows.sparkSession.sql(
+                        f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} "
+                        f"{delete if deletes else ''}WHEN MATCHED THEN UPDATE SET * "
+                        f"WHEN NOT MATCHED{kept if deletes else ''} THEN INSERT *"
+                    )
+                except JVM_ERRORS as error:
+                    if "MERGE_CARDINALITY_VIOLATION" not in whole_text(error):
+                        raise
+                    raise SinkError(
+                        f"table {self.table}: two results of one batch have the same {', '.join(self.key)}: the key must "
+                        "name every column by which the transform groups"
+                    ) from error
             return WriteCounts(None, span["rows"], None)
 
     def _within(self, span: Row) -> str:

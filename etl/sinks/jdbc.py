@@ -16,7 +16,16 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
-from .base import Again, BatchPlace, Refuse, WriteCounts, dead_letters_of, unstorable_time, version_of
+from .base import (
+    Again,
+    BatchPlace,
+    Refuse,
+    WriteCounts,
+    check_map_keys,
+    dead_letters_of,
+    unstorable,
+    version_of,
+)
 from .delivery.postgres_session import Session, connect, is_tls_refusal, sql_state, tls
 from .delivery.postgres_tables import TableShape
 from .delivery.python_tasks import RowsCountedInPlan, through_rdd
@@ -98,6 +107,7 @@ class JdbcSink:
             The database cannot be reached, has no trusted certificate, or its table does not fit.
         """
         shape = TableShape.of(self.settings.table, schema)
+        check_map_keys(schema, self._what)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
             while True:
@@ -216,13 +226,15 @@ class JdbcSink:
         )
         told = said.groupBy(*shape.identity).agg(F.first("_refused").alias("_refused"))
         both = rows.join(F.broadcast(told), list(shape.identity))
-        return dead_letters_of(both.select(*rows.columns, "_refused"), F.col("_refused"))
+        return dead_letters_of(
+            both.select(*(both[f"`{c}`"] for c in rows.columns), "_refused"), F.col("_refused")
+        )
 
 
 def _unfit(rows: DataFrame) -> Any:
     """Return the reason why a row cannot be staged: PostgreSQL's text allows no NUL, and its times no year before 4714 BC."""
     texts = [f.name for f in rows.schema.fields if isinstance(f.dataType, StringType)]
-    reason = unstorable_time(rows)
+    reason = unstorable(rows)
     for name in texts:
         reason = F.when(F.col(f"`{name}`").contains("\x00"), f"{name} holds a NUL character").otherwise(
             reason

@@ -25,10 +25,11 @@ from .base import (
     BatchPlace,
     Refuse,
     WriteCounts,
+    check_map_keys,
     dead_letters_of,
     is_delete,
     text_of,
-    unstorable_time,
+    unstorable,
 )
 from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, TopicTail
@@ -123,6 +124,7 @@ class KafkaSink:
             The topic or column does not exist, or the cluster does not answer.
         """
         key, topic = self.settings.key, self.settings.topic
+        check_map_keys(schema, f"Kafka topic {topic}")
         if key is not None and key not in schema.fieldNames():
             raise StartError(f"Kafka topic {topic}: rows have no column {key} for its key")
         topics = self._topics(spark)
@@ -154,12 +156,14 @@ class KafkaSink:
             self._key.cast("binary").alias("key"),
             _value(rows).cast("binary").alias("value"),
             headers.alias("headers"),
-            unstorable_time(rows).alias("_untimely"),
+            unstorable(rows).alias("_unstorable"),
         )
         size = _bytes_of(
             F.col("key"), F.col("value"), *(F.col("headers")[i]["value"] for i in range(len(names)))
         )
-        return formed.withColumn("_refused", F.coalesce("_untimely", self._reason(size))).drop("_untimely")
+        return formed.withColumn("_refused", F.coalesce("_unstorable", self._reason(size))).drop(
+            "_unstorable"
+        )
 
     @property
     def _key(self) -> Column:
@@ -171,7 +175,7 @@ class KafkaSink:
 
     def _letters(self, rows: DataFrame, batch: str) -> DataFrame:
         size = _bytes_of(self._key, _value(rows), *_headers(rows, batch).values())
-        why = F.coalesce(unstorable_time(rows), self._reason(size))
+        why = F.coalesce(unstorable(rows), self._reason(size))
         return dead_letters_of(rows, why).where(F.col("_error").isNotNull())
 
     @contextmanager

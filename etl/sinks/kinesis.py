@@ -20,7 +20,7 @@ from ..services import aws
 from ..services.aws import UnknownOutcomeError
 from ..services.backoff import Backoff
 from ..sources.kinesis.tail import QUIET_SECONDS, StreamTail
-from .base import Again, BatchPlace, Refuse, WriteCounts
+from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.python_tasks import (
@@ -186,6 +186,7 @@ class KinesisSink:
             The stream or column does not exist, or the stream cannot be described.
         """
         key, what = self.settings.key, f"Kinesis stream {self.settings.stream}"
+        check_map_keys(schema, what)
         if key is not None and key not in schema.fieldNames():
             raise StartError(f"{what}: rows have no column {key} for its key")
         aws.ask_at_start(
@@ -235,7 +236,7 @@ class KinesisSink:
         try:
             # A broadcast join keeps the order of a key's records.
             new = counted.observe(rows).join(F.broadcast(known), ["_source", "_id"], "left_anti")
-            done = self._send(new.select(*rows.columns), refuse, once=True)
+            done = self._send(new.select(*(F.col(f"`{c}`") for c in rows.columns)), refuse, once=True)
             assert done.ran is not None, "a pass over the batch tells which frame it sent"
             return replace(done, offered=counted.values(done.ran)["offered"])
         finally:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import SinkError, StartError
 from ..services.backoff import START_SECONDS, Backoff
-from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts, version_of
+from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnsupportedRowError
 
@@ -300,6 +300,7 @@ class OpenSearchSink:
                 "OpenSearch: column millrace is reserved for identity and times; rename it in the transform"
             )
         where = f"{self.settings.endpoint}/{self.settings.index}"
+        check_map_keys(schema, where)
         waits = Backoff("at the start", patience=START_SECONDS)
         try:
             with closing(Http(self.settings.endpoint, self.settings.region)) as reached:

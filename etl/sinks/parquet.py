@@ -159,7 +159,9 @@ class ParquetSink:
         offered = ObservedFigures(F.count(F.lit(1)).alias("offered"))
         new = offered.observe(bound.fail_outside(rows))
         if known is not None:
-            new = new.join(known, list(IDENTITY), "left_anti").select(*rows.columns)
+            new = new.join(known, list(IDENTITY), "left_anti").select(
+                *(F.col(f"`{c}`") for c in rows.columns)
+            )
         # By a shuffle: with ``coalesce`` fewer files would mean fewer tasks for the transform, too.
         new = new.repartition(self.settings.files_per_batch)
         written = ObservedFigures(

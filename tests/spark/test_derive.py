@@ -382,3 +382,51 @@ def test_arrival_is_carried(spark: SparkSession, table: Names, tmp_path: Path) -
     row = pipe.written().select(F.unix_micros("_arrived_at").alias("us")).first()
     assert row is not None
     assert row["us"] == round((EPOCH + timedelta(seconds=1)).timestamp() * 1e6)
+
+
+SHAPES: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "twice": (lambda r: r.select(*CARRIED, "flight", F.lit(1).alias("Flight")), "names that clash: Flight, flight"),
+    "inside": (
+        lambda r: r.select(*CARRIED, F.struct(F.lit(1).alias("a"), F.lit(2).alias("A")).alias("s")),
+        "names that clash: A, a",
+    ),
+    "empty": (lambda r: r.select(*CARRIED, F.lit(1).alias("")), "names that are empty or hold a backtick: ''"),
+    "tick": (lambda r: r.select(*CARRIED, F.lit(1).alias("a`b")), "names that are empty or hold a backtick: 'a`b'"),
+    "number": (lambda r: r.withColumn("_id", F.col("flight")), "its result must have _id string"),
+    "text": (lambda r: r.withColumn("_arrived_at", F.col("delay")), "its result must have _arrived_at timestamp"),
+    "deleted": (lambda r: r.withColumn("_deleted", F.lit(True)), "column _deleted is reserved for the sink"),
+    "refused": (lambda r: r.withColumn("_refused", F.lit(1)), "column _refused is reserved for the sink"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_result_that_no_sink_can_hold_is_refused_at_the_start(
+    spark: SparkSession, table: Names, shape: str
+) -> None:
+    lander(spark, table("landing"), Events())
+    transform, why = SHAPES[shape]
+    compose = EnrichThenTransform((), transform, "pipelines.shop:rows")
+    with pytest.raises(StartError, match=f"transform pipelines.shop:rows: .*{re.escape(why)}"):
+        compose.schema(spark, table("landing"))
+
+
+def test_a_column_that_a_table_cannot_have_is_refused_at_the_start(spark: SparkSession, table: Names) -> None:
+    rows = frame(spark, []).select("_arrived_at", F.expr("INTERVAL '1' DAY").alias("wait"))
+    with pytest.raises(StartError, match=r"wait INTERVAL DAY: .*Not a supported type: interval day"):
+        tables.ensure(spark, table("sink"), rows.schema)
+
+
+@pytest.mark.parametrize("never", ["false", "joined"])
+def test_a_transform_whose_plan_is_empty_has_accounts(
+    spark: SparkSession, table: Names, tmp_path: Path, never: str
+) -> None:
+    """Such as one with a date from which on it counts: Spark's optimizer leaves out all that it need not read."""
+    none = spark.createDataFrame([], "flight INT")
+    cuts: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "false": lambda rows: rows.where("current_date() < DATE'2020-01-01'"),
+        "joined": lambda rows: rows.join(none, "flight"),
+    }
+    pipe = Pipeline(spark, table, tmp_path, transform=cuts[never])
+    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(3)])), 0)
+    pipe.derive()
+    assert pipe.accounts() == [(3, 0, 3, 0)]

@@ -19,9 +19,12 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import commands
+from millrace.etl.sinks.base import dead_letters_of
+from millrace.etl.sinks.dead_letters import DeadLetters
 from tests.faults import jobs
 from tests.faults.services import make_table, moto
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.spark.sinks import place
 
 Names = Callable[[str], Table]
 REGION = "us-east-1"
@@ -172,3 +175,17 @@ def test_results_of_many_records_are_not_replayed(
         pipe.replay(state=state, transform=f"{__name__}:by_flight")
     with pytest.raises(StartError, match=r"the job has no such query with dead letters; it has: none"):
         pipe.replay(dead_letters=None)
+
+
+def test_rows_that_no_record_identifies_are_letters_once_however_often_their_batch_comes(
+    spark: SparkSession, table: Names
+) -> None:
+    """A result has no source; a transform may lose an identity. The time of the write is another one each time."""
+    letters = DeadLetters(table("letters"), "totals")
+    letters.prepare(spark)
+    for hour in (1, 2):
+        held = [("k", None, 1), ("k", None, 2), (None, "flights", 1), (None, "flights", 2)]
+        rows = spark.createDataFrame(held, "_id STRING, _source STRING, n INT")
+        rows = rows.withColumn("_written_at", F.expr(f"TIMESTAMP'2026-01-01 0{hour}:00:00'"))
+        letters.of(place(0))(dead_letters_of(rows, F.lit("refused")))
+    assert spark.table(str(letters.table)).count() == 4

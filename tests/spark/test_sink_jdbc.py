@@ -126,6 +126,20 @@ def test_rows_that_the_table_refuses_are_letters_and_the_others_are_in(
     assert flights(server, "strict") == [1, 7]
 
 
+def test_a_row_without_identity_is_a_letter_and_so_is_one_with_a_dotted_column(
+    spark: SparkSession, server: Postgres
+) -> None:
+    batch = rows(spark, [row(n, _id=None if n == 2 else f"t/0/{n}") for n in range(1, 5)])
+    batch = batch.withColumnRenamed("gate", "at.gate")
+    one, refused = sink(server, "nameless"), Refused()
+    one.prepare(spark, batch.schema)
+    server.run("ALTER TABLE shop.nameless ADD CHECK (flight <> 3)")
+    assert one.write(batch, place(0), refused) == WriteCounts(4, 2, 2)
+    assert flights(server, "nameless") == [1, 4]
+    assert refused.fields("t/0/3")["at.gate"] == 3
+    assert "row without _source or without _id" in refused.reasons()[None]  # type: ignore[index]
+
+
 def test_a_value_too_long_for_an_index_is_a_letter(spark: SparkSession, server: Postgres) -> None:
     # Bytes that do not compress, of more than a page of the index holds.
     batch = rows(spark, [row(1), row(2, raw=bytearray(hashlib.shake_128(b"").digest(9000))), row(3)])
@@ -174,6 +188,16 @@ def test_a_later_result_takes_the_place_of_an_earlier_one(spark: SparkSession, s
 
 
 @pytest.mark.faults
+def test_two_results_of_a_batch_with_one_key_are_told(spark: SparkSession, server: Postgres) -> None:
+    one, batch = sink(server, "twofold"), results(spark, {"AA": 1, "BB": 2})
+    one.prepare(spark, batch.schema)
+    with pytest.raises(
+        SinkError, match="two results of one batch have the same key, which must name every column"
+    ):
+        one.write(batch.union(results(spark, {"AA": 3})), place(0), none_refused)
+    assert one.write(batch, place(0), none_refused) == WriteCounts(2, 2)
+
+
 def test_results_of_an_older_batch_do_not_win_in_a_database(spark: SparkSession, server: Postgres) -> None:
     one = sink(server, "versions")
     one.prepare(spark, results(spark, {}).schema)

@@ -153,3 +153,12 @@ def test_a_domain_that_stays_busy_or_is_not_there_is_an_error(spark: SparkSessio
         list(away.finish())
     with pytest.raises(StartError, match="status 404; the index must be there"):
         sink(domain, "nowhere").prepare(spark, rows(spark, []).schema)
+
+
+def test_rows_without_identity_are_not_one_document(spark: SparkSession, domain: Domain) -> None:
+    refused = Refused()
+    batch = rows(spark, [row(1), row(2, _id=None), row(3, _id=None)])
+    assert sink(domain).write(batch, place(0), refused) == WriteCounts(3, 1, 2)
+    assert [letter["_error"] for letter in refused.letters] == [
+        "the transform returned a row without _source or without _id"
+    ] * 2

@@ -44,6 +44,18 @@ def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tm
         one.prepare(spark, batch.drop("seat").schema)
 
 
+def test_a_name_with_a_dot_is_one_column_when_rows_are_looked_up(spark: SparkSession, tmp_path: Path) -> None:
+    one = sink(tmp_path)
+    batch = rows(spark, [row(n) for n in range(3)]).withColumnRenamed("gate", "seat.row")
+    one.prepare(spark, batch.schema)
+    assert one.write(batch.where("flight < 2"), place(0), none_refused) == WriteCounts(2, 2)
+    assert one.write(batch, place(0, "run-2"), none_refused) == WriteCounts(3, 1)
+    found = (
+        spark.read.parquet(*committed_files(spark, str(tmp_path))).select("`seat.row`", "seat.row").collect()
+    )
+    assert sorted(map(tuple, found)) == [(n, n) for n in range(3)]
+
+
 @pytest.mark.faults
 def test_killed_in_the_write_or_before_the_manifest_the_batch_takes_its_own_place(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

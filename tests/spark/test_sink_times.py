@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 from millrace.etl.launch.settings import Connection
 from millrace.etl.record import tables
+from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.base import JSON_OPTIONS, Sink, text_of, unstorable_time
+from millrace.etl.sinks.base import JSON_OPTIONS, Sink, check_map_keys, text_of, unstorable_time
 from millrace.etl.sinks.delivery.python_tasks import Record, Refused, send
 from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
 from millrace.etl.sinks.iceberg import IcebergSink
@@ -141,6 +142,25 @@ def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> 
         assert sink.write(batch, place(0), none_refused).written == 9
         found = spark.read.parquet(str(tmp_path / column)).selectExpr("flight", f"string(date({column}))")
         assert dict(map(tuple, found.collect())) == TAKEN | REFUSED
+
+
+def test_a_time_without_zone_keeps_its_microseconds(spark: SparkSession) -> None:
+    batch = spark.sql("SELECT TIMESTAMP_NTZ'2026-01-01 00:00:00.123456' AS at")
+    assert json.loads(batch.select(text_of(batch)).first()[0]) == {"at": "2026-01-01T00:00:00.123456"}  # type: ignore[index]
+    read = batch.select(F.from_json(text_of(batch), batch.schema, dict(JSON_OPTIONS)).alias("row")).select(
+        "row.at"
+    )
+    assert read.collect() == batch.collect()
+
+
+@pytest.mark.parametrize("key", ["X'00'", "DATE'2026-01-01'", "struct(1)", "array(1)"])
+def test_a_map_whose_keys_are_no_names_is_refused_at_the_start(spark: SparkSession, key: str) -> None:
+    rows = spark.sql(f"SELECT array(struct(map({key}, map('a', 1)))) AS by, map(1.5, map(true, 2)) AS held")
+    with pytest.raises(
+        StartError, match=r"topic t: a map's keys are .* cast them to STRING in the transform"
+    ):
+        check_map_keys(rows.schema, "topic t")
+    check_map_keys(rows.drop("by").schema, "topic t")
 
 
 def test_rows_without_a_time_are_not_asked(spark: SparkSession) -> None:

@@ -21,14 +21,16 @@ from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.maintenance import table_services
 from millrace.etl.metrics.ages import ArrivalTimes
 from millrace.etl.record.envelope import CARRIED
-from millrace.etl.record.errors import StartError
+from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery.result_keys import result_identity
+from millrace.etl.sinks.delivery.result_keys import newest, result_identity
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
+from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
 from tests.faults import jobs
 from tests.spark.batches import Events, drained, frame, good, kafka_rows, lander
+from tests.spark.sinks import none_refused, place, results
 
 Names = Callable[[str], Table]
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -355,3 +357,41 @@ def test_results_of_times_within_a_millisecond_are_told_apart(spark: SparkSessio
         of(0, "2026-01-01T12:00:00.000Z"),
         of(5000, "2026-01-01T12:00:00.005Z"),
     ]
+
+
+def test_keys_that_json_writes_alike_have_their_own_identities(spark: SparkSession) -> None:
+    keys = spark.sql(
+        "SELECT CAST(unhex(bytes) AS STRING) AS key, CAST(at AS TIMESTAMP_NTZ) AS at FROM VALUES "
+        "('0081', '2026-01-01 00:00:00'), ('0082', '2026-01-01 00:00:00'), ('EFBFBD', '2026-01-01 00:00:00'), "
+        "('414738', '2026-01-01 00:00:00.000001'), ('414738', '2026-01-01 00:00:00.000002'), "
+        "(NULL, '2026-01-01 00:00:00') AS (bytes, at)"
+    )
+    found = [r[0] for r in keys.select(result_identity(keys.schema, ("key", "at"))).collect()]
+    midnight = '"at":"2026-01-01T00:00:00.000'
+    assert found == [
+        f'{{"key (base64)":"AIE=",{midnight}000"}}',
+        f'{{"key (base64)":"AII=",{midnight}000"}}',
+        f'{{"key":"\ufffd",{midnight}"}}',
+        f'{{"key":"AG8",{midnight}001"}}',
+        f'{{"key":"AG8",{midnight}002"}}',
+        f'{{{midnight}"}}',
+    ]
+
+
+def test_own_columns_that_look_like_ours_are_not_left_out_of_results(spark: SparkSession) -> None:
+    rows = spark.range(1).selectExpr(
+        "id AS n", "now() AS _landed_at", "'1' AS _position", "false AS _deleted"
+    )
+    assert newest(rows, ("n",), "t").columns == ["_id", "n", "_deleted"]
+    with pytest.raises(StartError, match="columns _score must not begin with _"):
+        newest(rows.withColumn("_score", F.lit(1)), ("n",), "t")
+
+
+def test_two_results_of_a_batch_with_one_key_say_what_the_key_lacks(
+    spark: SparkSession, table: Callable[[str], Table]
+) -> None:
+    one, batch = KeyedIcebergSink(table("totals"), key=("carrier",)), results(spark, {"AA": 1})
+    one.prepare(spark, batch.schema)
+    one.write(batch, place(0), none_refused)
+    with pytest.raises(SinkError, match="have the same carrier: the key must name every column by which"):
+        one.write(batch.union(results(spark, {"AA": 2})), place(1), none_refused)

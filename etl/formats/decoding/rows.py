@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from pyspark.sql import Column, DataFrame
@@ -147,17 +148,33 @@ def check_names(schema: StructType, where: str) -> StructType:
     Raises
     ------
     StartError
-        The schema has no field, a name that begins with ``_`` (reserved), or two names that differ in case only.
+        The schema has a name that begins with ``_`` (reserved), or at any depth a struct that no file can hold: see
+        :func:`misfits`.
     """
-    names = schema.fieldNames()
-    taken = sorted(n for n in names if n.startswith("_"))
-    lowered = [n.lower() for n in names]
-    twice = sorted({n for n in names if lowered.count(n.lower()) > 1})
-    problems = [
-        *(["it has no fields"] if not names else []),
-        *([f"names that begin with _ are reserved: {', '.join(taken)}"] if taken else []),
-        *([f"names that clash: {', '.join(twice)}"] if twice else []),
-    ]
+    taken = sorted(n for n in schema.fieldNames() if n.startswith("_"))
+    problems = [f"names that begin with _ are reserved: {', '.join(taken)}"] if taken else []
+    problems += misfits(schema)
     if problems:
         raise StartError(f"{where}: {'; '.join(problems)}")
     return schema
+
+
+def misfits(kind: DataType, *, top: bool = True) -> Iterator[str]:
+    """Yield why no table can hold a type: a struct without fields, an empty name, names that differ in case only.
+
+    At the top level also a name with a backtick: Spark's names of columns are quoted with it.
+    """
+    if isinstance(kind, StructType):
+        names = kind.fieldNames()
+        lowered = Counter(n.lower() for n in names)
+        if not names:
+            yield "it has no fields" if top else "a struct without fields"
+        if twice := sorted({n for n in names if lowered[n.lower()] > 1}):
+            yield f"names that clash: {', '.join(twice)}"
+        if odd := sorted({n for n in names if not n or (top and "`" in n)}):
+            yield f"names that are empty or hold a backtick: {', '.join(map(repr, odd))}"
+        parts = [f.dataType for f in kind.fields]
+    else:
+        parts = [p for p in (getattr(kind, n, None) for n in ("elementType", "keyType", "valueType")) if p]
+    for part in parts:
+        yield from misfits(part, top=False)

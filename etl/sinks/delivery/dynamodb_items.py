@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from pyspark.sql.types import BinaryType, DoubleType, FloatType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+)
 
 from ..base import DELETED
 from .python_tasks import UnsupportedRowError as UnsupportedRowError
@@ -44,6 +53,20 @@ def attribute(value: Any) -> dict[str, Any] | None:
     return {"M": {name: item for name, each in value.items() if (item := attribute(each)) is not None}}
 
 
+def not_finite(value: Any, kind: DataType | None) -> str | None:
+    """Return the first NaN or infinity in a JSON value of a type, as Spark writes it; None if there is none."""
+    if isinstance(kind, FloatType | DoubleType):
+        return value if isinstance(value, str) else None
+    found: Iterator[str | None] = iter(())
+    if isinstance(kind, ArrayType):
+        found = (not_finite(each, kind.elementType) for each in value or ())
+    elif isinstance(kind, MapType):
+        found = (not_finite(each, kind.valueType) for each in (value or {}).values())
+    elif isinstance(kind, StructType):
+        found = (not_finite((value or {}).get(f.name), f.dataType) for f in kind.fields)
+    return next((each for each in found if each is not None), None)
+
+
 @dataclass(frozen=True)
 class ItemForm:
     """Conversion of rows to items.
@@ -53,13 +76,13 @@ class ItemForm:
     binary
         Fields of the row with bytes, which are base64 in JSON.
     floating
-        Fields whose NaN and infinities are text in JSON.
+        Types of the fields that hold floating-point numbers, at any depth: NaN and infinities are text in JSON.
     keyed
         True if rows are results, whose identity is ``_id`` alone.
     """
 
     binary: frozenset[str]
-    floating: frozenset[str]
+    floating: Mapping[str, DataType]
     keyed: bool
 
     @classmethod
@@ -67,7 +90,11 @@ class ItemForm:
         """Make it from the columns of the rows."""
         return cls(
             frozenset(f.name for f in schema.fields if isinstance(f.dataType, BinaryType)),
-            frozenset(f.name for f in schema.fields if isinstance(f.dataType, FloatType | DoubleType)),
+            {
+                f.name: f.dataType
+                for f in schema.fields
+                if not isinstance(f.dataType, StringType | BinaryType)
+            },
             "_source" not in schema.fieldNames(),
         )
 
@@ -98,8 +125,8 @@ class ItemForm:
                 continue
             if name in self.binary:
                 item[name] = {"B": base64.b64decode(value)}
-            elif name in self.floating and isinstance(value, str):
-                raise UnsupportedRowError(f"{name} is {value}, which DynamoDB cannot store as a number")
+            elif (odd := not_finite(value, self.floating.get(name))) is not None:
+                raise UnsupportedRowError(f"{name} is {odd}, which DynamoDB cannot store as a number")
             elif (formed := attribute(value)) is not None:
                 item[name] = formed
         return item, size

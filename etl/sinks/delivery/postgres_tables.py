@@ -113,10 +113,11 @@ class TableShape:
         """
         schema, table = name.split(".")
         columns = {field.name: type_of(field.dataType) for field in rows.fields if field.name != DELETED}
-        long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c]
+        # Spark's writer does not double a quote in a name.
+        long = [c for c in columns if len(c.encode()) > LONGEST_NAME or "$" in c or '"' in c]
         if long:
             raise StartError(
-                f"PostgreSQL table {name}: a column's name is too long or holds $: {', '.join(long)}; a name has at most {LONGEST_NAME} bytes"
+                f"PostgreSQL table {name}: a column's name is too long or holds $ or a quote: {', '.join(long)}; a name has at most {LONGEST_NAME} bytes"
             )
         identity = ("_source", "_id") if "_source" in columns else ("_id",)
         return cls(schema, table, columns, identity, DELETED in rows.fieldNames())
@@ -270,13 +271,19 @@ class TableShape:
         Raises
         ------
         SinkError
-            Staged rows are missing: the server crashed in between, or another run of the query emptied the table.
+            Staged rows are missing: the server crashed in between, or another run of the query emptied the table. Or two
+            results have one identity.
         """
-        ((staged,),) = session.query(f"SELECT count(*) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
+        ((staged, ids),) = session.query(f"SELECT count(*), count(DISTINCT _id) FROM {self._mine(attempt)}")  # noqa: S608 - quoted
         if int(staged) < least:
             raise SinkError(
                 f"PostgreSQL table {self.table}: {least} rows were staged, but {staged} are left: the server crashed, "
                 "or another run of the query emptied the staging table; nothing was merged"
+            )
+        if self.replaces and int(ids) < least:
+            raise SinkError(
+                f"PostgreSQL table {self.table}: two results of one batch have the same key, which must name every column "
+                "by which the transform groups; nothing was merged"
             )
         # The row stays locked until the transaction ends: two runs merge one after the other.
         if version is not None and not session.run(

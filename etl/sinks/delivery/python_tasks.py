@@ -29,7 +29,7 @@ from ..base import (
     identity_and_times,
     is_delete,
     text_of,
-    unstorable_time,
+    unstorable,
 )
 
 _TIMES = ("_arrived_at", "_landed_at")
@@ -167,7 +167,7 @@ def send(
         "_key": key.cast("string"),
         "_text": text_of(rows),
         "_deleted": is_delete(rows),
-        "_untimely": unstorable_time(rows),
+        "_unstorable": unstorable(rows),
     }
     whole = rows.select(*identity_and_times(rows), *(column.alias(name) for name, column in more.items()))
     sent = whole.select("_id", "_source", *micros, *more)

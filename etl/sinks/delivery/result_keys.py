@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
+from ...formats.decoding.rows import valid_text
+from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS
 
@@ -40,12 +49,18 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
     Raises
     ------
     StartError
-        A column of the key is missing.
+        A column of the key is missing, or a name that begins with ``_`` is not one of the landing table.
     """
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
         raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
     theirs = [c for c in rows.columns if not c.startswith("_")]
+    ours = {*COLUMNS, *CARRIED, "_hash", DELETED}
+    if taken := sorted(c for c in rows.columns if c.startswith("_") and c not in ours):
+        raise StartError(
+            f"transform {name}: columns {', '.join(taken)} must not begin with _, which is reserved in results with "
+            "latest_by; rename them"
+        )
     held = F.struct(*(F.col(f"`{c}`") for c in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
     known = rows.select(
         result_identity(rows.schema, key).alias("_id"), F.struct(*ORDER).alias("_order"), held.alias("_row")
@@ -57,7 +72,9 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
     """Return the ``_id`` of a result: its key as JSON.
 
     Times have milliseconds, like the bounds of windows. They have microseconds if a time in the key is not a full
-    millisecond, as two such keys would otherwise be equal.
+    millisecond, as two such keys would otherwise be equal. So would two texts that are not UTF-8, such as binary keys
+    of Kafka as text: JSON has the same character for all invalid bytes. Then the names end with ``(base64)``, and
+    texts are their bytes.
 
     Parameters
     ----------
@@ -65,11 +82,16 @@ def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:
         Names of columns.
     """
     kinds = {field.name: field.dataType for field in schema.fields}
-    whole = F.struct(*key)
+    found = F.to_json(F.struct(*key))
     timed = [_finer(F.col(c), kinds[c]) for c in key if _holds_time(kinds[c])]
-    if not timed:
-        return F.to_json(whole)
-    return F.when(reduce(or_, timed), F.to_json(whole, dict(JSON_OPTIONS))).otherwise(F.to_json(whole))
+    if timed:
+        found = F.when(reduce(or_, timed), F.to_json(F.struct(*key), dict(JSON_OPTIONS))).otherwise(found)
+    texts = [c for c in key if isinstance(kinds[c], StringType)]
+    if texts:
+        valid = reduce(and_, (valid_text(F.col(c)) | F.col(c).isNull() for c in texts))
+        plain = (F.col(c).cast("binary").alias(f"{c} (base64)") if c in texts else c for c in key)
+        found = F.when(~valid, F.to_json(F.struct(*plain), dict(JSON_OPTIONS))).otherwise(found)
+    return found
 
 
 def _holds_time(kind: DataType) -> bool:
@@ -77,7 +99,7 @@ def _holds_time(kind: DataType) -> bool:
         return _holds_time(kind.elementType)
     if isinstance(kind, StructType):
         return any(_holds_time(field.dataType) for field in kind.fields)
-    return isinstance(kind, TimestampType)
+    return isinstance(kind, TimestampType | TimestampNTZType)
 
 
 def _finer(value: Column, kind: DataType) -> Column:

@@ -108,11 +108,28 @@ def problems(fields: tuple[Field, ...]) -> Iterator[str]:
     """Yield problems of DDL fields that payloads cannot be decoded into, as ``etl.formats.schemas.parse_schema`` does."""
     if taken := sorted({each.name for each in fields if each.name.startswith("_")}):
         yield f"names that begin with _ are reserved: {', '.join(taken)}"
-    lowered = Counter(each.name.lower() for each in fields)
-    if twice := sorted({each.name for each in fields if lowered[each.name.lower()] > 1}):
-        yield f"names that clash: {', '.join(twice)}"
+    if ticks := sorted({each.name for each in fields if "`" in each.name}):
+        yield f"names that hold a backtick: {', '.join(ticks)}"
+    yield from _misfits(fields)
     if hidden := sorted(each.name for each in fields if _hides_required(each.kind)):
         yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
+
+
+def _misfits(fields: tuple[Field, ...]) -> Iterator[str]:
+    """Yield why no table can hold a struct, at any depth."""
+    lowered = Counter(each.name.lower() for each in fields)
+    if not fields:
+        yield "a struct without fields"
+    if twice := sorted({each.name for each in fields if lowered[each.name.lower()] > 1}):
+        yield f"names that clash: {', '.join(twice)}"
+    if "" in lowered:
+        yield "a name that is empty"
+    kinds = [each.kind for each in fields]
+    while kinds:
+        kind = kinds.pop(0)
+        kinds += kind.parts
+        if kind.name == "struct":
+            yield from _misfits(kind.fields)
 
 
 def _hides_required(kind: Kind, *, inside: bool = False) -> bool:

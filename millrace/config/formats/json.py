@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
+from millrace.config.formats.ddl import Field
 
 
 class JsonFormat(FormatConfig):
@@ -17,3 +19,12 @@ class JsonFormat(FormatConfig):
     payloads = "millrace.sandbox.payloads.json:payloads"
 
     kind: Literal["json"] = "json"
+
+    def misfits(self, fields: Sequence[Field]) -> Iterable[str]:
+        """Yield maps whose keys are no text: Spark's parser reads no others."""
+        kinds = [each.kind for each in fields]
+        while kinds:
+            kind = kinds.pop()
+            kinds += [*kind.parts, *(each.kind for each in kind.fields)]
+            if kind.name == "map" and kind.parts[0].name != "string":
+                yield f"a map's keys are {kind.parts[0].name.upper()}, but names in JSON are texts: write STRING"

@@ -71,6 +71,7 @@ def one(project: Path, *changes: tuple[str, str]) -> Problem:
         ("page STRING, Page INT", "names that clash: Page, page"),
         ("page STRING, tags ARRAY<STRUCT<t: STRING NOT NULL>>", "NOT NULL inside an array or map cannot be kept: tags"),
         ("page STRING, by MAP<STRING, STRUCT<t: INT NOT NULL>>", "NOT NULL inside an array or map cannot be kept: by"),
+        ("page STRING, by ARRAY<MAP<DATE, INT>>", "a map's keys are DATE, but names in JSON are texts: write STRING"),
         ("page STRING, a DECIMAL(39, 2)", "decimal(39,2) must have at most 38 digits"),
     ],
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DoubleType, MapType, StringType, StructType
 
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
@@ -62,7 +62,11 @@ def test_what_is_written_between_waits_gives_new_patience() -> None:
     assert max(clock.waits) <= 1.0
 
 
-ITEM = ItemForm(frozenset({"raw"}), frozenset({"delay"}), keyed=True)
+ITEM = ItemForm(
+    frozenset({"raw"}),
+    {"delay": DoubleType(), "legs": MapType(StringType(), ArrayType(DoubleType()))},
+    keyed=True,
+)
 
 
 def item(**fields: Any) -> tuple[dict[str, Any], int]:
@@ -82,6 +86,7 @@ def test_items_have_dynamodbs_own_types() -> None:
     ("fields", "why"),
     [
         ({"delay": "NaN"}, "delay is NaN"),
+        ({"legs": {"AMS": [1.5, None], "BOS": [2.5, "Infinity"]}}, "legs is Infinity"),
         ({"text": "x" * TEXT_BYTES}, "the row has 4194"),
     ],
 )
@@ -101,7 +106,7 @@ JSON = st.recursive(
 def test_any_row_is_an_item_or_a_letter(fields: dict[str, Any]) -> None:
     text = json.dumps({**fields, "_id": "k"})
     try:
-        made, size = ItemForm(frozenset(), frozenset(), keyed=True).item(text)
+        made, size = ItemForm(frozenset(), {}, keyed=True).item(text)
     except UnsupportedRowError:
         return
     assert size == len(text.encode())
@@ -136,12 +141,13 @@ def test_numbers_keep_their_digits() -> None:
 
 
 def test_columns_that_a_database_has_no_place_for_stop_the_start() -> None:
-    with pytest.raises(StartError, match=r"a column's name is too long or holds \$: "):
-        TableShape.of("shop.t", StructType().add("x" * (LONGEST_NAME + 1), "string").add("_id", "string"))
+    for name in ("x" * (LONGEST_NAME + 1), "x$", 'a"b'):
+        with pytest.raises(StartError, match=r"a column's name is too long or holds \$ or a quote: "):
+            TableShape.of("shop.t", StructType().add(name, "string").add("_id", "string"))
     with pytest.raises(StartError, match="PostgreSQL has no column for void"):
         TableShape.of("shop.t", StructType().add("x", "void").add("_id", "string"))
-    shape = TableShape.of("shop.t", StructType().add('a"b', "decimal(9,2)").add("_id", "string"))
-    assert shape.columns == {'a"b': "numeric(9,2)", "_id": "text"}
+    shape = TableShape.of("shop.t", StructType().add("a'b", "decimal(9,2)").add("_id", "string"))
+    assert shape.columns == {"a'b": "numeric(9,2)", "_id": "text"}
     assert shape.staging == '"shop"."t_millrace"'
     assert shape.replaces
 
