@@ -110,17 +110,18 @@ def test_alarms_beyond_one_stack_are_the_jobs_own(synthesise: Synthesise, dev: S
         )
 
 
-def test_no_dashboard_holds_more_than_cloudwatch_shows(prod: Synthesis) -> None:
-    shown = sections(prod.names, prod.plan) * 40
-    parts = boards(shown)
+def test_no_dashboard_holds_more_than_cloudwatch_shows(each: Synthesis) -> None:
+    shown = sections(each.names, each.plan) * 40
+    arns = tuple(f"arn:{n}" for n in range(250))
+    parts = boards(shown, len(arns))
     assert len(parts) > 1
     assert tuple(section for part in parts for section in part) == shown
-    arns = tuple(f"arn:{n}" for n in range(250))
     for part in parts:
         widgets = cloudwatch_body(part, "us-east-1", arns)["widgets"]
         metrics = [len(w["properties"]["metrics"]) for w in widgets if w["type"] == "metric"]
         assert sum(metrics) <= 2500
         assert max(metrics) <= 500
+        assert len(widgets) <= 500
         alarms = [w["properties"]["alarms"] for w in widgets if w["type"] == "alarm"]
         assert [len(each) for each in alarms] == [100, 100, 50]
         assert [arn for each in alarms for arn in each] == list(arns)
@@ -185,6 +186,22 @@ def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
     assert {name for _, name, *_ in ours} == set(BY_NAME), "every metric of ours is shown"
     for _, name, *dimensions in ours:
         assert dimensions == (["job", "query"] if BY_NAME[name].per_query else ["job"])
+
+
+def test_a_topics_traffic_is_the_sum_of_what_its_brokers_report(dev: Synthesis) -> None:
+    """The metrics of a provisioned cluster's topics have the dimensions Cluster Name, Broker ID and Topic, no fewer."""
+    (shown,) = (
+        widget["properties"]["metrics"]
+        for widget in body(dev)["widgets"]
+        if widget["type"] == "metric" and widget["properties"]["title"] == "Bytes in, a second"
+    )
+    wanted = (
+        """SUM(SEARCH('{AWS/Kafka,"Cluster Name",Topic,"Broker ID"} MetricName="BytesInPerSec" """
+        """"Cluster Name"="flights-dev-main" Topic="flights"', 'Average', 60))"""
+    )
+    assert shown == [[{"expression": wanted, "label": "flights"}]]
+    (panel,) = (p for p in board(dev)["panels"] if p["title"] == "Bytes in, a second")
+    assert [(t["metricEditorMode"], t["expression"]) for t in panel["targets"]] == [(1, wanted)]
 
 
 def test_the_document_lists_the_metrics() -> None:
