@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.config.names import Names
 from millrace.lifecycle import audit_job, kafka_access
+from millrace.lifecycle.deploy import STOPPABLE
 from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, check_bootstrapped, translate_aws_errors
@@ -245,9 +246,8 @@ class AwsAccount(Place):
             return str(emr.get_application(applicationId=application)["application"]["state"])
 
         with translate_aws_errors(f"stopping application {application}"):
-            if state() in _APPLICATION_ENDED:
-                return
-            emr.stop_application(applicationId=application)
+            if state() in STOPPABLE:
+                emr.stop_application(applicationId=application)
             wait_for(
                 lambda: state() in _APPLICATION_ENDED,
                 self.patience.end,
