@@ -20,7 +20,7 @@ from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob,
 from millrace.config.names import Names
 from millrace.lifecycle import audit_job, kafka_access
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.deployed import ignore_missing, outputs
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, check_bootstrapped, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
@@ -190,7 +190,9 @@ class AwsAccount(Place):
         emr, asked = self.client("emr-serverless"), {"applicationId": application}
         with translate_aws_errors(f"ending the run of {application}"):
             for run in live:
-                emr.cancel_job_run(**asked, jobRunId=run, shutdownGracePeriodInSeconds=0)
+                # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
+                with ignore_missing("ValidationException"):
+                    emr.cancel_job_run(**asked, jobRunId=run, shutdownGracePeriodInSeconds=0)
         self._wait_for_end(
             application,
             live,

@@ -126,6 +126,29 @@ def test_an_application_that_is_being_stopped_is_not_stopped_again(
     stub.assert_no_pending_responses()
 
 
+def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: Aws) -> None:
+    """EMR Serverless refuses to cancel what is being cancelled or has ended (opensearch-project/sql#2577)."""
+    stub = Stubber(aws.client("emr-serverless"))
+    stub.add_client_error(
+        "cancel_job_run", "ValidationException", "Job run 00r is not in a cancellable state"
+    )
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    run = {
+        "applicationId": "00f",
+        "jobRunId": "00r",
+        "arn": "a" * 60,
+        "createdBy": "c" * 20,
+        "state": "CANCELLED",
+    }
+    run |= {"executionRole": "r" * 20, "stateDetails": "s", "releaseLabel": "emr-7.13.0"}
+    driver = {"sparkSubmit": {"entryPoint": "main.py"}}
+    answer = {"jobRun": {**run, "jobDriver": driver, "createdAt": at, "updatedAt": at}}
+    stub.add_response("get_job_run", answer, {"applicationId": "00f", "jobRunId": "00r"})
+    with stub:
+        AwsAccount(Aws(aws.names, lambda _: stub.client))._kill_emr("00f", ["00r"])
+    stub.assert_no_pending_responses()
+
+
 def put_lines(aws: Aws, *events: dict[str, Any], group: str = "/hello-minimal/jobs/clicks") -> None:
     logs = aws.client("logs")
     logs.create_log_group(logGroupName=group)
