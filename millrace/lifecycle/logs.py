@@ -201,9 +201,10 @@ def _block(aws: Aws, group: str, stream: str, first: LogLine) -> list[LogLine]:
             # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
             answer = aws.client("logs").get_log_events(**asked)
             events += answer["events"]
-            if answer["nextForwardToken"] == asked.get("nextToken"):
+            token = answer.get("nextForwardToken")
+            if token in (None, asked.get("nextToken")):
                 break
-            asked["nextToken"] = answer["nextForwardToken"]
+            asked["nextToken"] = token
     lines = [LogLine(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
     at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
     return [first] if at is None else lines[at:]
