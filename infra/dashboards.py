@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from .panels import Panel, Section, Series
@@ -14,27 +16,33 @@ _WIDTH, _HEIGHT, _COLUMNS = 8, 6, 3
 MOST_ALARMS = 100
 """Maximum number of alarms of an alarm widget ("Dashboard body structure and syntax", CloudWatch API reference)."""
 
+MOST_WIDGETS = 500
+"""Maximum number of widgets of a dashboard (the same page as the next)."""
+
 MOST_METRICS = 2500
 """Maximum number of metrics of all widgets of a dashboard together (CloudWatch quotas)."""
 
 
-def boards(shown: Sequence[Section]) -> list[tuple[Section, ...]]:
+def boards(shown: Sequence[Section], alarms: int) -> list[tuple[Section, ...]]:
     """Split the sections into as many dashboards as necessary, in their order.
 
     Parameters
     ----------
     shown
         From :func:`infra.panels.sections`.
+    alarms
+        Number of alarms, for which each dashboard keeps room.
     """
     found: list[tuple[Section, ...]] = [()]
-    room = MOST_METRICS
+    full = (MOST_METRICS, MOST_WIDGETS - math.ceil(alarms / MOST_ALARMS))
+    room = full
     for section in shown:
-        metrics = sum(len(panel.series) for panel in section.panels)
-        if metrics > room and found[-1]:
+        needed = (sum(len(panel.series) for panel in section.panels), 1 + len(section.panels))
+        if found[-1] and (needed[0] > room[0] or needed[1] > room[1]):
             found.append(())
-            room = MOST_METRICS
+            room = full
         found[-1] += (section,)
-        room -= metrics
+        room = (room[0] - needed[0], room[1] - needed[1])
     return found
 
 
@@ -91,7 +99,7 @@ def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[s
                         "region": region,
                         "view": "timeSeries",
                         "period": _PERIOD,
-                        "metrics": [_cloudwatch_series(series) for series in panel.series],
+                        "metrics": _abbreviated([_cloudwatch_series(series) for series in panel.series]),
                         "annotations": {
                             "horizontal": [
                                 {"label": each.label, "value": each.value} for each in panel.limits
@@ -106,6 +114,8 @@ def cloudwatch_body(shown: tuple[Section, ...], region: str, alarm_arns: tuple[s
 
 
 def _cloudwatch_series(series: Series) -> list[Any]:
+    if series.summed_over is not None:
+        return [{"expression": _sum(series), "label": series.label}]
     dimensions = [part for pair in series.dimensions.items() for part in pair]
     return [
         series.namespace,
@@ -113,6 +123,29 @@ def _cloudwatch_series(series: Series) -> list[Any]:
         *dimensions,
         {"label": series.label, "stat": series.statistic},
     ]
+
+
+def _abbreviated(rows: Sequence[list[Any]]) -> list[list[Any]]:
+    """Write "." for what a row has in common with the row before: a template has 1 MB, and most rows differ in one value."""
+    before: Sequence[list[Any]] = [[], *rows]
+    return [
+        [
+            "." if part == last and isinstance(part, str) else part
+            for part, last in zip_longest(row, above[: len(row)])
+        ]
+        for row, above in zip(rows, before, strict=False)
+    ]
+
+
+def _sum(series: Series) -> str:
+    """Return the sum over a dimension, as metric math ("CloudWatch search expression syntax", CloudWatch user guide)."""
+    quoted = {
+        name: f'"{name}"' if " " in name else name for name in (*series.dimensions, series.summed_over or "")
+    }
+    schema = ",".join(quoted.values())
+    wanted = " ".join(f'{quoted[name]}="{value}"' for name, value in series.dimensions.items())
+    found = f'{{{series.namespace},{schema}}} MetricName="{series.metric}" {wanted}'
+    return f"SUM(SEARCH('{found}', '{series.statistic}', {_PERIOD}))"
 
 
 def grafana(shown: tuple[Section, ...], *, title: str, uid: str, region: str) -> dict[str, Any]:
@@ -209,7 +242,9 @@ def _grafana_panel(panel: Panel, number: int, position: dict[str, int], region: 
                 "datasource": source,
                 "queryMode": "Metrics",
                 "metricQueryType": 0,
-                "metricEditorMode": 0,
+                # Grafana's editor "Code" takes an expression.
+                "metricEditorMode": 0 if series.summed_over is None else 1,
+                **({} if series.summed_over is None else {"expression": _sum(series)}),
                 "namespace": series.namespace,
                 "metricName": series.metric,
                 "dimensions": dict(series.dimensions),

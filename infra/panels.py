@@ -86,13 +86,20 @@ _JOB_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...], str], ...] 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart."""
+    """One line of a chart.
+
+    Attributes
+    ----------
+    summed_over
+        A further dimension of the metric, over whose values the line is the sum.
+    """
 
     label: str
     namespace: str
     metric: str
     dimensions: Mapping[str, str]
     statistic: str
+    summed_over: str | None = None
 
 
 @dataclass(frozen=True)
@@ -194,6 +201,8 @@ def _cluster(names: Names, name: str) -> Iterator[Panel]:
         # MSK has no figures for a pattern of topics.
         if each.cluster_name == name and each.matches is None
     ]
+    cluster = names.environment.kafka[name]
+    serverless = isinstance(cluster, MskCluster) and cluster.tier == "serverless"
     for title, unit, metric in (
         ("Messages in, a second", "short", "MessagesInPerSec"),
         ("Bytes in, a second", "Bps", "BytesInPerSec"),
@@ -205,7 +214,10 @@ def _cluster(names: Names, name: str) -> Iterator[Panel]:
                 "AWS/Kafka",
                 metric,
                 {"Cluster Name": names.cluster(name), "Topic": names.stream(stream)},
-                "Sum",
+                "Average",
+                # Brokers report each topic by themselves (MSK developer guide, "Metrics for monitoring" of Standard and
+                # of Express brokers).
+                None if serverless else "Broker ID",
             )
             for stream in topics
         )

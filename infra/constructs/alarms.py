@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import shorten
 
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from millrace.config.names import Names
 from millrace.sizing.model import RUNBOOK, Alarm
+
+_LONGEST = 1024
+"""Most characters of an alarm's description (botocore's model, ``PutMetricAlarm``); a cluster's topics alone may have more."""
 
 
 def alarm_name(names: Names, alarm: Alarm) -> str:
@@ -25,11 +29,12 @@ def add_alarms(scope: Construct, names: Names, alarms: Iterable[Alarm], *, topic
         ARN of the topic that is notified.
     """
     for alarm in alarms:
+        runbook = f" ({RUNBOOK}#{alarm.kind})"
         cloudwatch.CfnAlarm(
             scope,
             f"Alarm-{alarm.name}",
             alarm_name=alarm_name(names, alarm),
-            alarm_description=f"{alarm.why} ({RUNBOOK}#{alarm.kind})",
+            alarm_description=shorten(alarm.why, _LONGEST - len(runbook), placeholder=" ...") + runbook,
             namespace=alarm.namespace,
             metric_name=alarm.metric,
             dimensions=[

@@ -45,6 +45,8 @@ class EnvironmentStack(Stack):
             synthesizer=DefaultStackSynthesizer(
                 qualifier=environment.governance.qualifier, bucket_prefix=f"{name}/"
             ),
+            # A third of a template with many alarms is its indentation, and CloudFormation takes 1 MB ("Quotas").
+            suppress_template_indentation=True,
             termination_protection=stateful and environment.removal != "destroy",
         )
         self.names = names

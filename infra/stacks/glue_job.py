@@ -6,6 +6,7 @@ import hashlib
 import json
 from datetime import timedelta
 from pathlib import Path
+from textwrap import shorten
 
 from aws_cdk import CfnOutput, RemovalPolicy
 from aws_cdk import aws_glue as glue
@@ -26,6 +27,9 @@ from ..engines.glue import data_lake_formats, glue_conf
 from ..launch_document import event_log_prefix
 from ..permissions import Grant, glue_network_grants
 from .job_base import JobStack, Runs, SharedStacks
+
+_LONGEST = 2048
+"""Most characters of a job's description (botocore's model of Glue, ``CreateJob``)."""
 
 
 class GlueJobStack(JobStack):
@@ -48,7 +52,7 @@ class GlueJobStack(JobStack):
             self,
             "Job",
             job_name=names.job(plan.name),
-            description=f"Queries {', '.join(plan.queries)}",
+            description=shorten(f"Queries {', '.join(plan.queries)}", _LONGEST, placeholder=" ..."),
             # All permissions are in one place; the construct would add wider ones.
             role=self.role.without_policy_updates() if isinstance(self.role, JobRole) else self.role,
             script=_published(self, "Script", self.document["entry_script"]),

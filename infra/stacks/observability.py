@@ -64,7 +64,7 @@ class ObservabilityStack(EnvironmentStack):
         shown = sections(names, plan)
         region = names.environment.region
         arns = tuple(names.arn("cloudwatch", f"alarm:{alarm_name(names, alarm)}") for alarm in plan.alarms)
-        for number, part in enumerate(boards(shown), 1):
+        for number, part in enumerate(boards(shown, len(arns)), 1):
             ending = "" if number == 1 else f"-{number}"
             body = cloudwatch_body(part, region, arns if number == 1 else ())
             cloudwatch.CfnDashboard(

@@ -131,7 +131,9 @@ def emr_application(client: Any, application: str, region: str, run: str | None 
     with look_up("--emr-app", application, "an EMR Serverless application that may be read"):
         app = client.get_application(applicationId=application)["application"]
         if run is None:
-            found = client.list_job_runs(applicationId=application)["jobRuns"]
+            # All pages: 50 runs of mode BATCH may be newer.
+            pages = client.get_paginator("list_job_runs").paginate(applicationId=application)
+            found = [each for page in pages for each in page["jobRuns"]]
             streaming = [each for each in found if each.get("mode") == "STREAMING"] or found
             if not streaming:
                 raise wrong_option("--emr-app", application, "an application that has had a job run")
@@ -246,7 +248,7 @@ def parse_spark_conf(text: str, *, first: bool = False) -> dict[str, str]:
     except ValueError:
         words = text.split()
     found = {}
-    for name, value in zip(words, [*words[1:], ""], strict=True):
+    for name, value in itertools.pairwise([*words, ""]):
         if name == "--conf" and "=" in value:
             key, _, said = value.partition("=")
             found[key] = said

@@ -35,6 +35,9 @@ from millrace.config.queries import (
 _MOST_CONSUMERS = 20
 """Most registered consumers of one Kinesis stream (Kinesis quotas)."""
 
+_MOST_QUERIES = 100
+"""Most queries of a job: a stop switches off one alarm of each, in one request (botocore's model, ``DisableAlarmActions``)."""
+
 _OWNED_PREFIXES = (
     "spark.dynamicAllocation.",
     "spark.emr-serverless.",
@@ -101,6 +104,12 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         path = ("jobs", name)
         yield from job.check(path)
         yield from _spark(path, job)
+        if len(job.queries) > _MOST_QUERIES:
+            yield Finding(
+                (*path, "queries"),
+                f"{len(job.queries)} queries",
+                f"at most {_MOST_QUERIES}, whose alarms one request of CloudWatch switches off during a stop: more jobs",
+            )
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
             yield from _tables(query_path, query, environment, writers, shared_out)

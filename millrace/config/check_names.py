@@ -26,6 +26,9 @@ _LIMITS = {
 _OTHERS = 255
 """Most characters for all other kinds."""
 
+_RESERVED = ("aws", "ssm")
+"""What no parameter of Systems Manager may begin with (botocore's model, ``PutParameter``); each job has one."""
+
 _MOST_TAGS = 50
 _OWN_TAGS = ("millrace:project", "millrace:environment", "millrace:job", "millrace:stream")
 """Tags that stacks add; a resource has at most three of them (a job's stack, or a stream)."""
@@ -40,6 +43,13 @@ def check_names(environment: Environment) -> Iterator[Finding]:
     """Check that AWS accepts every name that this environment creates, and that each names one resource."""
     names = Names(environment, environment.account or "0" * 12)
     yield from _buckets(names)
+    if names.prefix.startswith(_RESERVED):
+        company = environment.governance.name_prefix
+        yield Finding(
+            ("project",) if company is None else ("governance", "name_prefix"),
+            company or environment.project,
+            f"a name that does not begin with {' or '.join(_RESERVED)}, as no parameter of Systems Manager may",
+        )
     for kind, path, name in _own(names):
         room = _LIMITS.get(kind, _OTHERS)
         if len(name) > room:

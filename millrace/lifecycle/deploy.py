@@ -22,6 +22,9 @@ from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
 
 _STOPPED = ("STOPPED", "CREATED")
+STOPPABLE = ("STARTING", "STARTED")
+"""States of an application in which EMR Serverless takes StopApplication (gchq/sleeper#1212)."""
+
 _APPLICATION_SECONDS = 600
 
 
@@ -267,7 +270,7 @@ def _stop_application(aws: Aws, job: str, progress: Callable[[str], None]) -> No
             return
         emr = aws.client("emr-serverless")
         progress(f"{job}: stopping its application")
-        if emr.get_application(applicationId=application)["application"]["state"] not in _STOPPED:
+        if emr.get_application(applicationId=application)["application"]["state"] in STOPPABLE:
             emr.stop_application(applicationId=application)
         deadline = time.monotonic() + _APPLICATION_SECONDS
         while (

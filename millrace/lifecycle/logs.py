@@ -193,14 +193,18 @@ def _search(
 def _block(aws: Aws, group: str, stream: str, first: LogLine) -> list[LogLine]:
     """Return the lines of a stream from a given one on."""
     assert first.at is not None, "CloudWatch knows the time of every event"
+    asked = {"logGroupName": group, "logStreamName": stream, "startFromHead": True, "limit": _BLOCK_EVENTS}
+    asked["startTime"] = int(first.at.timestamp() * 1000)
+    events: list[dict[str, Any]] = []
     with translate_aws_errors("reading the lines after an error"):
-        events = aws.client("logs").get_log_events(
-            logGroupName=group,
-            logStreamName=stream,
-            startTime=int(first.at.timestamp() * 1000),
-            startFromHead=True,
-            limit=_BLOCK_EVENTS,
-        )["events"]
+        while len(events) < _BLOCK_EVENTS:
+            # An answer may hold few events or none before the stream's end, which repeats the token (API reference).
+            answer = aws.client("logs").get_log_events(**asked)
+            events += answer["events"]
+            token = answer.get("nextForwardToken")
+            if token in (None, asked.get("nextToken")):
+                break
+            asked["nextToken"] = token
     lines = [LogLine(_moment(event), first.source, str(event["message"]).rstrip()) for event in events]
     at = next((n for n, line in enumerate(lines) if line.text == first.text), None)
     return [first] if at is None else lines[at:]

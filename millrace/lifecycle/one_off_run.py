@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from millrace.lifecycle.deployed import NotDeployedError
+from millrace.lifecycle.deployed import NotDeployedError, ignore_missing
 from millrace.lifecycle.logs import events
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, Verb, execute, machine_arn
@@ -24,6 +24,9 @@ POLL_SECONDS = 10.0
 
 PATIENCE_SECONDS = 60.0
 """Usual longest delay of a line from a run to CloudWatch Logs."""
+
+_CLEARED_SECONDS = 120.0
+"""Longest time for which Glue counts a run that has ended: it shows the state before it clears up (apache/airflow#43688)."""
 
 _ENDED = (
     *("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"),
@@ -207,9 +210,14 @@ def _on_glue(
     progress: Callable[[str], None],
     poll_seconds: float,
 ) -> EndedRun:
-    glue = aws.client("glue")
-    with translate_aws_errors(f"starting job {name} once"):
-        run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
+    glue, run = aws.client("glue"), ""
+    until = time.monotonic() + _CLEARED_SECONDS
+    while not run:
+        counted = () if time.monotonic() > until else ("ConcurrentRunsExceededException",)
+        with translate_aws_errors(f"starting job {name} once"), ignore_missing(*counted):
+            run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
+        if not run:
+            time.sleep(poll_seconds)
     return _watch(
         run,
         lambda: glue.get_job_run(JobName=name, RunId=run)["JobRun"],

@@ -17,9 +17,6 @@ PROJECT, ENVIRONMENT, JOB, STREAM = (
 )
 """Keys of the tags; the first two are on all resources of a deployment, the others on those of a job or stream."""
 
-REGION = "us-east-1"
-"""Region of Cost Explorer's API, which answers for all regions (Billing user guide, "Cost Explorer API")."""
-
 
 @dataclass(frozen=True)
 class UsageCost:
@@ -73,7 +70,7 @@ def actual(ce: Any, environment: Environment, since: date, until: date) -> Bill:
     Parameters
     ----------
     ce
-        A boto3 client of ``ce`` in :data:`REGION`.
+        A boto3 client of ``ce``, of any region: Cost Explorer answers for all of its partition.
     environment
         The environment, for its tags.
     since, until

@@ -15,12 +15,18 @@ from typing import Any, Literal
 import boto3
 
 from millrace.config.names import Names
-from millrace.lifecycle.deployed import NotDeployedError, outputs
+from millrace.lifecycle.deployed import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.problems import CredentialsError, translate_aws_errors
 
 Verb = Literal["start", "stop", "drain", "status"]
 
 _POLL_SECONDS = 1.0
+
+_SETTLE_SECONDS = 30.0
+"""Longest time until a new execution is in every answer: DescribeExecution "is eventually consistent" (API reference)."""
+
+_PAGE = {"PageSize": 1000}
+"""Most events of one GetExecutionHistory, which may be called some 20 times a second (developer guide, "Service quotas")."""
 
 PHRASES = {
     "WantRunning": "setting the desired state to running",
@@ -157,18 +163,22 @@ def execute(
         given["grace_seconds"] = grace_seconds
     with translate_aws_errors(f"starting the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(given))["executionArn"]
+    settled = time.monotonic() + _SETTLE_SECONDS
     with translate_aws_errors(f"watching the state machine of {job}"):
         seen = 0
         while True:
-            found = client.describe_execution(executionArn=execution)
-            pages = client.get_paginator("get_execution_history").paginate(executionArn=execution)
-            for event in (event for page in pages for event in page["events"] if event["id"] > seen):
-                phrase = PHRASES.get(event.get("stateEnteredEventDetails", {}).get("name"))
-                if phrase is not None:
-                    progress(phrase)
-                seen = event["id"]
-            if found["status"] != "RUNNING":
-                return _outcome(job, execution, found)
+            with ignore_missing(*(("ExecutionDoesNotExist",) if time.monotonic() < settled else ())):
+                found = client.describe_execution(executionArn=execution)
+                history = client.get_paginator("get_execution_history")
+                pages = history.paginate(executionArn=execution, PaginationConfig=_PAGE)
+                for event in (event for page in pages for event in page["events"] if event["id"] > seen):
+                    phrase = PHRASES.get(event.get("stateEnteredEventDetails", {}).get("name"))
+                    if phrase is not None:
+                        progress(phrase)
+                    seen = event["id"]
+                # The output may follow the state (DataBiosphere/azul#880).
+                if found["status"] != "RUNNING" and (found["status"] != "SUCCEEDED" or "output" in found):
+                    return _outcome(job, execution, found)
             time.sleep(poll_seconds)
 
 

@@ -136,7 +136,9 @@ class ClaimContext:
     def newest_emr_runs(self, job: str) -> list[dict[str, Any]]:
         """Return the newest runs of a job that really started."""
         application, emr = self.output(job, "ApplicationId"), self.client("emr-serverless")
-        runs = emr.list_job_runs(applicationId=application, maxResults=20)["jobRuns"]
+        # All pages: no document says in which order the runs come.
+        listed = self.pages("emr-serverless", "list_job_runs", "jobRuns", applicationId=application)
+        runs = sorted(listed, key=lambda run: run["createdAt"], reverse=True)[:20]
         found = [
             emr.get_job_run(applicationId=application, jobRunId=run["id"])["jobRun"]
             for run in runs

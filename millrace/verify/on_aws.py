@@ -19,7 +19,8 @@ from pyiceberg.catalog import Catalog
 from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob, KinesisStream
 from millrace.config.names import Names
 from millrace.lifecycle import audit_job, kafka_access
-from millrace.lifecycle.deployed import outputs
+from millrace.lifecycle.deploy import STOPPABLE
+from millrace.lifecycle.deployed import ignore_missing, outputs
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, check_bootstrapped, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
@@ -189,7 +190,9 @@ class AwsAccount(Place):
         emr, asked = self.client("emr-serverless"), {"applicationId": application}
         with translate_aws_errors(f"ending the run of {application}"):
             for run in live:
-                emr.cancel_job_run(**asked, jobRunId=run, shutdownGracePeriodInSeconds=0)
+                # Refused if it is being cancelled, or has just ended (opensearch-project/sql#2577).
+                with ignore_missing("ValidationException"):
+                    emr.cancel_job_run(**asked, jobRunId=run, shutdownGracePeriodInSeconds=0)
         self._wait_for_end(
             application,
             live,
@@ -245,9 +248,8 @@ class AwsAccount(Place):
             return str(emr.get_application(applicationId=application)["application"]["state"])
 
         with translate_aws_errors(f"stopping application {application}"):
-            if state() in _APPLICATION_ENDED:
-                return
-            emr.stop_application(applicationId=application)
+            if state() in STOPPABLE:
+                emr.stop_application(applicationId=application)
             wait_for(
                 lambda: state() in _APPLICATION_ENDED,
                 self.patience.end,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from millrace.config import load
 from millrace.etl.metrics import catalogue
 from millrace.infra.dashboards import boards, cloudwatch_body, grafana
 from millrace.infra.panels import sections
@@ -110,17 +111,60 @@ def test_alarms_beyond_one_stack_are_the_jobs_own(synthesise: Synthesise, dev: S
         )
 
 
-def test_no_dashboard_holds_more_than_cloudwatch_shows(prod: Synthesis) -> None:
-    shown = sections(prod.names, prod.plan) * 40
-    parts = boards(shown)
+def test_a_row_of_a_chart_repeats_nothing_of_the_row_before(dev: Synthesis) -> None:
+    """ "." stands for the value at the same place before ("Dashboard body structure and syntax", CloudWatch)."""
+    rows = next(
+        widget["properties"]["metrics"]
+        for widget in body(dev)["widgets"]
+        if widget["properties"].get("title", "").startswith("Age of records at commit: half")
+    )
+    assert rows[0][:3] == ["Millrace/flights-dev-departures", "RecordAge", "job"]
+    assert rows[0][-1] == {"label": f"{rows[0][5]} p50", "stat": "p50"}
+    same = [row for row in rows if row[:5] == ["."] * 5]
+    assert rows[1:] == same
+    assert {row[-1]["stat"] for row in rows} == {"p50", "p95", "p99"}
+
+
+def test_what_grows_with_topics_and_queries_is_as_long_as_aws_takes_it(synthesise: Synthesise) -> None:
+    """A cluster's alarm names all its topics, a Glue job all its queries: 1,024 and 2,048 characters (botocore's models)."""
+    environment = load("dev", root=ROOT)
+    topic = environment.streams["flights"].model_copy(update={"existing": True, "partitions": 1})
+    topics = {f"topic-with-a-name-of-thirty-{n:02}": topic for n in range(60)}
+    (name,) = (name for name, job in environment.jobs.items() if job.engine == "glue")
+    job = environment.jobs[name]
+    ((first, query), *_) = job.queries.items()
+    queries = {f"{first}-of-a-long-name-{n:02}-{'x' * 10}"[-40:]: query for n in range(60)}
+    found = synthesise(
+        environment.model_copy(
+            update={
+                "streams": {**environment.streams, **topics},
+                "jobs": environment.jobs | {name: job.model_copy(update={"queries": queries})},
+            }
+        )
+    )
+    alarm = alarms(found)["cluster/main/offline-partitions"]["AlarmDescription"]
+    assert "topic-with-a-name-of-thirty-01" in alarm
+    assert len(alarm) <= 1024
+    assert alarm.endswith("#offline-partitions)")
+    assert len(found.the("AWS::Glue::Job", f"job-{name}")["Description"]) <= 2048
+    # CloudFormation takes 1 MB; 450 alarms in one stack are allowed here.
+    template = found.folder / f"{found.names.stack('observability')}.template.json"
+    assert len(alarms(found)) == 387
+    assert template.stat().st_size < 1_000_000 * 387 / 450
+
+
+def test_no_dashboard_holds_more_than_cloudwatch_shows(each: Synthesis) -> None:
+    shown = sections(each.names, each.plan) * 40
+    arns = tuple(f"arn:{n}" for n in range(250))
+    parts = boards(shown, len(arns))
     assert len(parts) > 1
     assert tuple(section for part in parts for section in part) == shown
-    arns = tuple(f"arn:{n}" for n in range(250))
     for part in parts:
         widgets = cloudwatch_body(part, "us-east-1", arns)["widgets"]
         metrics = [len(w["properties"]["metrics"]) for w in widgets if w["type"] == "metric"]
         assert sum(metrics) <= 2500
         assert max(metrics) <= 500
+        assert len(widgets) <= 500
         alarms = [w["properties"]["alarms"] for w in widgets if w["type"] == "alarm"]
         assert [len(each) for each in alarms] == [100, 100, 50]
         assert [arn for each in alarms for arn in each] == list(arns)
@@ -185,6 +229,22 @@ def test_dashboards_ask_for_metrics_that_are_reported(prod: Synthesis) -> None:
     assert {name for _, name, *_ in ours} == set(BY_NAME), "every metric of ours is shown"
     for _, name, *dimensions in ours:
         assert dimensions == (["job", "query"] if BY_NAME[name].per_query else ["job"])
+
+
+def test_a_topics_traffic_is_the_sum_of_what_its_brokers_report(dev: Synthesis) -> None:
+    """The metrics of a provisioned cluster's topics have the dimensions Cluster Name, Broker ID and Topic, no fewer."""
+    (shown,) = (
+        widget["properties"]["metrics"]
+        for widget in body(dev)["widgets"]
+        if widget["type"] == "metric" and widget["properties"]["title"] == "Bytes in, a second"
+    )
+    wanted = (
+        """SUM(SEARCH('{AWS/Kafka,"Cluster Name",Topic,"Broker ID"} MetricName="BytesInPerSec" """
+        """"Cluster Name"="flights-dev-main" Topic="flights"', 'Average', 60))"""
+    )
+    assert shown == [[{"expression": wanted, "label": "flights"}]]
+    (panel,) = (p for p in board(dev)["panels"] if p["title"] == "Bytes in, a second")
+    assert [(t["metricEditorMode"], t["expression"]) for t in panel["targets"]] == [(1, wanted)]
 
 
 def test_the_document_lists_the_metrics() -> None:

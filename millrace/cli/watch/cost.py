@@ -79,13 +79,10 @@ def cost_command(
         raise wrong_option(
             "--since", begin.isoformat(), f"a day before {end.isoformat()}, which is not in it"
         )
-    import boto3
+    from millrace.lifecycle import real_cost
 
-    from millrace.lifecycle.real_cost import REGION
-    from millrace.lifecycle.real_cost import actual as ask
-
-    connect_account(environment)
-    bill = ask(boto3.client("ce", region_name=REGION), environment, begin, end)
+    # Of the environment's region: botocore knows the one endpoint of each partition, and China's is its own.
+    bill = real_cost.actual(connect_account(environment).client("ce"), environment, begin, end)
     subjects = dict.fromkeys(line.subject for line in bill.lines)
     found = pairs(sized, {each: bill.of(each) for each in subjects}, bill.days)
     if as_json:

@@ -286,11 +286,13 @@ class KinesisStream(StreamConfig):
         roles = [stream.read_role for stream in streams.values() if stream.read_role is not None]
         if roles:
             yield allow("ReadInOtherAccounts", ["sts:AssumeRole"], list(dict.fromkeys(roles)))
+        # Kinesis checks a look-up by name against an ARN without the second (aws/aws-cdk#22184).
         consumers = [
-            f"{streams[stream].arn(stream, names)}/consumer/{names.consumer(context.job, name)}:*"
+            f"{streams[stream].arn(stream, names)}/consumer/{names.consumer(context.job, name)}{second}"
             for name, query in context.queries.items()
             if query.uses_fan_out
             for stream in query.streams
+            for second in ("", ":*")
         ]
         if consumers:
             yield allow(

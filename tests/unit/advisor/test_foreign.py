@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
+from botocore.stub import Stubber
 from typer.testing import CliRunner
 
 from millrace.advisor import event_logs
@@ -30,6 +32,7 @@ from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import batch, history, job, stage, tiny_tasks
 
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 REAL = Path(__file__).parent / "data" / "flights-3.5.zstd"
 
 
@@ -269,6 +272,30 @@ def test_an_emr_application(client):
     assert run in emr_application(emr, app, "us-east-1").logs  # the latest
     with pytest.raises(ConfigurationError):
         emr_application(emr, "00none", "us-east-1")
+
+
+def test_a_streaming_run_is_found_behind_a_page_of_batch_runs(client):
+    """ListJobRuns gives 50 runs at most, of both modes."""
+    stub = Stubber(client("emr-serverless"))
+    about = {
+        "applicationId": "00f",
+        "arn": "a" * 60,
+        "createdAt": NOW,
+        "updatedAt": NOW,
+        "releaseLabel": "emr-7.13.0",
+    }
+    run = {**about, "createdBy": "c" * 20, "executionRole": "r" * 20, "stateDetails": "s", "state": "SUCCESS"}
+    stub.add_response("get_application", {"application": {**about, "type": "SPARK", "state": "STARTED"}})
+    batches = [{**run, "id": f"b{n}", "mode": "BATCH"} for n in range(50)]
+    stub.add_response("list_job_runs", {"jobRuns": batches, "nextToken": "more"}, {"applicationId": "00f"})
+    stream = {**run, "id": "s1", "mode": "STREAMING", "state": "RUNNING"}
+    stub.add_response("list_job_runs", {"jobRuns": [stream]}, {"applicationId": "00f", "nextToken": "more"})
+    kept = {"monitoringConfiguration": {"s3MonitoringConfiguration": {"logUri": "s3://their-logs/"}}}
+    driver = {"sparkSubmit": {"entryPoint": "s3://theirs/orders.py"}}
+    found = {**run, "jobRunId": "s1", "jobDriver": driver, "configurationOverrides": kept}
+    stub.add_response("get_job_run", {"jobRun": found}, {"applicationId": "00f", "jobRunId": "s1"})
+    with stub:
+        assert emr_application(stub.client, "00f", "us-east-1").logs.endswith("/applications/00f/jobs/s1")
 
 
 def test_what_a_run_was_billed_is_taken_before_what_it_may_use():

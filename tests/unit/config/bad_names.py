@@ -16,6 +16,14 @@ def tags(text: str) -> str:
 
 
 ROWS = {
+    # prefix of all names
+    "a project whose parameters Systems Manager refuses": (
+        "project: shop\n", "project: aws-shop #!\n", "project", "aws-shop", "not begin with aws or ssm", None,
+    ),
+    "a prefix whose parameters Systems Manager refuses": (
+        TEAM, TEAM + "governance:\n  name_prefix: ssmith #!\n", "governance.name_prefix", "ssmith",
+        "not begin with aws or ssm", None,
+    ),
     # tags
     "a tag's key that IAM refuses": (
         TEAM, tags('"bad|key": x'), "tags.bad|key", "the key bad|key", CHARACTERS, None,

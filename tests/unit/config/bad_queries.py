@@ -64,7 +64,17 @@ PARQUET = """\
           table: counted{}
 """
 
+HUNDRED = "".join(
+    f"      count-{n}:\n        kind: derive\n        source: clicks_landed\n"
+    f"        transform: pipelines.shop.transforms:counted\n        sink: {{kind: iceberg, table: counted_{n}}}\n"
+    for n in range(99)
+)
+
 ROWS = {
+    "more queries than one request of CloudWatch switches alarms": (
+        "    queries:\n      land-clicks:\n", f"    queries: #!\n{HUNDRED}      land-clicks:\n", "jobs.clicks.queries",
+        "101 queries", "at most 100", None,
+    ),
     "a join with its own table": (
         WHOLE, JOINED + SINK + STATE.format("join: {source: clicks_landed, watermark: {time: at, delay: 1m}} #!"),
         f"{DERIVE}.state.join.source", "clicks_landed", "the table of another land query: orders_landed", None,

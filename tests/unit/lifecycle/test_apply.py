@@ -80,7 +80,7 @@ class Deployed:
     def get_paginator(self, _: str) -> Deployed:
         return self
 
-    def paginate(self, **_: str) -> tuple[()]:
+    def paginate(self, **_: Any) -> tuple[()]:
         return ()
 
     @property

@@ -11,11 +11,15 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
+from typer.testing import CliRunner
 
-from millrace.config import Environment, load
+from millrace.cli.app import app
+from millrace.cli.watch import cost
+from millrace.config import Environment, Names, load
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.real_cost import ENVIRONMENT, JOB, PROJECT, STREAM, actual
+from millrace.lifecycle.state_machine import Aws
 from millrace.sizing import plan, total
 from millrace.sizing.actual_cost import pairs
 from tests.unit.cli.test_commands import ROOT, millrace
@@ -120,6 +124,29 @@ def test_what_was_paid_goes_to_its_job_its_stream_or_all(signed_in: str, environ
     assert found.of("shared") == pytest.approx(44.0), "what a stream bears is not shared"
     assert found.estimated
     assert found.days == 10
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [("eu-west-1", "ce.us-east-1.amazonaws.com"), ("cn-north-1", "ce.cn-northwest-1.amazonaws.com.cn")],
+)
+def test_the_bill_is_asked_for_in_the_partition_of_the_environment(
+    file: Path, monkeypatch: pytest.MonkeyPatch, region: str, host: str
+) -> None:
+    """Credentials of China are unknown outside of it; botocore's endpoint rules of ``ce`` have both."""
+    file.write_text(YAML.replace("streams:", f"region: {region}\nstreams:", 1))
+    asked: list[str] = []
+
+    def client(service: str) -> Any:
+        make: Any = boto3.client
+        found = make(service, region_name=region, aws_access_key_id="a", aws_secret_access_key="b")
+        asked.append(found.meta.endpoint_url)
+        raise AwsError("no bill here")
+
+    monkeypatch.setattr(cost, "connect_account", lambda given: Aws(Names(given, "1" * 12), client))
+    done = CliRunner().invoke(app, ["cost", "--env", str(file), "--actual"])
+    assert done.exit_code == 1
+    assert asked == [f"https://{host}"]
 
 
 def test_the_command_shows_both(signed_in: str, file: Path, environment: Environment) -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.stub import Stubber
 
+from millrace.lifecycle import deploy as deploying
 from millrace.lifecycle.deploy import _stop_application, compare_with_deployed
 from millrace.lifecycle.health import UnhealthyError, read_health, wait_until_healthy
 from millrace.lifecycle.state_machine import Aws
+from millrace.verify.on_aws import AwsAccount
 
 ROOT = Path(__file__).parents[3]
 BUCKET = "assets"
@@ -98,6 +101,52 @@ def test_an_application_is_stopped_before_it_changes(aws: Aws) -> None:
     _stop_application(aws, "clicks", said.append)
     assert emr.get_application(applicationId=application)["application"]["state"] == "STOPPED"
     assert said == ["clicks: stopping its application"]
+
+
+@pytest.mark.parametrize("place", ["deploy", "verify"])
+def test_an_application_that_is_being_stopped_is_not_stopped_again(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """As after an interrupted deployment: EMR Serverless stops only what is STARTING or STARTED (gchq/sleeper#1212)."""
+    stub = Stubber(aws.client("emr-serverless"))
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    told = {"applicationId": "00f", "arn": "a" * 60, "releaseLabel": "emr-7.13.0", "type": "SPARK"}
+    if place == "verify":
+        stub.add_response("list_job_runs", {"jobRuns": []})
+    for state in ("STOPPING", "STOPPED"):
+        answer = {"application": {**told, "state": state, "createdAt": at, "updatedAt": at}}
+        stub.add_response("get_application", answer, {"applicationId": "00f"})
+    monkeypatch.setattr(deploying, "outputs", lambda *_: {"ApplicationId": "00f"})
+    here = Aws(aws.names, lambda service: stub.client if service == "emr-serverless" else None)
+    with stub:
+        if place == "deploy":
+            _stop_application(here, "clicks", lambda _: None)
+        else:
+            AwsAccount(here)._stop_application("00f")
+    stub.assert_no_pending_responses()
+
+
+def test_a_run_that_cannot_be_cancelled_any_more_is_waited_for(aws: Aws) -> None:
+    """EMR Serverless refuses to cancel what is being cancelled or has ended (opensearch-project/sql#2577)."""
+    stub = Stubber(aws.client("emr-serverless"))
+    stub.add_client_error(
+        "cancel_job_run", "ValidationException", "Job run 00r is not in a cancellable state"
+    )
+    at = datetime(2026, 11, 1, tzinfo=UTC)
+    run = {
+        "applicationId": "00f",
+        "jobRunId": "00r",
+        "arn": "a" * 60,
+        "createdBy": "c" * 20,
+        "state": "CANCELLED",
+    }
+    run |= {"executionRole": "r" * 20, "stateDetails": "s", "releaseLabel": "emr-7.13.0"}
+    driver = {"sparkSubmit": {"entryPoint": "main.py"}}
+    answer = {"jobRun": {**run, "jobDriver": driver, "createdAt": at, "updatedAt": at}}
+    stub.add_response("get_job_run", answer, {"applicationId": "00f", "jobRunId": "00r"})
+    with stub:
+        AwsAccount(Aws(aws.names, lambda _: stub.client))._kill_emr("00f", ["00r"])
+    stub.assert_no_pending_responses()
 
 
 def put_lines(aws: Aws, *events: dict[str, Any], group: str = "/hello-minimal/jobs/clicks") -> None:

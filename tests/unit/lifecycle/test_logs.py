@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from botocore.stub import Stubber
 from typer.testing import CliRunner
 
 from millrace.cli.app import app
@@ -258,6 +259,22 @@ def test_lines_are_looked_for_as_long_as_they_are_kept(aws: Aws) -> None:
     looks = len(Kept.asked)
     assert logs.newest(place, "clicks", datetime.now(UTC) - timedelta(hours=3), 5) == []
     assert len(Kept.asked) - looks == 2  # an hour, and what is left of three
+
+
+def test_a_trace_is_read_over_answers_without_events(aws: Aws) -> None:
+    """GetLogEvents may answer with few events or none before the end, which repeats the token (API reference)."""
+    stub = Stubber(aws.client("logs"))
+    first, *rest = PYTHON.splitlines()
+    pages = [("1", []), ("2", [first]), ("3", []), ("4", rest), ("4", [])]
+    for token, texts in pages:
+        events = [{"timestamp": 1_000, "message": text or " "} for text in texts]
+        stub.add_response("get_log_events", {"events": events, "nextForwardToken": token})
+    with stub:
+        place = Aws(aws.names, lambda _: stub.client)
+        begin = LogLine(datetime.fromtimestamp(1, UTC), "here", first)
+        found = logs._block(place, "group", "stream", begin)
+    assert [each.text for each in found] == PYTHON.rstrip().splitlines()
+    stub.assert_no_pending_responses()
 
 
 def test_no_line_is_said_to_be_none(left_running: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import boto3
 import pytest
+from botocore.stub import Stubber
 from botocore.validate import ParamValidator
 
 from millrace.infra.constructs.state_machine_engines import start_job_run
 from millrace.lifecycle import one_off_run
+from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
 
 DOCUMENT = {
@@ -51,9 +54,11 @@ class Emr:
 class StepFunctions:
     """A service that has the state machine of one job."""
 
+    def __init__(self, service: str = "emrserverless", call: dict[str, Any] = CALL) -> None:
+        self.start = {"Resource": f"arn:aws:states:::aws-sdk:{service}:startJobRun", "Arguments": call}
+
     def describe_state_machine(self, **_: Any) -> dict[str, Any]:
-        resource = "arn:aws:states:::aws-sdk:emrserverless:startJobRun"
-        return {"definition": json.dumps({"States": {"StartRun": {"Resource": resource, "Arguments": CALL}}})}
+        return {"definition": json.dumps({"States": {"StartRun": self.start}})}
 
 
 def test_a_run_that_is_to_end_has_the_longest_time_that_there_is(
@@ -74,3 +79,29 @@ def test_a_run_that_is_to_end_has_the_longest_time_that_there_is(
     assert (given["mode"], given["executionTimeoutMinutes"]) == ("BATCH", 7 * 24 * 60)
     assert "retryPolicy" not in given
     assert given["jobDriver"]["sparkSubmit"]["entryPointArguments"][-2:] == ["--backfill", "q"]
+
+
+@pytest.mark.parametrize("patience", [60.0, -1.0])
+def test_a_run_that_glue_still_counts_is_waited_for(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    """Glue shows a stopped run as ended before it clears up, and a job here has one run at a time (apache/airflow#43688)."""
+    make: Any = boto3.client
+    glue = Stubber(make("glue", region_name="us-east-1"))
+    refusal = ("start_job_run", "ConcurrentRunsExceededException", "Concurrent runs exceeded for clicks")
+    glue.add_client_error(*refusal)
+    glue.add_response("start_job_run", {"JobRunId": "jr_1"}, {"JobName": "clicks", "Arguments": {"--a": "b"}})
+    glue.add_response("get_job_run", {"JobRun": {"JobRunState": "SUCCEEDED"}})
+    glue.activate()
+    services = {"glue": glue.client, "stepfunctions": StepFunctions("glue", {"JobName": "clicks"})}
+    monkeypatch.setattr(one_off_run, "machine_arn", lambda *_: "arn:aws:states:us-east-1:123456789012:x")
+    monkeypatch.setattr(one_off_run, "_verb", lambda *_: {"wish": "stopped"})
+    monkeypatch.setattr(one_off_run, "_CLEARED_SECONDS", patience)
+    here = Aws(aws.names, lambda service: services[service])
+    start = partial(one_off_run.run_once, here, "clicks", [("--a", "b")], poll_seconds=0)
+    if patience > 0:
+        assert start(progress=lambda _: None).succeeded
+        glue.assert_no_pending_responses()
+    else:
+        with pytest.raises(AwsError, match="Concurrent runs exceeded for clicks"):
+            start(progress=lambda _: None)
