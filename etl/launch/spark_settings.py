@@ -8,9 +8,6 @@ from ..record.errors import StartError
 from .settings import JobSettings
 
 _RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
-_RULES = ",".join(
-    f"org.apache.spark.sql.catalyst.optimizer.{name}" for name in ("PruneFilters", "PropagateEmptyRelation")
-)
 
 RUNTIME = {
     "spark.sql.session.timeZone": "UTC",
@@ -26,9 +23,8 @@ RUNTIME = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     # Iceberg refuses every write with LEGACY.
     "spark.sql.storeAssignmentPolicy": "ANSI",
-    # If these rules empty a plan, the batch's observed figures never arrive.
+    # If this rule empties a plan, the batch's observed figures never arrive.
     "spark.sql.adaptive.optimizer.excludedRules": _RULE,
-    "spark.sql.optimizer.excludedRules": _RULES,
     # With the default (EXCEPTION) a day before 1582, or a time before 1900, fails a write of Parquet files. CORRECTED is the
     # default of Spark 4: such days are written unchanged, not converted to another calendar.
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",

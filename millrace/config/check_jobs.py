@@ -69,7 +69,6 @@ _OWNED = frozenset(
 FIXED_IN_CORE = frozenset(
     {
         "spark.sql.adaptive.optimizer.excludedRules",
-        "spark.sql.optimizer.excludedRules",
         "spark.sql.ansi.enabled",
         "spark.sql.json.enablePartialResults",
         "spark.sql.jsonGenerator.ignoreNullFields",

@@ -414,19 +414,3 @@ def test_a_column_that_a_table_cannot_have_is_refused_at_the_start(spark: SparkS
     rows = frame(spark, []).select("_arrived_at", F.expr("INTERVAL '1' DAY").alias("wait"))
     with pytest.raises(StartError, match=r"wait INTERVAL DAY: .*Not a supported type: interval day"):
         tables.ensure(spark, table("sink"), rows.schema)
-
-
-@pytest.mark.parametrize("never", ["false", "joined"])
-def test_a_transform_whose_plan_is_empty_has_accounts(
-    spark: SparkSession, table: Names, tmp_path: Path, never: str
-) -> None:
-    """Such as one with a date from which on it counts: Spark's optimizer leaves out all that it need not read."""
-    none = spark.createDataFrame([], "flight INT")
-    cuts: dict[str, Callable[[DataFrame], DataFrame]] = {
-        "false": lambda rows: rows.where("current_date() < DATE'2020-01-01'"),
-        "joined": lambda rows: rows.join(none, "flight"),
-    }
-    pipe = Pipeline(spark, table, tmp_path, transform=cuts[never])
-    pipe.land(frame(spark, kafka_rows(0, 0, [good(n) for n in range(3)])), 0)
-    pipe.derive()
-    assert pipe.accounts() == [(3, 0, 3, 0)]

@@ -156,7 +156,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     assert json.loads(tool(home, "-c", SCHEMA).stdout)["examples"] == ["/srv/toy"]
     assert made.statement("Play")["Resource"] == "arn:aws:sqs:us-east-1:111122223333:toy"
     (network,) = (each for name, each in made.templates.items() if "-network" in name)
-    assert '"FromPort": 7777' in network
+    assert '"FromPort":7777' in network
     settings = json.loads(made.launch_document)["settings"]
     (play,) = (query for query in settings["queries"] if query["name"] == "play")
     assert play["sink"] == {"kind": "toy", "folder": str(tmp_path / "played"), "region": "us-east-1"}

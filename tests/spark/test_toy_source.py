@@ -205,7 +205,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     assert "sqs" in made.services
     assert made.statement("Play")["Resource"] == "arn:aws:sqs:us-east-1:111122223333:clicks"
     (network,) = (each for name, each in made.templates.items() if "-network" in name)
-    assert '"FromPort": 7777' in network
+    assert '"FromPort":7777' in network
     settings = json.loads(made.launch_document)["settings"]
     played = tmp_path / "played"
     assert settings["queries"][0]["source"]["folder"] == str(played)
