@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
 """Options without approvals: the user has confirmed already, and CDK would ask for every stack with permissions."""
 
+_TEMPLATE_BYTES = 1_000_000
+"""Size of a template that CloudFormation takes from S3 ("CloudFormation quotas": 1 MB)."""
+
 
 def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
     """Synthesise an environment and compare it with the deployed stacks.
@@ -70,10 +73,18 @@ def synthesise(env: str, account: str, assembly: Path) -> None:
     Raises
     ------
     millrace.lifecycle.deploy.DeployError
-        CDK failed.
+        CDK failed, or a template is too large for CloudFormation.
     """
+    from millrace.lifecycle.deploy import DeployError
+
     shutil.rmtree(assembly, ignore_errors=True)
     _cdk(["synth", "--quiet", "-c", f"env={env}", "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
+    sizes = {file.name: file.stat().st_size for file in sorted(assembly.glob("*.template.json"))}
+    if large := [f"{name} ({size:,})" for name, size in sizes.items() if size > _TEMPLATE_BYTES]:
+        raise DeployError(
+            f"CloudFormation takes templates of up to {_TEMPLATE_BYTES:,} bytes, so nothing was deployed: {', '.join(large)}; move "
+            "jobs to another environment"
+        )
 
 
 def cdk_deploy_all(assembly: Path, first: tuple[str, ...]) -> None:
