@@ -63,14 +63,15 @@ def test_an_entry_of_the_offset_log() -> None:
 @pytest.mark.parametrize("listed", [closed_shards.list_shards, audit_kinesis.shards_of])
 def test_a_stream_with_more_shards_than_a_page_holds_is_listed(listed: Any) -> None:
     """Kinesis refuses a request that has the name of the stream beside the token, and a page ends after 1,000 shards."""
-    client = boto3.client("kinesis", "us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+    client = boto3.client("kinesis", "us-east-1", aws_access_key_id="a", aws_secret_access_key="b")
     numbers = {"SequenceNumberRange": {"StartingSequenceNumber": "1"}}
     keys = {"HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "1"}}
     pages = [[f"shard-{n:04}" for n in range(start, start + 1000)] for start in (0, 1000)]
     answers = [{"Shards": [{"ShardId": name, **numbers, **keys} for name in page]} for page in pages]
     with Stubber(client) as stub:
-        stub.add_response("list_shards", {**answers[0], "NextToken": "next"}, {"StreamName": "flights"})
-        stub.add_response("list_shards", answers[1], {"NextToken": "next"})
+        on = {"NextToken": pages[1][0]}
+        stub.add_response("list_shards", answers[0] | on, {"StreamName": "flights"})
+        stub.add_response("list_shards", answers[1], on)
         assert len(listed(client, "flights")) == 2000
 
 
