@@ -76,7 +76,7 @@ class ItemForm:
     binary
         Fields of the row with bytes, which are base64 in JSON.
     floating
-        Types of the fields that hold floating-point numbers, at any depth: NaN and infinities are text in JSON.
+        Types of the fields that may hold floating-point numbers, at any depth: NaN and infinities are text in JSON.
     keyed
         True if rows are results, whose identity is ``_id`` alone.
     """
