@@ -68,6 +68,8 @@ _JOB_PANELS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...], str], ...] 
         (("LateRows", "Sum", "late"), ("EarlyRows", "Sum", "ahead")),
         "alarm",
     ),
+    ("Keys without an order", "short", (("UnorderedKeys", "Sum", ""),), "alarm"),
+    ("Rows left out as repetitions", "short", (("RepeatedRows", "Sum", ""),), ""),
     ("Tasks run again", "short", (("RetriedTasks", "Sum", ""),), ""),
     (
         "Starts, failures, and samples lost",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -138,116 +138,150 @@ def start_with_all_files(
     return tuple(from_all)
 
 
-def with_whole_first_snapshot(query: Query, checkpoint: Checkpoint) -> Query:
-    """Make a derive query read all of the snapshot at which it starts.
+def with_batch_ends(query: Query, checkpoint: Checkpoint, *, whole_commits: bool) -> Query:
+    """Make a derive query's batches end where they may: all of its first snapshot is read, and with state, complete commits.
+
+    A commit of a landing table is a batch of the source, in whose files records have no order. With state, the first part of a
+    commit would move the watermark for the rest. So a planned end inside a commit is moved back to the end of the
+    commit before, or to its own end if the batch has no complete commit: a batch has the rows of the limit, or of one commit.
 
     Parameters
     ----------
     query
         Built but not started; a batch that it has planned and not committed is checked now.
+    whole_commits
+        True for a query with state.
     """
     spark, readings = query.rows.sparkSession, table_streams(query.rows)
-    end_batch_at_first_snapshot(spark, checkpoint, readings)
+    ends = _BatchEnds(checkpoint, readings, whole_commits)
+    ends.change(spark)
 
     def reopen() -> DataFrame:
-        end_batch_at_first_snapshot(spark, checkpoint, readings)
+        ends.change(spark)
         return query.rows
 
-    return replace(query, handle=_Whole(query.handle, checkpoint, readings), reopen=reopen)
+    return replace(query, handle=_Ended(query.handle, ends), reopen=reopen)
+
+
+@dataclass(frozen=True)
+class _BatchEnds:
+    """Ends at which the batches of a query may end."""
+
+    checkpoint: Checkpoint
+    readings: tuple[TableStream, ...]
+    whole_commits: bool
+
+    def wanted(self, spark: SparkSession, batch_id: int) -> dict[int, Any] | None:
+        """Return another end for each line of Spark's log whose end is not allowed; None if all later ends are allowed.
+
+        Raises
+        ------
+        LossError
+            Iceberg would not read the complete first snapshot.
+        FileNotFoundError, ValueError
+            The log is damaged, or of another plan.
+        """
+        spans = self.checkpoint.batch_ranges(spark, batch_id, [each.source for each in self.readings])
+        if not (self.whole_commits or any(start and start["scan_all_files"] for start, _ in spans)):
+            return None
+        found = {}
+        for line, (each, (start, end)) in enumerate(zip(self.readings, spans, strict=True)):
+            if not start or not end or not (start["scan_all_files"] or self.whole_commits):
+                continue
+            metadata = _load(spark, each.table)
+            ended = _first_end(metadata, each.table, start, end) if start["scan_all_files"] else None
+            if ended is None and self.whole_commits and not end["scan_all_files"]:
+                ended = _commit_end(metadata, start, end)
+            if ended is not None and ended != end:
+                found[line] = ended
+        return found
+
+    def change(self, spark: SparkSession) -> None:
+        """Move the end of a batch that is planned but not committed; nothing of it has been read.
+
+        An end is one line of Spark's log, which the next start reads again.
+        """
+        batch_id = self.checkpoint.planned_batch(spark)
+        if batch_id is None:
+            return
+        try:
+            places = self.wanted(spark, batch_id)
+        except (FileNotFoundError, ValueError, LossError):
+            # A damaged log, or one of another plan, is reported when Spark reads it; a loss by the handler of the batch.
+            return
+        if places:
+            self.checkpoint.change_batch_end(spark, batch_id, places)
+
+
+def _first_end(metadata: Any, table: str, start: Any, end: Any) -> Any:
+    """Return the end of a query's first snapshot for a batch that would leave out files of it; None for any other batch."""
+    snapshot = metadata.snapshot(start["snapshot_id"])
+    if snapshot is None:
+        return None  # Iceberg reports it
+    files = _files(metadata, snapshot)
+    rest = start["position"] < files
+    if snapshot.operation() != "append" or (rest and _with_deleted(metadata, snapshot)):
+        raise LossError(
+            f"table {table}: the query started with all files of snapshot {start['snapshot_id']}, but "
+            "Iceberg's source skips files of this snapshot or returns deleted ones; start from the beginning "
+            "with `millrace checkpoint reset`"
+        )
+    return {**start, "position": files} if rest and end["snapshot_id"] != start["snapshot_id"] else None
+
+
+def _commit_end(metadata: Any, start: Any, end: Any) -> Any:
+    """Return the end of the last commit that a batch has whole, or of the one in which it ends; None where unknown."""
+    snapshot = metadata.snapshot(end["snapshot_id"])
+    if snapshot is None or end["position"] >= _added(snapshot):
+        return None
+    own = {**end, "position": _added(snapshot)}
+    while snapshot.snapshotId() != start["snapshot_id"]:
+        parent = snapshot.parentId()
+        snapshot = None if parent is None else metadata.snapshot(parent)
+        if snapshot is None:
+            break
+        files = _added(snapshot)
+        begun = snapshot.snapshotId() == start["snapshot_id"]
+        # Of a first snapshot that is read with all its files, nothing is left here.
+        rest = not begun or (start["position"] < files and not start["scan_all_files"])
+        if snapshot.operation() == "append" and files and rest:
+            return {**end, "snapshot_id": snapshot.snapshotId(), "position": files}
+    return own
+
+
+def _added(snapshot: Any) -> int:
+    return int(snapshot.summary().getOrDefault("added-data-files", "0"))
 
 
 @dataclass
-class _Whole:
-    """Handler that rejects a batch which would leave out files of the query's first snapshot."""
+class _Ended:
+    """Handler that rejects a batch with an end that is not allowed: it is planned again with another end."""
 
     handle: Callable[[DataFrame, int], None]
-    checkpoint: Checkpoint
-    readings: tuple[TableStream, ...]
+    ends: _BatchEnds
     _passed: bool = field(default=False, repr=False)
     _sent_back: int | None = field(default=None, repr=False)
-    """The batch that was cut last."""
+    """The batch whose end was moved last."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        if not self._passed:
-            self._passed = not self._look(batch.sparkSession, batch_id)
-        self.handle(batch, batch_id)
-
-    def _look(self, spark: SparkSession, batch_id: int) -> bool:
-        """Check that a table is still read from its first snapshot; raise if the batch would leave out files."""
-        first = False
-        for _, table, start, end in _of_first(spark, self.checkpoint, self.readings, batch_id):
-            first = True
-            metadata = _load(spark, table)
-            snapshot = metadata.snapshot(start["snapshot_id"])
-            if snapshot is None:
-                continue  # Iceberg reports it
-            rest = start["position"] < _files(metadata, snapshot)
-            if snapshot.operation() != "append" or (rest and _with_deleted(metadata, snapshot)):
+        places = None if self._passed else self.ends.wanted(batch.sparkSession, batch_id)
+        self._passed = places is None
+        if places:
+            ended = ", ".join(
+                f"snapshot {end['snapshot_id']} of {self.ends.readings[line].table}"
+                for line, end in places.items()
+            )
+            if self._sent_back == batch_id:
+                # Otherwise it would be repeated forever, and nothing read.
                 raise LossError(
-                    f"table {table}: the query started with all files of snapshot {start['snapshot_id']}, but "
-                    "Iceberg's source skips files of this snapshot or returns deleted ones; start from the beginning "
-                    "with `millrace checkpoint reset`"
+                    f"batch {batch_id} was changed to end at {ended}, but still ends elsewhere; start from the beginning with "
+                    "`millrace checkpoint reset`"
                 )
-            if rest and end["snapshot_id"] != start["snapshot_id"]:
-                if self._sent_back == batch_id:
-                    # Otherwise it would be repeated forever, and nothing read.
-                    raise LossError(
-                        f"batch {batch_id} was shortened to end at snapshot {start['snapshot_id']} of {table}, but "
-                        "still continues past it; start from the beginning with `millrace checkpoint reset`"
-                    )
-                self._sent_back = batch_id
-                raise RestartQueryError(
-                    f"batch {batch_id} continues past snapshot {start['snapshot_id']} of {table} before it has read "
-                    "all of its files; it is shortened and read again"
-                )
-        return first
-
-
-def end_batch_at_first_snapshot(
-    spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[TableStream]
-) -> None:
-    """Cut a batch that is planned but not committed at the end of the query's first snapshot.
-
-    Nothing of the batch has been read: :func:`with_whole_first_snapshot` sees it first. Its end is one line of Spark's log,
-    which the next start reads again.
-
-    Parameters
-    ----------
-    checkpoint
-        Checkpoint of the query, which is not running.
-    """
-    batch_id = checkpoint.planned_batch(spark)
-    if batch_id is None:
-        return
-    try:
-        found = _of_first(spark, checkpoint, readings, batch_id)
-    except (FileNotFoundError, ValueError):
-        # A damaged log, or one of another plan: Spark reads it next and reports it.
-        return
-    places = {}
-    for line, table, start, end in found:
-        metadata = _load(spark, table)
-        snapshot = metadata.snapshot(start["snapshot_id"])
-        if snapshot is None or end["snapshot_id"] == start["snapshot_id"]:
-            continue
-        files = _files(metadata, snapshot)
-        if start["position"] < files:
-            places[line] = {**start, "position": files}
-    if places:
-        checkpoint.change_batch_end(spark, batch_id, places)
-
-
-def _of_first(
-    spark: SparkSession, checkpoint: Checkpoint, readings: Sequence[TableStream], batch_id: int
-) -> list[tuple[int, str, Any, Any]]:
-    """Return the lines of Spark's log whose batch begins in the first snapshot: number, table, start and end."""
-    spans = checkpoint.batch_ranges(spark, batch_id, [each.source for each in readings])
-    lines = zip(readings, spans, strict=True)
-    return [
-        (line, each.table, start, end)
-        for line, (each, (start, end)) in enumerate(lines)
-        if start and end and start["scan_all_files"]
-    ]
+            self._sent_back = batch_id
+            raise RestartQueryError(
+                f"batch {batch_id} does not end with a commit; it is read again up to {ended}"
+            )
+        self.handle(batch, batch_id)
 
 
 def _is_there(spark: SparkSession, url: str) -> bool:

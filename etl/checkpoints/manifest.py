@@ -355,8 +355,10 @@ def _ends(query: QuerySettings) -> dict[str, Any]:
 def _sink(end: Any) -> str:
     if isinstance(end, LandSettings):
         return f"iceberg {end.table}"
-    by = f" by {', '.join(end.latest_by)}" if isinstance(end, DeriveSettings) and end.latest_by else ""
-    return f"{end.sink.target}{by}"
+    if not isinstance(end, DeriveSettings) or not end.latest_by:
+        return str(end.sink.target)
+    order = f" in the order of {end.latest_order}" if end.latest_order else ""
+    return f"{end.sink.target} by {', '.join(end.latest_by)}{order}"
 
 
 def _source(transform: str) -> str | None:

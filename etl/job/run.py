@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..checkpoints.initial_snapshot import start_with_all_files, with_whole_first_snapshot
+from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
 from ..formats.decoding import data_rules, routes
 from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
@@ -143,9 +143,8 @@ def _derive(
             table=name,
             at=batch_accounts.iso_text(batch_accounts.now()),
         )
-    if (query.state is not None or query.latest_by) and begun:
-        # Files have no order: of two batches the second might hold the earlier record of a key, or rows that
-        # are late because the first one advanced the watermark.
+    if query.state is not None and begun:
+        # Files have no order: rows of the second of two batches might be late because the first one advanced the watermark.
         rows = open_derived_stream(spark, job, query, compose, landing, None)
     compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
     sink = prepare_sink(spark, job, query.sink, schema, binds, report, query.key)
@@ -162,4 +161,4 @@ def _derive(
         query.trigger_seconds,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
     )
-    return with_whole_first_snapshot(built, checkpoint)
+    return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)

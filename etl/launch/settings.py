@@ -151,8 +151,10 @@ class DeriveSettings:
     route
         For a table with routes, the one whose records are read; None for all, unchanged.
     latest_by
-        Columns that identify a row, of which the record that landed last is kept; empty where rows are records, or
+        Columns that identify a row, of which the last record is kept; empty where rows are records, or
         where ``state`` has a key.
+    latest_order
+        Column of the result that says which record is the last; None for the source's own order.
     """
 
     kind: Literal["derive"]
@@ -166,6 +168,7 @@ class DeriveSettings:
     dead_letters: str | None = None
     route: str | None = None
     latest_by: tuple[str, ...] = ()
+    latest_order: str | None = None
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -323,7 +326,9 @@ def _without_kind(connection: Any) -> Any:
 
 
 def _with_routes(query: Any) -> Any:
-    """Convert a query that a document writes without routes: one route without a name."""
+    """Convert a query that a document writes without routes, to one route without a name, or without ``latest_order``."""
+    if isinstance(query, dict) and query.get("kind") == "derive":
+        return {"latest_order": None, **query}
     route = _ROUTE.get(str(query.get("kind"))) if isinstance(query, dict) else None
     if route is None or "routes" in query:
         return query

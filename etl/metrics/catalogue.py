@@ -63,6 +63,8 @@ METRICS = (
     Metric("StateMemory", "Bytes", "level"),
     Metric("LateRows", "Count", "total"),
     Metric("EarlyRows", "Count", "total"),
+    Metric("RepeatedRows", "Count", "total"),
+    Metric("UnorderedKeys", "Count", "total"),
     Metric("QueryFailures", "Count", "total"),
     Metric("QueryRetries", "Count", "total"),
     Metric("DroppedSamples", "Count", "total", per_query=False),

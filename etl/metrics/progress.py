@@ -184,6 +184,7 @@ _ACCOUNTS = {
     "duplicates": "DuplicateRecords",
     "bad": "BadRecords",
     "filtered": "FilteredRecords",
+    "unordered": "UnorderedKeys",
 }
 """Metrics by the names in a batch's event; each kind of query has its own names."""
 
@@ -245,6 +246,9 @@ def _state(progress: Mapping[str, Any], begun: float) -> dict[str, float]:
     if operators:
         found["StateRows"] = sum(o["numRowsTotal"] for o in operators)
         found["StateMemory"] = sum(o["memoryUsedBytes"] for o in operators)
+        dropped = (o.get("customMetrics", {}).get("numDroppedDuplicateRows") for o in operators)
+        if repeated := [count for count in dropped if count is not None]:
+            found["RepeatedRows"] = sum(repeated)
         found["LateRows"] = sum(o.get("numRowsDroppedByWatermark", 0) for o in operators)
     early = [row for name, row in (progress.get("observedMetrics") or {}).items() if name.startswith(EARLY)]
     if early:

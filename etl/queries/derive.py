@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -21,7 +21,7 @@ from ..formats.decoding.tombstones import STAGE as DELETE
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts
-from ..record.batch_accounts import Accounts, Reporter, row_count
+from ..record.batch_accounts import Accounts, ObservedFigures, Reporter, row_count
 from ..record.commits import History, OtherWriters
 from ..record.envelope import CARRIED, timestamp_literal
 from ..record.errors import StartError, describe
@@ -29,8 +29,10 @@ from ..record.lookup_bounds import EVERYTHING, LookUpBound, LookUpStep
 from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters
+from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.python_tasks import CountedRows
-from ..sinks.delivery.result_keys import ORDER, newest
+from ..sinks.delivery.record_order import POSITION, with_position
+from ..sinks.delivery.result_keys import newest
 from .enrich import ReferenceTable
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -49,6 +51,7 @@ _TYPES = {
     "_source": StringType(),
     "_arrived_at": TimestampType(),
     "_landed_at": TimestampType(),
+    "_position": POSITION,
 }
 
 DEAD_LETTER = ("_bytes", "_stage", "_error")
@@ -162,6 +165,8 @@ class EnrichThenTransform:
         Envelope columns that the transform keeps.
     latest_by
         Columns that identify a row, of which the last record is kept; empty where each record is a row.
+    latest_order
+        Column that says which record is the last, before their positions; None for none.
     """
 
     references: tuple[ReferenceTable, ...]
@@ -169,9 +174,17 @@ class EnrichThenTransform:
     name: str
     carries: tuple[str, ...] = CARRIED
     latest_by: tuple[str, ...] = ()
+    latest_order: str | None = None
 
-    def __call__(self, rows: DataFrame) -> DataFrame:
+    def __call__(
+        self, rows: DataFrame, observe: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    ) -> DataFrame:
         """Enrich, transform, and add ``_written_at``.
+
+        Parameters
+        ----------
+        observe
+            Counts the last records of each key, with ``_lanes``.
 
         Raises
         ------
@@ -179,12 +192,14 @@ class EnrichThenTransform:
             The transform drops or changes a column that identity or latency needs, uses a reserved one, or has columns
             that no sink can hold.
         """
+        if self.latest_by:
+            rows = with_position(rows)
         for reference in self.references:
             rows = reference.join(rows, reference.rows(rows))
         out = self.transform(rows)
         if not isinstance(out, DataFrame):
             raise StartError(f"transform {self.name}: returned {type(out).__name__}, not a DataFrame")
-        carries = (*ORDER, DELETED) if self.latest_by else self.carries
+        carries = ("_position", DELETED) if self.latest_by else self.carries
         lost = [c for c in carries if c not in out.columns]
         if lost:
             whole = ", ".join(carries) if self.latest_by else "etl.record.envelope.CARRIED"
@@ -192,7 +207,7 @@ class EnrichThenTransform:
                 f"transform {self.name}: its result lacks {', '.join(lost)}; keep {whole} in its select"
             )
         kinds = {f.name: f.dataType for f in out.schema.fields}
-        retyped = [c for c in carries if c in _TYPES and kinds[c] != _TYPES[c]]
+        retyped = [c for c in carries if c in _TYPES and kinds[c].simpleString() != _TYPES[c].simpleString()]
         if retyped:
             told = ", ".join(f"{c} {_TYPES[c].simpleString()}" for c in retyped)
             raise StartError(f"transform {self.name}: its result must have {told}; do not change their types")
@@ -204,7 +219,7 @@ class EnrichThenTransform:
         if wrong := "; ".join(misfits(out.schema)):
             raise StartError(f"transform {self.name}: no sink can hold its result: {wrong}")
         if self.latest_by:
-            out = newest(out, self.latest_by, self.name)
+            out = observe(newest(out, self.latest_by, self.latest_order, self.name)).drop("_lanes")
         # For a stream Spark fixes the time of each batch; a literal would be the time of the start.
         written = (
             F.current_timestamp() if out.isStreaming else timestamp_literal(batch_accounts.now(), "_id = ''")
@@ -275,6 +290,10 @@ class Deriver:
     checkpoint: Checkpoint
     report: Reporter
     _others: OtherWriters = field(default_factory=OtherWriters, init=False, repr=False)
+    _deletes: KeptDeletes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._deletes = KeptDeletes(f"{self.checkpoint.location}/deletes")
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Write a batch and report its accounts.
@@ -286,6 +305,7 @@ class Deriver:
         """
         begun = batch_accounts.now()
         read = CountedRows(self.sink, row_count("read"))
+        lanes = ObservedFigures(F.expr("count_if(_lanes) AS unordered"))
         looks = partial(self._looks, batch_id)
         place = batch_place(batch.sparkSession, self.checkpoint, batch_id, lookup=looks)
 
@@ -293,13 +313,25 @@ class Deriver:
             return self.compose(read.observe(batch))
 
         refuse = refuse_nothing if self.letters is None else self.letters.of(place)
-        done = self.sink.write(offered(), place, refuse, offered)
+        unordered = {}
+        if self.settings.latest_by:
+            # Read for its deletes and for the sink.
+            rows = self._deletes.without_older(self.compose(read.observe(batch), lanes.observe)).persist()
+            try:
+                self._deletes.keep(rows)
+                unordered = lanes.values()
+                done = self.sink.write(rows, place, refuse, lambda: rows)
+            finally:
+                rows.unpersist()
+        else:
+            done = self.sink.write(offered(), place, refuse, offered)
         balance = Accounts(read.values(done).get("read"), done.offered, done.written, refused=done.refused)
         self.report.emit(
             "batch",
             query=self.settings.name,
             batch=batch_id,
             **balance.fields(),
+            **unordered,
             **batch_accounts.batch_times(begun, batch_accounts.now()),
         )
 
@@ -326,5 +358,10 @@ class Deriver:
         if since is not None:
             # A joined row has the landing time of its first record, which may have waited in the state for the second.
             for slack in SLACKS[1:] if joined else SLACKS:
-                yield LookUpStep(LookUpBound.since("_landed_at", since - slack), alone=False)
+                bound = LookUpBound.since("_landed_at", since - slack)
+                if joined:
+                    # A row of the second stream alone has no landing time.
+                    late = F.col("_landed_at") < F.lit(since - slack)
+                    bound = replace(bound, outside=late | F.col("_landed_at").isNull())
+                yield LookUpStep(bound, alone=False)
         yield LookUpStep(EVERYTHING, alone=False)

@@ -106,9 +106,14 @@ def enrich_then_transform(
     references = tuple(ReferenceTable(e, Table.of(job.catalog, e.table), ambiguous) for e in written.enrich)
     for reference in references:
         reference.check(spark)
-    latest_by = written.latest_by if isinstance(written, DeriveSettings) else ()
+    latest_by: tuple[str, ...] = ()
+    order: str | None = None
+    if isinstance(written, DeriveSettings):
+        latest_by, order = written.latest_by, written.latest_order
     transform = derive.load_transform(written.transform)
-    return EnrichThenTransform(references, transform, written.transform or "(none)", latest_by=latest_by)
+    return EnrichThenTransform(
+        references, transform, written.transform or "(none)", latest_by=latest_by, latest_order=order
+    )
 
 
 def prepare_sink(

@@ -5,7 +5,8 @@ DataFrame of the landing table, which replays exactly; so does the result. There
 
 rows
     keep their record's identity (``CARRIED``) and are appended once, as in any derive query: records
-    without duplicates, and joined records. The identity of a joined row is that of both records.
+    without duplicates, and joined records. The identity of a joined row is that of both records; in an outer join, a row of
+    the second stream alone has that of its record, and the second table's name as ``_source``.
 results
     of a ``key``, such as a window and a carrier: a later one replaces an earlier one. In output mode ``append`` each
     is written once, when the watermark has passed it; Spark has no other mode for session windows.
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,6 +32,9 @@ from ..sinks.delivery.result_keys import result_identity
 
 JOINED_ID = "_joined_id"
 """Identity of the second stream's record, in the input of a joining transform, which may keep it."""
+
+_ALONE = "_alone"
+"""Column of the identity of a record that has a null in a field of ``distinct``; null for all others."""
 
 _HIDDEN = {*COLUMNS, *CARRIED, "_hash"} - {"_id"}
 """Envelope columns that the second stream of a join does not have: the first stream has the same names."""
@@ -67,7 +73,10 @@ class StatefulPart:
         """
         rows = _watermarked(records, self.settings.watermark)
         if self.settings.distinct:
-            rows = rows.dropDuplicatesWithinWatermark(list(self.settings.distinct))
+            # Spark takes nulls for equal; what is unknown is no repetition, so such a record equals only itself.
+            known = reduce(and_, (F.col(f"`{name}`").isNotNull() for name in self.settings.distinct))
+            alone = rows.withColumn(_ALONE, F.when(~known, F.concat_ws("/", "_source", "_id")))
+            rows = alone.dropDuplicatesWithinWatermark([*self.settings.distinct, _ALONE]).drop(_ALONE)
         if joined is not None and self.settings.join is not None:
             mark = self.settings.join.watermark
             others = _watermarked(joined, mark, "joined").withColumnRenamed("_id", JOINED_ID)
@@ -85,6 +94,10 @@ class StatefulPart:
                 f"transform {self.name}: its result lacks {', '.join(lost)}; keep etl.record.envelope.CARRIED in its "
                 "select, or name the columns that identify a result in state.key"
             )
+        join = self.settings.join
+        if join is not None:
+            # Of an outer join: a row of the second stream alone. A look-up by identity finds no null.
+            out = out.withColumn("_source", F.coalesce("_source", F.lit(join.source_table)))
         if JOINED_ID not in out.columns:
             return out
         return out.withColumn("_id", F.concat_ws("+", "_id", JOINED_ID)).drop(JOINED_ID)

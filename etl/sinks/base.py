@@ -64,6 +64,10 @@ JSON_OPTIONS: Mapping[str, str] = {
 DELETED = "_deleted"
 """Boolean column of results, never null: true if the row deletes the row with its identity. Not a column of the sink."""
 
+ORDER = "_order"
+"""Column of the last records of a key: which of two is the later one (:mod:`etl.sinks.delivery.record_order`).
+A sink keeps it with the row; a row without it is older than every record."""
+
 Refuse = Callable[[DataFrame], None]
 """Stores refused rows, in the shape of :data:`LETTER`, permanently; called before a batch counts as written."""
 
@@ -207,14 +211,16 @@ class Sink(Protocol):
 
 
 def version_of(rows: DataFrame, place: BatchPlace | None) -> int | None:
-    """Return the version of a batch of results, whose identity is ``_id`` alone; None for records, which never change.
+    """Return the version of a batch of results, whose identity is ``_id`` alone.
+
+    None for records, which never change, and for the last records of keys, of which each has its own order.
 
     Raises
     ------
     SinkError
         Results of no batch: it is unknown which of two is the later one.
     """
-    if "_source" in rows.columns:
+    if "_source" in rows.columns or ORDER in rows.columns:
         return None
     if place is None:
         raise SinkError(

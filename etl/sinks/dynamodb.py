@@ -16,10 +16,11 @@ from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import StartError
 from ..services import aws
 from ..services.backoff import Backoff
-from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
+from .base import ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
+from .delivery.record_order import lane_and_place
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -30,6 +31,12 @@ VERSION = "_version"
 
 NOT_LATER = "attribute_not_exists(#version) OR #version <= :version"
 """Condition of a result's write. An item of an earlier release, or of another program, has no version."""
+
+LANE, PLACE = "_lane", "_place"
+"""Attributes beside ``_order``: a condition can compare attributes, but not parts of them."""
+
+LATER = "attribute_not_exists(#order) OR (#lane = :lane AND #place <= :place) OR (#lane <> :lane AND #order <= :order)"
+"""Condition of the last record of a key (:func:`etl.sinks.delivery.record_order.replaces`)."""
 
 AT_ONCE = 10
 """Concurrent requests of a task, one result each: equal to botocore's number of connections (``max_pool_connections``)."""
@@ -104,19 +111,22 @@ class ItemWriter(RequestWriter):
 
 @dataclass
 class ResultWriter(ItemWriter):
-    """Writer of one partition's results that replaces no result of a later batch.
+    """Writer of one partition's results that replaces no result of a later batch, and no later record of its key.
 
     Each has its own request: BatchWriteItem has no condition (DynamoDB API reference), and a transaction costs twice as much.
     """
 
     MOST = MOST_RESULTS
 
-    version: int = 0
+    version: int | None = None
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE), repr=False)
 
     def to_request(self, record: Record) -> tuple[dict[str, Any], int]:
-        """Return a result with its version."""
-        return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
+        """Return a result with its version, or with the parts of its record's order."""
+        if record.order is None:
+            return self.form.item(record.text, {VERSION: {"N": str(self.version)}})
+        lane, place = lane_and_place(record.order)
+        return self.form.item(record.text, {LANE: {"S": lane}, PLACE: {"S": place}})
 
     def finish(self) -> Iterator[Refused]:
         """Write the waiting rows, and repeat the throttled ones."""
@@ -140,10 +150,11 @@ class ResultWriter(ItemWriter):
         from botocore.exceptions import ClientError
 
         record, item = entry
+        names = (VERSION,) if record.order is None else (ORDER, LANE, PLACE)
         asked = {
-            "ConditionExpression": NOT_LATER,
-            "ExpressionAttributeNames": {"#version": VERSION},
-            "ExpressionAttributeValues": {":version": item[VERSION]},
+            "ConditionExpression": NOT_LATER if record.order is None else LATER,
+            "ExpressionAttributeNames": {f"#{name[1:]}": name for name in names},
+            "ExpressionAttributeValues": {f":{name[1:]}": item[name] for name in names},
         }
         if record.deleted:
             key = {name: item[name] for name in self.form.key}
@@ -182,14 +193,19 @@ class DynamoDbSinkSettings(SinkSettings):
 
 
 def _writer(
-    settings: DynamoDbSinkSettings, endpoint: str | None, form: ItemForm, version: int | None
+    settings: DynamoDbSinkSettings,
+    endpoint: str | None,
+    form: ItemForm,
+    version: int | None,
+    *,
+    replaces: bool,
 ) -> ItemWriter:
     """Make a writer in the task of a partition."""
     client, waits = (
         aws.client("dynamodb", settings.region, endpoint),
         Backoff(f"DynamoDB table {settings.table}"),
     )
-    if version is None:
+    if not replaces:
         return ItemWriter(client, waits, settings.table, form)
     return ResultWriter(client, waits, settings.table, form, version)
 
@@ -247,9 +263,11 @@ class DynamoDbSink:
         occurs: a repeated put replaces the item with the same one. A batch that fails half-way has put a part
         of its items, and puts them again when it is repeated. Readers may see a batch grow. The table
         does not distinguish new items from known ones, so all that it accepted count as written. A result replaces
-        the one with its key, unless that is of a later batch; then the new one counts as a duplicate. If two programs
+        the one with its key, unless that is of a later batch, or of a later record with ``latest_by``; then the new one
+        counts as a duplicate. If two programs
         write a record's item, the later write wins.
         """
         form, version = ItemForm.of(rows.schema), version_of(rows, place)
-        opening = partial(_writer, self.settings, self.endpoint, form, version)
+        replaces = version is not None or ORDER in rows.columns
+        opening = partial(_writer, self.settings, self.endpoint, form, version, replaces=replaces)
         return python_tasks.send(rows, F.lit(None), opening, refuse)

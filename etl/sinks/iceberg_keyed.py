@@ -12,8 +12,9 @@ from ..record import tables
 from ..record.batch_accounts import Reporter
 from ..record.errors import JVM_ERRORS, SinkError, whole_text
 from ..record.tables import Table
-from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts
+from .base import DELETED, ORDER, Again, BatchPlace, Refuse, WriteCounts
 from .delivery.merge_source import temporary_view
+from .delivery.record_order import order_kept, replaces
 from .delivery.result_keys import time_of
 
 _VIEW = "millrace_results"
@@ -66,7 +67,8 @@ class KeyedIcebergSink:
         A row whose :data:`~etl.sinks.base.DELETED` is true deletes the row with its ``_id``.
 
         Guarantee: the last result of each identity, exactly once, with one writer at a time: a
-        repeated batch holds the same results, and writing them again changes nothing. A
+        repeated batch holds the same results, and writing them again changes nothing. A row with an order
+        (:mod:`etl.sinks.delivery.record_order`) replaces or deletes only an older one, whichever batch holds it. A
         failed write leaves the table unchanged.
 
         Parameters
@@ -95,13 +97,9 @@ class KeyedIcebergSink:
             ).first()
             assert span is not None
             if span["rows"]:
-                deletes = DELETED in rows.columns
-                delete, kept = (f"WHEN MATCHED AND s.{DELETED} THEN DELETE ", f" AND NOT s.{DELETED}")
                 try:
                     rows.sparkSession.sql(
-                        f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} "
-                        f"{delete if deletes else ''}WHEN MATCHED THEN UPDATE SET * "
-                        f"WHEN NOT MATCHED{kept if deletes else ''} THEN INSERT *"
+                        f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} {_actions(rows)}"
                     )
                 except JVM_ERRORS as error:
                     if "MERGE_CARDINALITY_VIOLATION" not in whole_text(error):
@@ -117,3 +115,17 @@ class KeyedIcebergSink:
         if self.time is None or span["timed"] < span["rows"]:
             return ""
         return f" AND t.`{self.time}` BETWEEN timestamp_micros({span['first']}) AND timestamp_micros({span['last']})"
+
+
+def _actions(rows: DataFrame) -> str:
+    """Return the actions of the ``MERGE``, by the columns that say whether a row deletes and which record is the later one."""
+    deletes, ordered = DELETED in rows.columns, ORDER in rows.columns
+    new, old = f"s.{ORDER}", f"t.{ORDER}"
+    later = f" AND {replaces(new, old)}" if ordered else ""
+    kept = {ORDER: order_kept(new, old)} if ordered else {}
+    values = ", ".join(
+        f"t.`{name}` = {kept.get(name, f's.`{name}`')}" for name in rows.columns if name != DELETED
+    )
+    delete = f"WHEN MATCHED AND s.{DELETED}{later} THEN DELETE " if deletes else ""
+    update = f"WHEN MATCHED{f' AND NOT s.{DELETED}' if deletes else ''}{later} THEN UPDATE SET {values} "
+    return f"{delete}{update}WHEN NOT MATCHED{f' AND NOT s.{DELETED}' if deletes else ''} THEN INSERT *"

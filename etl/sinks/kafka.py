@@ -21,6 +21,7 @@ from ..sources.kafka import login
 from ..sources.kafka.connection import CachedOptions, admin, bind, bootstrap_servers, with_resolved_brokers
 from .base import (
     DELETED,
+    ORDER,
     Again,
     BatchPlace,
     Refuse,
@@ -32,7 +33,7 @@ from .base import (
     unstorable,
 )
 from .delivery.end_positions import TASK_RETRIED, EndPositions
-from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, SOURCE_HEADER, TopicTail
+from .delivery.kafka_tail import BATCH_HEADER, ID_HEADER, ORDER_HEADER, SOURCE_HEADER, TopicTail
 
 OVERHEAD_BYTES = 256
 """Bytes of a message beside key, value and header values: the record batch header (61), lengths, names of headers."""
@@ -256,7 +257,7 @@ class KafkaSink:
 
 def _value(rows: DataFrame) -> Column:
     """Return a row as JSON; null for a delete, as in a compacted topic."""
-    return F.when(~is_delete(rows), text_of(rows.drop(DELETED)))
+    return F.when(~is_delete(rows), text_of(rows.drop(DELETED, ORDER)))
 
 
 def _identity(rows: DataFrame) -> list[str]:
@@ -268,6 +269,8 @@ def _headers(rows: DataFrame, batch: str) -> dict[str, Column]:
     found = {ID_HEADER: F.col("_id")}
     if "_source" in rows.columns:
         found[SOURCE_HEADER] = F.col("_source")
+    if ORDER in rows.columns:
+        found[ORDER_HEADER] = F.col(ORDER)
     if batch:
         found[BATCH_HEADER] = F.lit(batch)
     return found

@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 from ..launch.sink_kinds import JobContext, SinkSettings
 from ..record.errors import SinkError, StartError
 from ..services.backoff import START_SECONDS, Backoff
-from .base import DELETED, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
+from .base import DELETED, ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnsupportedRowError
+from .delivery.record_order import order_kept_text, replaces_text
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -135,11 +136,16 @@ class DocumentWriter(RequestWriter):
     client: Http
     index: str
     version: int | None
+    _conflicts: list[Record] = field(default_factory=list, repr=False)
+
+    @staticmethod
+    def document_id(record: Record) -> str:
+        """Return the id of a row's document: identities of two sources may be equal, so the source is a part of it."""
+        return record.id if record.source is None else f"{record.source}/{record.id}"
 
     def to_request(self, record: Record) -> tuple[bytes, int]:
         """Return the lines of a document, or of a delete."""
-        # Identities of two sources may be equal: the source is a part of the document's id.
-        identity = record.id if record.source is None else f"{record.source}/{record.id}"
+        identity = self.document_id(record)
         length = len(identity.encode())
         if not 0 < length <= ID_BYTES:
             raise UnsupportedRowError(f"the id has {length} bytes; OpenSearch allows 1 to {ID_BYTES}")
@@ -176,7 +182,7 @@ class DocumentWriter(RequestWriter):
                 if code in _BUSY:
                     left.append((record, entry))
                 elif code == _CONFLICT:
-                    continue  # it exists: a replay; or a later result exists
+                    self._conflicts.append(record)  # it exists: a replay; or a later result exists
                 elif code == _NONE and record.deleted:
                     continue  # the document to delete does not exist
                 elif code >= 300:
@@ -208,6 +214,62 @@ class DocumentWriter(RequestWriter):
         return results
 
 
+@dataclass
+class LatestWriter(DocumentWriter):
+    """Writer of the last records of keys, each of which replaces or deletes only the document of an older one.
+
+    A document's order is compared here, and the write is on condition that the document did not change since (``if_seq_no``,
+    "Index document"). A script in the domain would do it in one request, but read the document's numbers as doubles.
+    """
+
+    def finish(self) -> Iterator[Refused]:
+        """Write the waiting rows; those whose documents changed since the comparison are compared again."""
+        waiting = self.take_waiting()
+        while waiting:
+            self._conflicts.clear()
+            yield from self._finish(self._later_ones(waiting))
+            again = {id(record) for record in self._conflicts}
+            waiting = [entry for entry in waiting if id(entry[0]) in again]
+            self.backoff.wait_for_rest(len(again) + 1, len(again), "documents: others write them")
+
+    def _later_ones(self, waiting: list[Entry]) -> list[Entry]:
+        """Return the rows that are later than their documents, with their actions."""
+        ids = [self.document_id(record) for record, _ in waiting]
+        body = json.dumps({"docs": [{"_id": each, "_source": [f"millrace.{ORDER[1:]}"]} for each in ids]})
+        status, answer = self.client.send_until_answered(
+            "POST", f"/{quote(self.index)}/_mget", self.backoff, body.encode()
+        )
+        try:
+            there = json.loads(answer)["docs"] if status == 200 else None
+        except (ValueError, KeyError) as error:
+            raise SinkError(
+                f"OpenSearch index {self.index}: not the answer of _mget: {answer[:200]!r}"
+            ) from error
+        if there is None or len(there) != len(waiting):
+            raise SinkError(
+                f"OpenSearch index {self.index}: status {status}: {answer[:500].decode(errors='replace')}"
+            )
+        later: list[Entry] = []
+        for (record, _), identity, found in zip(waiting, ids, there, strict=True):
+            order = str(record.order)
+            named: dict[str, Any] = {"_id": identity}
+            if found.get("found"):
+                old = found.get("_source", {}).get("millrace", {}).get(ORDER[1:])
+                if old is not None and not replaces_text(order, old):
+                    continue
+                order = order if old is None else order_kept_text(order, old)
+                named |= {"if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
+            elif record.deleted:
+                continue
+            if record.deleted:
+                later.append((record, json.dumps({"delete": named}).encode() + b"\n"))
+                continue
+            kind = "index" if found.get("found") else "create"
+            line = json.dumps({kind: named}).encode()
+            later.append((record, line + b"\n" + document(record.text, order) + b"\n"))
+        return later
+
+
 RESERVED = "_"
 """Prefix of names that OpenSearch reserves at the top level of a document (``_id``, ``_source``)."""
 
@@ -215,8 +277,13 @@ RESERVED = "_"
 _JSON = json.JSONDecoder()
 
 
-def document(text: str) -> bytes:
+def document(text: str, order: str | None = None) -> bytes:
     """Convert a row's JSON to a document: envelope columns are put below ``millrace``, without their underscore.
+
+    Parameters
+    ----------
+    order
+        Order in place of the row's own; None to keep it.
 
     Values are copied as text: parsed and written again, a decimal of many digits would be another number.
 
@@ -229,6 +296,8 @@ def document(text: str) -> bytes:
     for name, value in _members(text):
         if name == DELETED:
             continue
+        if name == ORDER and order is not None:
+            value = json.dumps(order)
         if name.startswith(RESERVED):
             ours.append(f"{json.dumps(name[1:], ensure_ascii=False)}:{value}")
         else:
@@ -268,10 +337,12 @@ class OpenSearchSinkSettings(SinkSettings):
         return OpenSearchSink(self)
 
 
-def _writer(settings: OpenSearchSinkSettings, version: int | None) -> DocumentWriter:
+def _writer(
+    kind: type[DocumentWriter], settings: OpenSearchSinkSettings, version: int | None
+) -> DocumentWriter:
     """Make a writer in the task of a partition."""
     reached = Http(settings.endpoint, settings.region)
-    return DocumentWriter(reached, Backoff(f"OpenSearch index {settings.index}"), settings.index, version)
+    return kind(reached, Backoff(f"OpenSearch index {settings.index}"), settings.index, version)
 
 
 @dataclass(frozen=True)
@@ -321,9 +392,10 @@ class OpenSearchSink:
 
         Guarantee: each identity is one document, after any kill, retry or replay. An existing record
         is not changed and counts as a duplicate; a result replaces the one with
-        its key, unless that is of a later batch; then the new one counts as a duplicate. A batch that fails half-way has written
+        its key, unless that is of a later batch, or of a later record with ``latest_by``; then the new one counts as a
+        duplicate. A batch that fails half-way has written
         a part of its documents, and finds them when it is repeated. Documents that do not fit the mapping become dead letters.
         """
-        return python_tasks.send(
-            rows, F.lit(None), partial(_writer, self.settings, version_of(rows, place)), refuse
-        )
+        kind = LatestWriter if ORDER in rows.columns else DocumentWriter
+        opening = partial(_writer, kind, self.settings, version_of(rows, place))
+        return python_tasks.send(rows, F.lit(None), opening, refuse)

@@ -164,8 +164,12 @@ def check_columns(path: Path, end: WritesSink, catalog: Catalog, modules: Module
 def _results(end: WritesSink) -> Iterator[tuple[Path, str]]:
     """Yield the columns of the result that a query names, with their places."""
     if isinstance(end, DeriveQuery):
-        for position, name in enumerate(end.latest_by):
-            yield ("latest_by", position), name
+        latest = end.latest_by
+        for position, name in enumerate(latest.key if latest is not None else ()):
+            # Written as a list, as a rule, where no order is named.
+            yield ("latest_by", *(("key",) if latest is not None and latest.order else ()), position), name
+        if latest is not None and latest.order is not None:
+            yield ("latest_by", "order"), latest.order
         for position, name in enumerate(end.state.key if end.state is not None else ()):
             yield ("state", "key", position), name
     key = getattr(end.sink, "key", None)

@@ -26,7 +26,7 @@ def check_state(path: Path, query: DeriveQuery, landing: list[str]) -> Iterator[
     if query.latest_by:
         yield Finding(
             (*path, "latest_by"),
-            ", ".join(query.latest_by),
+            ", ".join(query.latest_by.key),
             "nothing beside state, whose key says what identifies a result",
         )
     join = state.join

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import BeforeValidator, Field, StringConstraints
 
 from millrace.config.base import Model, Slug, TableName
 from millrace.config.formats import DEFAULT, PayloadFormat
@@ -314,6 +314,25 @@ class DirectRouteQuery(Routing):
         return {**tables, ("dead_letters",): self.dead_letters}
 
 
+class LatestBy(Model):
+    """Columns that identify a row, and what says which of its records is the last."""
+
+    key: tuple[Column, ...] = Field(
+        min_length=1, description="Columns of the transform's result that identify a row."
+    )
+    order: Column | None = Field(
+        default=None,
+        description="Column of the transform's result that says which record of a key is the last: a whole number, a DECIMAL, a "
+        "DATE or a TIMESTAMP. For keys whose records come from several partitions; left out, the position in the partition does.",
+        examples=["updated_at"],
+    )
+
+
+def _as_key(value: object) -> object:
+    """Take a list for the key."""
+    return {"key": value} if isinstance(value, list | tuple) else value
+
+
 class DeriveQuery(Model):
     """Reads the good records of a landing table, transforms them and writes a sink."""
 
@@ -339,11 +358,14 @@ class DeriveQuery(Model):
         default=None,
         description="State for windows, aggregates, deduplication by fields of the payload, and joins of two streams.",
     )
-    latest_by: tuple[Column, ...] = Field(
-        default=(),
-        description="Columns of the transform's result that identify a row. The record that landed last replaces "
-        "the row; with null_payload: delete, a record without a payload deletes it. Left out, each "
+    latest_by: Annotated[
+        LatestBy | None, BeforeValidator(_as_key, json_schema_input_type=LatestBy | list[Column] | None)
+    ] = Field(
+        default=None,
+        description="Columns of the transform's result that identify a row, as a list or as `key` with `order`. The last record "
+        "replaces the row; with null_payload: delete, a record without a payload deletes it. Left out, each "
         "record is a row.",
+        examples=[["order_id"]],
     )
     sink: Sink = Field(description="Target of the rows.")
     dead_letters: TableName | None = Field(
@@ -365,7 +387,9 @@ class DeriveQuery(Model):
     @property
     def key(self) -> tuple[str, ...]:
         """Columns that identify a row, which a later one replaces; empty if each record is a row."""
-        return self.latest_by or (() if self.state is None else self.state.key)
+        if self.latest_by is not None:
+            return self.latest_by.key
+        return () if self.state is None else self.state.key
 
     @property
     def reads(self) -> tuple[tuple[TableName, RouteName | None], ...]:

@@ -194,6 +194,19 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             ("early-rows", "EarlyRows", "records claim times far ahead of their arrival and are left out"),
         ):
             yield _ours(names, job, name, kind, metric, "Sum", threshold=0, period=5 * MINUTE, why=why)
+    if isinstance(asked, DeriveQuery) and asked.latest_by is not None and asked.latest_by.order is None:
+        yield _ours(
+            names,
+            job,
+            name,
+            "unordered-keys",
+            "UnorderedKeys",
+            "Sum",
+            threshold=0,
+            period=5 * MINUTE,
+            why="records of one key come from several partitions or partition keys, so that the one that arrived last counts; "
+            "name a column in latest_by.order",
+        )
 
 
 def _ours(

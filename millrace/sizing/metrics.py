@@ -122,6 +122,12 @@ METRICS = (
     Metric("StateMemory", "Bytes", "memory of the state store", "state"),
     Metric("LateRows", "Count", "rows that came behind the watermark and were dropped", "state"),
     Metric("EarlyRows", "Count", "records too far ahead of their arrival, kept from the watermark", "state"),
+    Metric("RepeatedRows", "Count", "rows that state.distinct left out as repetitions", "state"),
+    Metric(
+        "UnorderedKeys",
+        "Count",
+        "keys of latest_by whose records in one batch came from several partitions, without an order of their own",
+    ),
     Metric("QueryFailures", "Count", "1 when a query ends with an error"),
     Metric("QueryRetries", "Count", "1 each time a query that failed is started again, alone"),
     Metric(

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams, with_whole_first_snapshot
+from millrace.etl.checkpoints.initial_snapshot import TableStream, table_streams, with_batch_ends
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.maintenance import table_services
 from millrace.etl.queries import derive
@@ -208,9 +208,8 @@ def test_a_log_that_is_damaged_meanwhile_is_told_and_nothing_else_ends(
         raise RuntimeError("not now")
 
     rows = derive.read(spark, pipe.landing)
-    query = with_whole_first_snapshot(
-        Query("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0), Checkpoint(str(pipe.checkpoint))
-    )
+    bare = Query("derive-flights", rows, damaging, str(pipe.checkpoint), 0.0)
+    query = with_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert Supervisor(spark, events.reporter, retries=Retries(1, first_seconds=0.0)).run([query]) == 1
     assert [event["event"] for event in events.all()] == ["started", "retrying", "failed"]
     assert not spark.streams.active

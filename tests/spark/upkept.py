@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.checkpoints.initial_snapshot import start_with_all_files, with_whole_first_snapshot
+from millrace.etl.checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
 from millrace.etl.maintenance.table_services import Compaction, Expiry
 from millrace.etl.queries import derive
 from millrace.etl.record.query import Query
@@ -62,7 +62,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
 
     rows = derive.read(pipe.spark, pipe.landing, most) if rows is None else rows
     bare = Query("derive-flights", rows, take, str(pipe.checkpoint), 0.0)
-    query = with_whole_first_snapshot(bare, Checkpoint(str(pipe.checkpoint)))
+    query = with_batch_ends(bare, Checkpoint(str(pipe.checkpoint)), whole_commits=False)
     assert query.reopen is not None
     for cuts in range(9):
         running = (

@@ -18,6 +18,9 @@ Edges = dict[Partition, tuple[int, int]]
 ID_HEADER, SOURCE_HEADER, BATCH_HEADER = "millrace-id", "millrace-source", "millrace-batch"
 """Headers of a message: the identity of its row, and the batch that wrote it."""
 
+ORDER_HEADER = "millrace-order"
+"""Header with the order of the last record of a key: of two messages of a key a reader keeps the later one."""
+
 QUIET_SECONDS, LONGEST_SECONDS = 2.0, 30.0
 """Seconds without a new message, after which all messages of a failed attempt in this process have arrived (its producers
 wait 20 ms for more); and the longest wait, if others write the topic all the time."""

@@ -27,8 +27,9 @@ from pyspark.sql.types import (
 )
 
 from ...record.errors import SinkError, StartError
-from ..base import DELETED, JSON_OPTIONS
+from ..base import DELETED, JSON_OPTIONS, ORDER
 from .postgres_session import Session, sql_state
+from .record_order import order_kept, replaces
 
 _TYPES: dict[type[DataType], str] = {
     BooleanType: "boolean",
@@ -127,6 +128,11 @@ class TableShape:
         """True if a later row replaces an earlier one."""
         return self.identity == ("_id",)
 
+    @property
+    def _ordered(self) -> bool:
+        """True if each row has the order of its record."""
+        return ORDER in self.columns
+
     def _name(self, suffix: str = "") -> str:
         return f"{quote_identifier(self.schema)}.{quote_identifier(self.table + suffix)}"
 
@@ -142,7 +148,7 @@ class TableShape:
 
     @property
     def merged_table(self) -> str:
-        """Table with one row, for results only: the version of the latest merged batch."""
+        """Table with one row, for results without an order: the version of the latest merged batch."""
         return self._name("_merged")
 
     def staging_columns(self, rows: DataFrame, attempt: str) -> list[Column]:
@@ -169,6 +175,10 @@ class TableShape:
         if not session.query("SELECT 1 FROM pg_namespace WHERE nspname = ?", self.schema):
             session.run(f"CREATE SCHEMA {quote_identifier(self.schema)}")
         types = self._types(session)
+        if types and self._ordered and ORDER not in types:
+            # A table from before the order was kept: its rows are older than every record.
+            session.run(f"ALTER TABLE {self._name()} ADD COLUMN {quote_identifier(ORDER)} text")
+            types = self._types(session)
         if not types:
             columns = [
                 f"{quote_identifier(name)} {kind}{' NOT NULL' if name in self.identity else ''}"
@@ -181,7 +191,7 @@ class TableShape:
         staged = [f"{quote_identifier(n)} {'text' if k == 'jsonb' else k}" for n, k in self.columns.items()]
         staged += [f"{DELETED} boolean"] if self.deletes else []
         staged.append(f"{quote_identifier(ATTEMPT)} text")
-        if self.replaces:
+        if self.replaces and not self._ordered:
             session.run(
                 f"CREATE TABLE IF NOT EXISTS {self.merged_table} (one boolean PRIMARY KEY, version bigint NOT NULL)"
             )
@@ -312,26 +322,34 @@ class TableShape:
 
     @property
     def _into(self) -> str:
-        return f"INSERT INTO {self._name()} ({', '.join(map(quote_identifier, self.columns))})"
+        return f"INSERT INTO {self._name()} AS t ({', '.join(map(quote_identifier, self.columns))})"
 
     @property
     def _conflict(self) -> str:
         key = ", ".join(map(quote_identifier, self.identity))
         if not self.replaces:
             return f"ON CONFLICT ({key}) DO NOTHING"
+        kept = {ORDER: order_kept(_order("EXCLUDED"), _order("t"))} if self._ordered else {}
         values = ", ".join(
-            f"{quote_identifier(c)} = EXCLUDED.{quote_identifier(c)}"
+            f"{quote_identifier(c)} = {kept.get(c, f'EXCLUDED.{quote_identifier(c)}')}"
             for c in self.columns
             if c not in self.identity
         )
-        return f"ON CONFLICT ({key}) DO UPDATE SET {values}"
+        return f"ON CONFLICT ({key}) DO UPDATE SET {values}{self._later('EXCLUDED', ' WHERE ')}"
+
+    def _later(self, row: str, word: str) -> str:
+        """Return the condition that a row's record is not older than that of the table's row; empty without an order."""
+        return f"{word}{replaces(_order(row), _order('t'))}" if self._ordered else ""
 
     def _mine(self, attempt: str) -> str:
         return f"{self.staging} s WHERE s.{quote_identifier(ATTEMPT)} = '{attempt}'"
 
     def _delete_all(self, attempt: str) -> str:
         same = " AND ".join(f"t.{quote_identifier(c)} = s.{quote_identifier(c)}" for c in self.identity)
-        return f"DELETE FROM {self._name()} t USING {self._mine(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
+        return (
+            f"DELETE FROM {self._name()} t USING {self._mine(attempt)} AND s.{DELETED} AND {same}"  # noqa: S608 - quoted
+            f"{self._later('s', ' AND ')}"
+        )
 
     def _merge_all(self, session: Session, attempt: str) -> str:
         # A repeated task has staged its rows twice; replacing a row twice in one statement is an error.
@@ -351,7 +369,8 @@ class TableShape:
         put = f"{self._into} VALUES ({self._casts(session, 'r')}) {self._conflict};"
         if self.deletes:
             same = " AND ".join(f"t.{quote_identifier(c)} = r.{quote_identifier(c)}" for c in self.identity)
-            put = f"IF r.{DELETED} THEN DELETE FROM {self._name()} t WHERE {same}; ELSE {put} END IF;"  # noqa: S608 - quoted
+            gone = f"{same}{self._later('r', ' AND ')}"
+            put = f"IF r.{DELETED} THEN DELETE FROM {self._name()} t WHERE {gone}; ELSE {put} END IF;"  # noqa: S608 - quoted
         session.run(
             "DO $millrace$ DECLARE r record; one bigint; written bigint := 0; "  # noqa: S608 - quoted
             f"BEGIN FOR r IN SELECT DISTINCT s.* FROM {self._mine(attempt)} LOOP BEGIN "
@@ -363,3 +382,8 @@ class TableShape:
         ((written,),) = session.query("SELECT current_setting('millrace.written')")
         ((spoilt,),) = session.query(f"SELECT count(*) FROM {self.refused_table}")  # noqa: S608 - quoted
         return int(written), int(spoilt)
+
+
+def _order(row: str) -> str:
+    """Return the order of a row; a database's own collation would sort letters otherwise."""
+    return f'({row}.{quote_identifier(ORDER)} COLLATE "C")'

@@ -22,6 +22,7 @@ from ...record.batch_accounts import ObservedFigures
 from ...services.backoff import Backoff
 from ..base import (
     LETTER,
+    ORDER,
     STAGE,
     Refuse,
     Sink,
@@ -46,6 +47,8 @@ class Record(NamedTuple):
         The row as JSON.
     deleted
         True if it deletes the row with its identity.
+    order
+        Order of the last record of a key; None for other rows.
     """
 
     id: str
@@ -55,6 +58,7 @@ class Record(NamedTuple):
     key: str | None
     text: str
     deleted: bool = False
+    order: str | None = None
 
 
 Refused = tuple[Record, str]
@@ -167,6 +171,7 @@ def send(
         "_key": key.cast("string"),
         "_text": text_of(rows),
         "_deleted": is_delete(rows),
+        ORDER: F.col(ORDER) if ORDER in rows.columns else F.lit(None).cast("string"),
         "_unstorable": unstorable(rows),
     }
     whole = rows.select(*identity_and_times(rows), *(column.alias(name) for name, column in more.items()))

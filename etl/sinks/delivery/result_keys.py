@@ -20,53 +20,57 @@ from ...formats.decoding.routes import COLUMN as ROUTE
 from ...formats.decoding.rows import valid_text
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
-from ..base import DELETED, JSON_OPTIONS
-
-ORDER = ("_landed_at", "_position")
-"""Order of a key's records: the landing time of the batch, then the position in the partition."""
+from ..base import DELETED, JSON_OPTIONS, ORDER
+from .record_order import POSITION, latest_of_each, order_prefix
 
 
-def newest(rows: DataFrame, key: tuple[str, ...], name: str) -> DataFrame:
-    """Return the record of each key that landed last.
-
-    A batch of a derive query holds all batches of the landing table up to one of them, so that its last record of a
-    key is the last one of the table.
+def newest(rows: DataFrame, key: tuple[str, ...], order: str | None, name: str) -> DataFrame:
+    """Return the last record of each key, in the order of :mod:`etl.sinks.delivery.record_order`.
 
     Parameters
     ----------
     rows
-        Rows of a transform: the user's own columns, :data:`ORDER` and :data:`~etl.sinks.base.DELETED`.
+        Rows of a transform: the user's own columns, ``_position`` and :data:`~etl.sinks.base.DELETED`.
     key
         Names of columns.
+    order
+        Column that decides before the position; None for none.
     name
         Name of the transform, for messages.
 
     Returns
     -------
     DataFrame
-        ``_id`` (the key as JSON), the user's columns, and :data:`~etl.sinks.base.DELETED`: true if the record
-        deletes.
+        ``_id`` (the key as JSON), the user's columns, :data:`~etl.sinks.base.DELETED`: true if the record
+        deletes, the record's order, and ``_lanes``: true if the order of the key's records is only that of their arrival.
 
     Raises
     ------
     StartError
-        A column of the key is missing, or a name that begins with ``_`` is not one of the landing table.
+        A column of the key or order is missing or of a wrong type, or a name that begins with ``_`` is not one of the
+        landing table.
     """
     lacking = [c for c in key if c not in rows.columns]
     if lacking:
         raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
-    theirs = [c for c in rows.columns if not c.startswith("_")]
+    theirs = [f for f in rows.schema.fields if not f.name.startswith("_")]
     ours = {*COLUMNS, *CARRIED, "_hash", ROUTE, DELETED}
     if taken := sorted(c for c in rows.columns if c.startswith("_") and c not in ours):
         raise StartError(
             f"transform {name}: columns {', '.join(taken)} must not begin with _, which is reserved in results with "
             "latest_by; rename them"
         )
-    held = F.struct(*(F.col(f"`{c}`") for c in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
-    known = rows.select(
-        result_identity(rows.schema, key).alias("_id"), F.struct(*ORDER).alias("_order"), held.alias("_row")
-    )
-    return known.groupBy("_id").agg(F.max_by("_row", "_order").alias("_row")).select("_id", "_row.*")
+    if copies := [f.name for f in theirs if f.dataType == POSITION]:
+        raise StartError(
+            f"transform {name}: {', '.join(copies)} is a copy of _position, which only orders records with latest_by; the "
+            "offset or sequence number is the last part of _id"
+        )
+    held = F.struct(*(F.col(f"`{f.name}`") for f in theirs), F.coalesce(DELETED, F.lit(False)).alias(DELETED))
+    known = rows.select("*", result_identity(rows.schema, key).alias("_result"), held.alias("_row"))
+    prefix = order_prefix(rows.schema, order, name)
+    found = latest_of_each(known.drop("_id").withColumnRenamed("_result", "_id"), prefix)
+    # Without a column that decides, keys of several lanes are counted.
+    return found.select("_id", "_row.*", ORDER, (F.col("_lanes") & F.lit(order is None)).alias("_lanes"))
 
 
 def result_identity(schema: StructType, key: tuple[str, ...]) -> Column:

@@ -88,5 +88,8 @@ class OpenSearchSink(SinkConfig):
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow sending documents to the index, and checking that it exists."""
+        if context.deletes:
+            # With latest_by a document's order is read before it is replaced or deleted.
+            yield allow("CompareDocuments", ["es:ESHttpPost"], [f"{self.domain}/{self.index}/_mget"])
         yield allow("WriteDocuments", ["es:ESHttpPost"], [f"{self.domain}/{self.index}/_bulk"])
         yield allow("FindIndexes", ["es:ESHttpHead"], [f"{self.domain}/{self.index}"])

@@ -1,0 +1,221 @@
+"""Order of the records of a key: which of two is the later one.
+
+It is a total order, written as one text of fixed width, which a sink keeps with its row (:data:`ORDER`):
+
+========  ==========  ==============================================================================================
+part      characters  content
+========  ==========  ==============================================================================================
+order     any         value of the column ``latest_by.order``; empty without it
+time      17          the latest arrival of the key's records in the lane so far, in microseconds since 1970
+lane      16          hash of the sequence in which positions can be compared: a partition of a topic, or the records
+                      of one partition key of a stream, whose numbers rise through splits and merges
+position  64          offset or sequence number in 56 digits, and the place in an aggregate in 8
+========  ==========  ==============================================================================================
+
+Of two texts with the same order and lane the position decides; otherwise the text. So the last record of a lane is the
+last by its position, whatever its times are, and between lanes the one that arrived later. The time is the latest so far and
+not the record's own, since "the position inside a lane, else the time" is not transitive. Lines of a backfilled file are
+before all records of streams: a file's time is that of its upload. ``docs/design/order.md`` has the reasons.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from ...record.errors import StartError
+from ..base import ORDER
+
+POSITION = StructType([StructField(name, StringType()) for name in ("position", "time", "lane")])
+"""Type of ``_position`` in the input and the result of a transform with ``latest_by``: a transform passes it on."""
+
+_TIME, _LANE, _PLACE = 17, 16, 64
+_TAIL = _TIME + _LANE + _PLACE
+_DIGITS = 56
+"""Digits of a sequence number of Kinesis; an offset of Kafka has at most 19."""
+
+_MOST_DIGITS = 38
+"""Digits of Spark's widest DECIMAL."""
+
+_WHOLE: dict[type[DataType], str] = {
+    ByteType: "{}",
+    ShortType: "{}",
+    IntegerType: "{}",
+    LongType: "{}",
+    DateType: "unix_date({})",
+    TimestampType: "unix_micros({})",
+    TimestampNTZType: "unix_micros(CAST({} AS TIMESTAMP))",
+}
+"""SQL of a value as a whole number, by its type."""
+
+
+def with_position(records: DataFrame) -> DataFrame:
+    """Replace ``_position`` of good records by :data:`POSITION`, which a transform passes on.
+
+    Parameters
+    ----------
+    records
+        Rows of a landing table, with the envelope's columns.
+    """
+    # Of a producer library's aggregate: `stream/number/place`. Only Kinesis has no shard.
+    place = F.when(F.col("_shard").isNull(), F.regexp_extract("_id", r"^[^/]+/\d+/(\d+)", 1)).otherwise("")
+    file = F.col("_id").contains(":/")
+    micros = F.greatest(F.coalesce(F.expr("unix_micros(_arrived_at)"), F.lit(0)), F.lit(0))
+    lane = F.xxhash64("_source", "_shard", F.when(F.col("_shard").isNull(), F.col("_key")))
+    return records.withColumn(
+        "_position",
+        F.struct(
+            F.concat(F.lpad("_position", _DIGITS, "0"), F.lpad(place, _PLACE - _DIGITS, "0")).alias(
+                "position"
+            ),
+            F.concat(F.when(file, "0").otherwise("1"), F.lpad(micros.cast("string"), _TIME - 1, "0")).alias(
+                "time"
+            ),
+            F.lpad(F.hex(lane), _LANE, "0").alias("lane"),
+        ),
+    )
+
+
+def order_prefix(schema: StructType, column: str | None, name: str) -> Column:
+    """Return the first part of the order: a text of fixed width that sorts like the values of a column, null first.
+
+    Parameters
+    ----------
+    column
+        Column of the transform's result; None for an empty part.
+    name
+        Name of the transform, for messages.
+
+    Raises
+    ------
+    StartError
+        The column is missing, or of a type without such a text.
+    """
+    if column is None:
+        return F.lit("")
+    kind = next((f.dataType for f in schema.fields if f.name == column), None)
+    if kind is None:
+        raise StartError(f"transform {name}: its result lacks {column}, named in latest_by.order")
+    # Shifted above zero, so that no text has a sign; a value's scale is that of its column.
+    if isinstance(kind, DecimalType) and kind.precision < _MOST_DIGITS:
+        wider = DecimalType(kind.precision + 1, kind.scale)
+        shift, value = 10 ** (kind.precision - kind.scale), F.col(f"`{column}`")
+    elif type(kind) in _WHOLE:
+        wider, shift = DecimalType(20, 0), 2**63
+        value = F.expr(_WHOLE[type(kind)].format(f"`{column}`"))
+    else:
+        raise StartError(
+            f"transform {name}: latest_by.order {column} is {kind.simpleString()}; it must be a whole number, a DECIMAL "
+            f"of less than {_MOST_DIGITS} digits, a DATE or a TIMESTAMP: cast it"
+        )
+    width = wider.precision + (wider.scale > 0)
+    shifted = (value.cast(wider) + F.lit(str(shift)).cast(wider)).cast(wider)
+    return F.coalesce(F.lpad(shifted.cast("string"), width, "0"), F.lit("0" * width))
+
+
+def latest_of_each(rows: DataFrame, prefix: Column) -> DataFrame:
+    """Return the last row of each ``_id``, with its order.
+
+    Parameters
+    ----------
+    rows
+        ``_id``, ``_position`` (:data:`POSITION`), ``_row``, and the columns of ``prefix``.
+    prefix
+        Result of :func:`order_prefix`.
+
+    Returns
+    -------
+    DataFrame
+        ``_id``, ``_row``, :data:`ORDER`, and ``_lanes``: true if the key has records in several lanes.
+    """
+    place = F.struct(F.col("_prefix"), F.col("_position.position"))
+    lanes = (
+        rows.select("_id", "_row", "_position", prefix.alias("_prefix"))
+        .groupBy("_id", F.col("_position.lane").alias("_lane"))
+        .agg(
+            F.max_by("_row", place).alias("_row"),
+            F.max(place).alias("_place"),
+            F.max("_position.time").alias("_time"),
+        )
+    )
+    order = F.concat("_place._prefix", "_time", "_lane", "_place.position")
+    return (
+        lanes.select("_id", "_row", order.alias(ORDER))
+        .groupBy("_id")
+        .agg(
+            F.max_by("_row", ORDER).alias("_row"),
+            F.max(ORDER).alias(ORDER),
+            (F.count("*") > 1).alias("_lanes"),
+        )
+    )
+
+
+def replaces(new: str, old: str) -> str:
+    """Return a condition in SQL of Spark and PostgreSQL: a record is not older than the one of a row.
+
+    Parameters
+    ----------
+    new, old
+        Orders, as expressions in SQL.
+    """
+    return (
+        f"({old} IS NULL OR CASE WHEN {_same_lane(new, old)} "
+        f"THEN right({new}, {_PLACE}) >= right({old}, {_PLACE}) ELSE {new} >= {old} END)"
+    )
+
+
+def order_kept(new: str, old: str) -> str:
+    """Return the order of a row after a record has replaced another, in the same SQL: the time is the later of the two."""
+    before, rest = f"left({new}, length({new}) - {_TAIL})", f"right({new}, {_LANE + _PLACE})"
+    return (
+        f"CASE WHEN {old} IS NOT NULL AND {_same_lane(new, old)} "
+        f"THEN concat({before}, greatest({_time(new)}, {_time(old)}), {rest}) ELSE {new} END"
+    )
+
+
+def _time(order: str) -> str:
+    return f"left(right({order}, {_TAIL}), {_TIME})"
+
+
+def _same_lane(one: str, other: str) -> str:
+    """Return a condition: two orders have the same first part and lane."""
+    return " AND ".join(
+        f"{part.format(one)} = {part.format(other)}"
+        for part in (
+            f"left({{0}}, length({{0}}) - {_TAIL})",
+            f"left(right({{0}}, {_LANE + _PLACE}), {_LANE})",
+        )
+    )
+
+
+def lane_and_place(order: str) -> tuple[str, str]:
+    """Return the parts of an order that say whether positions can be compared, and the position."""
+    return f"{order[:-_TAIL]} {order[-_LANE - _PLACE : -_PLACE]}", order[-_PLACE:]
+
+
+def replaces_text(new: str, old: str) -> bool:
+    """Return what :func:`replaces` says of two texts."""
+    (lane, place), (old_lane, old_place) = lane_and_place(new), lane_and_place(old)
+    return place >= old_place if lane == old_lane else new >= old
+
+
+def order_kept_text(new: str, old: str) -> str:
+    """Return what :func:`order_kept` says of two texts."""
+    if lane_and_place(new)[0] != lane_and_place(old)[0]:
+        return new
+    times = (each[-_TAIL : -_LANE - _PLACE] for each in (new, old))
+    return f"{new[:-_TAIL]}{max(times)}{new[-_LANE - _PLACE :]}"
