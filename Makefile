@@ -81,6 +81,12 @@ $(STAMPS)/jars: toolchain/jars.lock.json $(STAMPS)/java
 	@$(BIN)/python -m millrace.sandbox.jars
 	@touch $@
 
+# Tests write to a real OpenSearch.
+$(STAMPS)/opensearch: $(STAMPS)/jars
+	@echo 'set-up: OpenSearch, for tests'
+	@$(BIN)/python -m millrace.sandbox.jars --also opensearch
+	@touch $@
+
 $(STAMPS)/spark-%: toolchain/spark-%.txt toolchain/jars.lock.json $(STAMPS)/jars
 	@echo 'set-up: Spark $*, in an environment of its own'
 	@test -x $(STATE)/spark-$*/bin/python || $(UV) venv --quiet --python $(PYTHON311) $(STATE)/spark-$*
@@ -109,7 +115,7 @@ $(STAMPS)/python-3.%: requirements.txt requirements-dev.txt toolchain/spark-$(NE
 	@touch $@
 
 setup: $(STAMPS)/python $(STAMPS)/java $(STAMPS)/node $(STAMPS)/jars $(STAMPS)/localstack ## Install everything that a user needs
-setup-dev: setup $(STAMPS)/python-dev $(STAMPS)/classes ## ... and what developers need
+setup-dev: setup $(STAMPS)/python-dev $(STAMPS)/classes $(STAMPS)/opensearch ## ... and what developers need
 spark: $(LINE_STAMP) ## Install the Spark line SPARK (4.0, 4.1) beside the default one
 jars: $(STAMPS)/jars ## Fetch the JVM jars that travel as assets
 

@@ -1,184 +1,165 @@
-"""A small server that answers as OpenSearch's documentation says; no OpenSearch is to be had in package registries.
+"""A real OpenSearch of one node on 127.0.0.1, without security.
 
-Statuses and items are those of the pages "Bulk" and "Index document" and of their error responses; versions are those of
-"Index document" (``version``, ``version_type``) and of OpenSearch's own ``org.opensearch.index.VersionType``. As a process of
-its own, which outlives whoever writes to it: ``python -m tests.opensearch PORT``.
+Maven has the server's jars and no distribution: its folders are laid out here. A module is a folder with jars of its own, a
+descriptor, and its permissions ("Plugins" of OpenSearch's developer documentation).
 """
 
 from __future__ import annotations
 
 import json
-import socket
-import sys
-import threading
-from collections import Counter
+import shutil
+import tempfile
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from millrace.sandbox import jars
 from millrace.sandbox.child_processes import RUN, Process, free_port
-from millrace.sandbox.toolchain import ROOT, program_environment
-from tests.serving import Handler, served
+from millrace.sandbox.toolchain import java_home, program_environment
 
-INDEX = "flights"
+MOST_BYTES = 1024 * 1024
+"""Of a request; AWS has domains with 10 MiB and with 100."""
+
+_MOST_DOCUMENTS = 100_000
+_MODULES = {
+    "transport-netty4": ("org.opensearch.transport.Netty4Plugin", ("transport-netty4-", "netty-")),
+    "lang-painless": (
+        "org.opensearch.painless.PainlessPlugin",
+        ("lang-painless-", "opensearch-scripting-painless-", "antlr4-", "asm-"),
+    ),
+}
+"""Module to its class, and how the names of its jars begin."""
+
+_DESCRIPTOR = """\
+name={name}
+description={name}
+classname={main}
+version={version}
+opensearch.version={version}
+java.version=11
+"""
+_LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+"""
 
 
-@dataclass
-class Domain:
-    """An index ``flights`` that takes documents with a number for ``flight``, and is busy at times.
-
-    Attributes
-    ----------
-    versions
-        Of the documents: counted here, or the writer's own (``external_gte``).
-    refuse
-        Requests that are answered with 429 from now on.
-    busy
-        Documents that are answered with 429 once.
-    """
+@dataclass(frozen=True)
+class OpenSearch:
+    """A running server."""
 
     endpoint: str
-    documents: dict[str, dict[str, Any]] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)
-    asked: Counter[str] = field(default_factory=Counter)
-    refuse: int = 0
-    busy: set[str] = field(default_factory=set)
-    most_bytes: int = 100 * 1024 * 1024
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    process: Process
 
-    def answer(self, lines: list[bytes]) -> list[dict[str, Any]]:
-        """What a bulk request is answered with, document by document."""
-        with self.lock:
-            left, answers = iter(lines), []
-            for line in left:
-                action = json.loads(line)
-                answers.append(
-                    self.delete(action) if "delete" in action else self.put(action, json.loads(next(left)))
-                )
-            return answers
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request with a body of JSON; the answer's JSON."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self.endpoint + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
 
-    def delete(self, action: dict[str, Any]) -> dict[str, Any]:
-        """Delete a document, unless a later version is there; "Delete document" of OpenSearch's reference."""
-        names = action["delete"]
-        identity, version = names["_id"], names["version"]
-        assert names["version_type"] == "external_gte", "no other is taken here"
-        result: dict[str, Any] = {"_index": INDEX, "_id": identity}
-        if self.versions.get(identity, -1) > version:
-            error = {"type": "version_conflict_engine_exception", "reason": f"[{identity}]: version conflict"}
-            return {"delete": {**result, "status": 409, "error": error}}
-        known = self.documents.pop(identity, None) is not None
-        self.versions[identity] = version
-        return {
-            "delete": {
-                **result,
-                "status": 200 if known else 404,
-                "result": "deleted" if known else "not_found",
-            }
+    def create(self, index: str, shards: int = 1, **fields: str) -> None:
+        """Make an index; ``fields`` are the types of its mapping, and others are found out."""
+        settings = {
+            "number_of_shards": shards,
+            "number_of_replicas": 0,
+            "max_result_window": _MOST_DOCUMENTS,
         }
+        properties = {name: {"type": kind} for name, kind in fields.items()}
+        body = {"settings": {"index": settings}, "mappings": {"properties": properties}}
+        self.ask("PUT", f"/{index}", body)
 
-    def put(self, action: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-        """Take or refuse one document."""
-        ((verb, names),) = action.items()
-        identity = names["_id"]
-        assert not [name for name in document if name.startswith("_")], "a reserved field"
-        result: dict[str, Any] = {"_index": INDEX, "_id": identity}
-        if identity in self.busy:
-            self.busy.discard(identity)
-            error = {"type": "es_rejected_execution_exception", "reason": "rejected execution"}
-            return {verb: {**result, "status": 429, "error": error}}
-        number = document.get("flight", document.get("flights", document.get("n")))
-        if not isinstance(number, int):
-            error = {"type": "mapper_parsing_exception", "reason": "failed to parse field [flight]"}
-            return {verb: {**result, "status": 400, "error": error}}
-        if verb == "create" and identity in self.documents:
-            error = {"type": "version_conflict_engine_exception", "reason": "document already exists"}
-            return {verb: {**result, "status": 409, "error": error}}
-        known = identity in self.documents
-        version = self.versions.get(identity, 0) + 1
-        if "version" in names:
-            assert (verb, names["version_type"]) == ("index", "external_gte"), "no other is taken here"
-            assert 0 <= names["version"] < 2**63, "a long that is not negative"
-            if version - 1 > names["version"]:
-                reason = (
-                    f"current version [{version - 1}] is higher than the one provided [{names['version']}]"
-                )
-                error = {
-                    "type": "version_conflict_engine_exception",
-                    "reason": f"[{identity}]: version conflict, {reason}",
-                }
-                return {verb: {**result, "status": 409, "error": error}}
-            version = names["version"]
-        self.documents[identity], self.versions[identity] = document, version
-        return {
-            verb: {**result, "status": 200 if known else 201, "result": "updated" if known else "created"}
-        }
+    def documents(self, index: str) -> dict[str, dict[str, Any]]:
+        """All documents by their id."""
+        self.ask("POST", f"/{index}/_refresh")
+        found = self.ask("GET", f"/{index}/_search?size={_MOST_DOCUMENTS}")["hits"]["hits"]
+        return {each["_id"]: each["_source"] for each in found}
 
+    def refuse_writes(self, refused: bool) -> None:
+        """Answer every write with 429, or none: requests under way may take a byte of memory, or what is usual."""
+        name = "network.breaker.inflight_requests.limit"
+        self.ask("PUT", "/_cluster/settings", {"transient": {name: "1b" if refused else None}})
 
-def _handler(domain: Domain) -> type[Handler]:
-    class Index(Handler):
-        def do_HEAD(self) -> None:
-            self.reply(200 if self.path == f"/{INDEX}" else 404)
+    def refused(self) -> int:
+        """Return how many requests were answered with 429 so far."""
+        return sum(node["breakers"]["in_flight_requests"]["tripped"] for node in self._stats("breaker"))
 
-        def do_GET(self) -> None:
-            """All documents: what a test reads back."""
-            with domain.lock:
-                self.reply(200, json.dumps(list(domain.documents.values())).encode())
+    def rejected(self) -> int:
+        """Return how many parts of requests, one for each shard, were refused so far since the queue was full."""
+        return sum(node["thread_pool"]["write"]["rejected"] for node in self._stats("thread_pool"))
 
-        def do_POST(self) -> None:
-            body = self.body()
-            assert self.path == f"/{INDEX}/_bulk"
-            assert self.headers["Content-Type"] == "application/x-ndjson"
-            assert self.headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=test/")
-            assert "/us-east-1/es/aws4_request" in self.headers["Authorization"]
-            assert body.endswith(b"\n")
-            if domain.refuse:
-                domain.refuse -= 1
-                domain.asked["refused"] += 1
-                self.reply(429, b"429 Too Many Requests")
-            elif len(body) > domain.most_bytes:
-                domain.asked["too large"] += 1
-                self.reply(413, b'{"Message":"Request size exceeded"}')
-            else:
-                domain.asked["taken"] += 1
-                items = domain.answer(body.splitlines())
-                self.reply(200, json.dumps({"took": 1, "errors": True, "items": items}).encode())
+    def _stats(self, kind: str) -> Any:
+        return self.ask("GET", f"/_nodes/stats/{kind}")["nodes"].values()
 
-    return Index
+    def answers(self) -> bool:
+        """Whether it answers requests."""
+        try:
+            return bool(self.ask("GET", "/_cluster/health")["status"] == "green")
+        except OSError:
+            return False
 
 
 @contextmanager
-def running() -> Iterator[Domain]:
-    """Serve from a thread of this process."""
-    domain = Domain("")
-    with served(_handler(domain)) as domain.endpoint:
-        yield domain
-
-
-@contextmanager
-def apart() -> Iterator[str]:
-    """Serve from a process of its own; gives the endpoint."""
-    port = free_port()
-    log = RUN / "opensearch.log"
+def running() -> Iterator[OpenSearch]:
+    """Start an empty server, and stop it at the end."""
+    port, log = free_port(), RUN / "opensearch.log"
     log.unlink(missing_ok=True)
-    command: list[str | Path] = [sys.executable, "-m", "tests.opensearch", str(port)]
-    environment = {**program_environment(), "PYTHONPATH": str(ROOT)}
-    with Process.start("opensearch", command, environment=environment, log=log, cwd=ROOT) as process:
-        process.wait_until(lambda: _listens(port), seconds=30, what="answering")
-        yield f"http://127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory(prefix="opensearch-") as name:
+        command = _lay_out(Path(name), port)
+        process = Process.start("opensearch", command, environment=program_environment(), log=log)
+        try:
+            server = OpenSearch(f"http://127.0.0.1:{port}", process)
+            process.wait_until(server.answers, seconds=120, what="answering")
+            yield server
+        finally:
+            process.kill()  # it would close its indexes first
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def main(port: int) -> None:
-    """Serve until this process is ended."""
-    ThreadingHTTPServer(("127.0.0.1", port), _handler(Domain(f"http://127.0.0.1:{port}"))).serve_forever()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+def _lay_out(home: Path, port: int) -> list[str | Path]:
+    """Write the folders of an installation; the command that starts it."""
+    left = jars.files("opensearch")
+    (version,) = (jar.version for jar in jars.read_lock()["opensearch"] if jar.name == "opensearch")
+    for name, (main, begins) in _MODULES.items():
+        module = home / "modules" / name
+        module.mkdir(parents=True)
+        for jar in (each for each in left if each.name.startswith(begins)):
+            shutil.copy(jar, module)  # the server follows links, and may then not read where they lead
+        left = [each for each in left if not each.name.startswith(begins)]
+        (module / "plugin-descriptor.properties").write_text(
+            _DESCRIPTOR.format(name=name, main=main, version=version)
+        )
+        (module / "plugin-security.policy").write_text("grant { permission java.security.AllPermission; };\n")
+    settings = {
+        "discovery.type": "single-node",
+        "network.host": "127.0.0.1",
+        "http.port": port,
+        "transport.port": 0,
+        "path.data": str(home / "data"),
+        "path.logs": str(home / "logs"),
+        "http.max_content_length": f"{MOST_BYTES}b",
+        "action.auto_create_index": False,
+        "cluster.routing.allocation.disk.threshold_enabled": False,
+        # Two writes at a time, and one that waits: an index of many shards refuses parts of one request.
+        "node.processors": 2,
+        "thread_pool.write.queue_size": 1,
+    }
+    config = home / "config"
+    for folder in (config, home / "plugins", home / "tmp"):
+        folder.mkdir()
+    (config / "opensearch.yml").write_text(json.dumps(settings))
+    (config / "log4j2.properties").write_text(_LOGGING)
+    return [
+        java_home() / "bin" / "java", "-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+        f"-Djava.io.tmpdir={home / 'tmp'}", f"-Dopensearch.path.home={home}", f"-Dopensearch.path.conf={config}",
+        # Containers run as root, which it refuses where native code can tell: none is unpacked.
+        "-Djna.nosys=true", "-Djna.nounpack=true", "-Djava.security.manager=allow",
+        "-cp", ":".join(map(str, left)), "org.opensearch.bootstrap.OpenSearch",
+    ]  # fmt: skip

@@ -31,7 +31,8 @@ from millrace.config.engines.versions import LINES, SparkLine, jar_set
 from millrace.sandbox.toolchain import LOCKS, in_clone, java_home, spark_home, spark_line, state_folder
 
 LOCK = LOCKS / "jars.lock.json"
-ON_REQUEST = frozenset({"delta", *(jar_set("sandbox", line) for line in LINES.values() if not line.default)})
+_FOR_TESTS = frozenset({"delta", "opensearch"})
+ON_REQUEST = _FOR_TESTS | {jar_set("sandbox", line) for line in LINES.values() if not line.default}
 """Sets that set-up does not fetch, as most people need none of them."""
 
 _IGNORING = threading.Lock()
@@ -89,8 +90,10 @@ def files(name: str, line: SparkLine | None = None) -> list[Path]:
     paths = [where / jar.file for jar in jars]
     missing = [path.name for path in paths if not path.exists()]
     if missing:
-        if in_clone():
-            command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST - {"delta"} else "make jars"
+        if where.name in _FOR_TESTS:
+            command = f"python -m millrace.sandbox.jars --also {where.name}"
+        elif in_clone():
+            command = f"make spark SPARK={line.name}" if where.name in ON_REQUEST else "make jars"
         else:
             command = "millrace setup"
         raise JarError(f"{missing[0]} is not in {where}: run `{command}`")

@@ -18,7 +18,6 @@ import random
 import shutil
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -236,7 +235,8 @@ def direct(ending: ExitStack) -> Round:
     """Start the servers of a job of direct queries, and make what sinks expect to find."""
     aws, database = ending.enter_context(moto()), ending.enter_context(postgres.running())
     broker, kinesis = ending.enter_context(kafka.running()), ending.enter_context(kinesalite.running())
-    domain, streams = ending.enter_context(opensearch.apart()), kinesis.client()
+    domain, streams = ending.enter_context(opensearch.running()), kinesis.client()
+    domain.create(INDEX)
     (HOME / "schema.ddl").write_text("n BIGINT NOT NULL, text STRING")
     catalog = stage.local_catalog(HOME)
     ending.callback(catalog.close)
@@ -247,7 +247,7 @@ def direct(ending: ExitStack) -> Round:
     streams.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
     login = json.dumps({"username": USER, "password": PASSWORD})
     secret = aws.client("secretsmanager").create_secret(Name="database", SecretString=login)["ARN"]
-    sinks = direct_sinks(database.url, secret, domain)
+    sinks = direct_sinks(database.url, secret, domain.endpoint)
     more: dict[str, Any] = {"spark.master": "local[4,4]"}
     if _DELTA:
         more |= {
@@ -268,7 +268,7 @@ def direct(ending: ExitStack) -> Round:
         return (path.name for path in (HOME / "checkpoints" / query / folder).glob("*"))
 
     readers = of_sinks(database, (broker.bootstrap, OUT), (streams, STREAM), aws.client("dynamodb"))
-    readers["to-index"] = partial(_documents, domain)
+    readers["to-index"] = lambda: (each["millrace"]["id"] for each in domain.documents(INDEX).values())
     readers["to-files"] = lambda: (i for (i,) in held.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id"))
     if _DELTA:
         readers["to-delta"] = lambda: (i for f in _delta() for i in pq.read_table(f)["_id"].to_pylist())
@@ -276,11 +276,6 @@ def direct(ending: ExitStack) -> Round:
         KafkaProducer(broker.bootstrap, TOPIC), lambda n: {"n": n, "text": "x" * 50}, readers, begin, log,
         lambda query: (identity for (identity,) in lake_tables.read(catalog, _letters(query), "_id")),
     )  # fmt: skip
-
-
-def _documents(domain: str) -> Iterator[str]:
-    with urllib.request.urlopen(f"{domain}/", timeout=30) as answer:
-        yield from (document["millrace"]["id"] for document in json.load(answer))
 
 
 def _delta() -> set[Path]:

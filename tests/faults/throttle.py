@@ -3,7 +3,7 @@
 For each sink that a server can throttle: a write that the server's limit makes slow, which must end with every row there
 once, and a write whose server takes nothing, which must fail loudly, when the patience of three minutes is at an end.
 Kafka is slowed by a quota of the broker itself, and held by SIGSTOP; before Kinesis and DynamoDB stands a proxy with a limit as AWS
-documents it; the OpenSearch of :mod:`tests.opensearch` answers 429. It takes about five minutes.
+documents it; OpenSearch answers 429 since its queue of writes is short, and its memory for requests a byte. It takes about five minutes.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ RECORDS = 500
 ITEMS = 150
 """A second, of the table: less than moto's server takes here."""
 
-REFUSED = 20
-"""Requests that the OpenSearch answers with 429."""
+SHARDS = 64
+"""Of the index: a request has a part for each, and a few of them find a place in the queue."""
 
 MOST_SECONDS = 300.0
 """For a write whose server takes nothing: the patience, and a task's end."""
@@ -178,16 +178,16 @@ def _answers(faults: faulty.Faults, what: str) -> str:
 
 @contextmanager
 def index() -> Iterator[Case]:
-    """OpenSearch that answers 429."""
+    """OpenSearch, whose queue of writes is shorter than an index has shards."""
     with opensearch.running() as domain:
-        domain.refuse = REFUSED
-        settings = OpenSearchSinkSettings("opensearch", domain.endpoint, "flights", REGION)
+        domain.create("slow", SHARDS)
+        settings = OpenSearchSinkSettings("opensearch", domain.endpoint, "slow", REGION)
         yield Case(
             "opensearch",
             OpenSearchSink(settings),
-            lambda: setattr(domain, "refuse", 10**9),
-            lambda: Counter(document["millrace"]["id"] for document in domain.documents.values()),
-            lambda: f"{domain.asked['refused']} requests answered 429, {domain.asked['taken']} taken",
+            lambda: domain.refuse_writes(True),
+            lambda: Counter(document["millrace"]["id"] for document in domain.documents("slow").values()),
+            lambda: f"{SHARDS} shards, {domain.rejected()} parts of requests answered 429",
         )
 
 

@@ -16,7 +16,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox import jars, kafka, session
 from millrace.sandbox.local_driver import KINESIS_READER
-from tests import guarded
+from tests import guarded, opensearch
 from tests.spark.profiles import profile_named
 
 
@@ -83,6 +83,15 @@ def broker() -> Iterator[kafka.Kafka]:
 def guarded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[guarded.Guarded]:
     """One that asks who comes; whoever changes its password puts the old one back."""
     with guarded.running(tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def domain() -> Iterator[opensearch.OpenSearch]:
+    """One OpenSearch for all tests here, whose indexes each have names of their own."""
+    with pytest.MonkeyPatch.context() as patch, opensearch.running() as running:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
         yield running
 
 

@@ -22,8 +22,9 @@ from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
 from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
 from millrace.etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
 from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings
-from tests import opensearch, postgres
+from tests import postgres
 from tests.faults.services import make_table, moto
+from tests.opensearch import OpenSearch
 from tests.spark.sinks import Refused as RefusedRows
 from tests.spark.sinks import none_refused, place, row, rows
 
@@ -44,8 +45,8 @@ def odd(spark: SparkSession, days: dict[int, str], column: str) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def sinks(tmp_path_factory: pytest.TempPathFactory) -> object:
-    with postgres.running() as server, opensearch.running() as domain, moto() as aws:
+def sinks(domain: OpenSearch) -> object:
+    with postgres.running() as server, moto() as aws:
         patch = pytest.MonkeyPatch()
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             patch.setenv(name, "test")
@@ -59,10 +60,8 @@ def sinks(tmp_path_factory: pytest.TempPathFactory) -> object:
             return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, "us-east-1"), aws.endpoint)
 
         def documents(name: str) -> OpenSearchSink:
-            domain.documents.clear()
-            return OpenSearchSink(
-                OpenSearchSinkSettings("opensearch", domain.endpoint, opensearch.INDEX, "us-east-1")
-            )
+            domain.create(name)
+            return OpenSearchSink(OpenSearchSinkSettings("opensearch", domain.endpoint, name, "us-east-1"))
 
         yield {"jdbc": jdbc, "dynamodb": items, "opensearch": documents}
         patch.undo()
