@@ -219,7 +219,7 @@ class EnrichThenTransform:
         if wrong := "; ".join(misfits(out.schema)):
             raise StartError(f"transform {self.name}: no sink can hold its result: {wrong}")
         if self.latest_by:
-            out = observe(newest(out, self.latest_by, self.latest_order, self.name)).drop("_lanes")
+            out = observe(newest(out, self.latest_by, self.name, self.latest_order)).drop("_lanes")
         # For a stream Spark fixes the time of each batch; a literal would be the time of the start.
         written = (
             F.current_timestamp() if out.isStreaming else timestamp_literal(batch_accounts.now(), "_id = ''")

@@ -99,7 +99,10 @@ class StatefulPart:
             # Of an outer join: a row of the second stream alone. A look-up by identity finds no null.
             out = out.withColumn("_source", F.coalesce("_source", F.lit(join.source_table)))
         if JOINED_ID not in out.columns:
-            return out
+            if join is None:
+                return out
+            lacking = f"transform {self.name}: a row of the second stream alone has no identity; keep {JOINED_ID} in its select"
+            return out.withColumn("_id", F.coalesce("_id", F.raise_error(F.lit(lacking)).cast("string")))
         return out.withColumn("_id", F.concat_ws("+", "_id", JOINED_ID)).drop(JOINED_ID)
 
     def _keyed(self, out: DataFrame) -> DataFrame:

@@ -380,9 +380,13 @@ def test_keys_that_json_writes_alike_have_their_own_identities(spark: SparkSessi
 
 def test_own_columns_that_look_like_ours_are_not_left_out_of_results(spark: SparkSession) -> None:
     rows = spark.range(1).selectExpr(
-        "id AS n", "now() AS _landed_at", "'1' AS _position", "false AS _deleted", "'eu' AS _route"
+        "id AS n",
+        "now() AS _landed_at",
+        "named_struct('position', '1', 'time', '0', 'lane', 'a') AS _position",
+        "false AS _deleted",
+        "'eu' AS _route",
     )
-    assert newest(rows, ("n",), "t").columns == ["_id", "n", "_deleted"]
+    assert newest(rows, ("n",), "t").columns == ["_id", "n", "_deleted", "_order", "_lanes"]
     with pytest.raises(StartError, match="columns _score must not begin with _"):
         newest(rows.withColumn("_score", F.lit(1)), ("n",), "t")
 

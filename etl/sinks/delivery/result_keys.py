@@ -24,7 +24,7 @@ from ..base import DELETED, JSON_OPTIONS, ORDER
 from .record_order import POSITION, latest_of_each, order_prefix
 
 
-def newest(rows: DataFrame, key: tuple[str, ...], order: str | None, name: str) -> DataFrame:
+def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None = None) -> DataFrame:
     """Return the last record of each key, in the order of :mod:`etl.sinks.delivery.record_order`.
 
     Parameters
@@ -33,10 +33,10 @@ def newest(rows: DataFrame, key: tuple[str, ...], order: str | None, name: str) 
         Rows of a transform: the user's own columns, ``_position`` and :data:`~etl.sinks.base.DELETED`.
     key
         Names of columns.
-    order
-        Column that decides before the position; None for none.
     name
         Name of the transform, for messages.
+    order
+        Column that decides before the position; None for none.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def newest(rows: DataFrame, key: tuple[str, ...], order: str | None, name: str) 
             f"transform {name}: columns {', '.join(taken)} must not begin with _, which is reserved in results with "
             "latest_by; rename them"
         )
-    if copies := [f.name for f in theirs if f.dataType == POSITION]:
+    if copies := [f.name for f in theirs if f.dataType.simpleString() == POSITION.simpleString()]:
         raise StartError(
             f"transform {name}: {', '.join(copies)} is a copy of _position, which only orders records with latest_by; the "
             "offset or sequence number is the last part of _id"

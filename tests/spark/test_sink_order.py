@@ -1,0 +1,121 @@
+"""The last record of each key stays in every sink, in whatever batches a history comes, held against the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.etl.record.errors import StartError
+from millrace.etl.record.tables import Table
+from millrace.etl.sinks.base import Sink
+from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
+from millrace.etl.sinks.delivery.record_order import order_prefix, with_position
+from millrace.etl.sinks.delivery.result_keys import newest
+from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
+from millrace.etl.sinks.jdbc import JdbcSink
+from tests.faults.services import moto
+from tests.opensearch import OpenSearch
+from tests.postgres import Postgres
+from tests.spark.ordered import History, frame_of
+from tests.spark.sinks import none_refused, place
+from tests.spark.test_sink_jdbc import server as server
+from tests.spark.test_sink_jdbc import sink as jdbc_sink
+from tests.spark.test_sink_opensearch import Index
+from tests.spark.test_sink_services import credentials as credentials
+from tests.spark.test_sink_services import make_table, table_sink
+
+
+def latest(rows: DataFrame, order: str | None = None) -> DataFrame:
+    """As a derive query makes them of good records."""
+    return newest(with_position(rows).select("_position", "_deleted", "k", "n"), ("k",), "t", order)
+
+
+@dataclass
+class End:
+    """A sink, and the number that it holds for each key."""
+
+    sink: Sink
+    read: Callable[[], dict[str, int]]
+
+
+@pytest.fixture(params=["iceberg", "dynamodb", "opensearch", "jdbc"])
+def end(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[End]:
+    if request.param == "iceberg":
+        name: Table = request.getfixturevalue("table")("latest")
+        yield End(
+            KeyedIcebergSink(name, key=("k",)),
+            lambda: {r["k"]: r["n"] for r in spark.table(str(name)).collect()},
+        )
+    elif request.param == "dynamodb":
+        with moto() as endpoint:
+            items = make_table(endpoint.endpoint, "latest", "_id")
+            yield End(
+                table_sink(endpoint.endpoint, "latest"),
+                lambda: {str(i["k"]): int(i["n"]) for i in items.scan()["Items"]},
+            )
+    elif request.param == "opensearch":
+        domain: OpenSearch = request.getfixturevalue("domain")
+        index = Index(domain)
+        yield End(index.sink(), lambda: {d["k"]: d["n"] for d in index.documents().values()})
+    else:
+        database: Postgres = request.getfixturevalue("server")
+        made: JdbcSink = jdbc_sink(database, "latest")
+        yield End(made, lambda: {k: int(n) for k, n in database.run("SELECT k, n FROM shop.latest")})
+
+
+def test_whatever_batches_a_history_comes_in(spark: SparkSession, end: End, tmp_path: Path) -> None:
+    history = History(seed=20261127)
+    kept = KeptDeletes(str(tmp_path / "deletes"))
+    end.sink.prepare(spark, latest(frame_of(spark, [])).drop("_lanes").schema)
+    for number, records in enumerate(history.batches(5)):
+        for _ in range(1 + number % 2):  # a batch comes again
+            rows = kept.without_older(latest(frame_of(spark, records)).drop("_lanes")).persist()
+            kept.keep(rows)
+            end.sink.write(rows, place(number), none_refused)
+            rows.unpersist()
+        kept = KeptDeletes(kept.folder)  # the job was started again
+    assert end.read() == {key: n for key, n in history.last.items() if n is not None}
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["BIGINT", "TINYINT", "DECIMAL(9,3)", "DECIMAL(37,0)", "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"],
+)
+def test_a_column_that_orders_sorts_as_its_values(spark: SparkSession, kind: str) -> None:
+    values = "(-9223372036854775808L), (-100L), (-7L), (0L), (3L), (20L), (9223372036854775807L)"
+    if kind not in ("BIGINT", "TINYINT"):
+        values = values.replace("9223372036854775808L", "90000L").replace("9223372036854775807L", "90000L")
+    cast = {"DATE": "date_from_unix_date(CAST(v AS INT))", "TIMESTAMP": "timestamp_micros(v)"}
+    cast["TIMESTAMP_NTZ"] = f"CAST({cast['TIMESTAMP']} AS TIMESTAMP_NTZ)"
+    rows = spark.sql(
+        f"SELECT try_cast({cast.get(kind, 'v / 8' if '3' in kind else 'v')} AS {kind}) AS v FROM VALUES {values} AS t(v) "
+        "UNION ALL SELECT NULL"  # noqa: S608 - our own
+    )
+    prefix = order_prefix(rows.schema, "v", "t")
+    found = [tuple(r) for r in rows.select("v", prefix.alias("p")).collect()]
+    known = sorted((v, p) for v, p in found if v is not None)
+    assert len(known) > 3
+    assert [p for _, p in known] == sorted(p for _, p in known)
+    assert len({len(p) for _, p in found}) == 1
+    assert all(p <= known[0][1] for v, p in found if v is None)
+
+
+def test_a_column_decides_before_the_position(spark: SparkSession) -> None:
+    rows = frame_of(spark, History(seed=1).records).withColumn("n", -F.col("n"))
+    assert {r["k"]: r["n"] for r in latest(rows, "n").collect()} == {f"k{n}": -n for n in range(9)}
+    assert not latest(rows, "n").where("_lanes").count()
+    assert latest(rows).where("_lanes").count() == 3, "keys that moved are counted"
+    for column, kind in (("k", "string"), ("gone", "lacks gone")):
+        with pytest.raises(StartError, match=kind):
+            latest(rows, column)
+
+
+def test_a_copy_of_the_position_is_no_column_of_a_result(spark: SparkSession) -> None:
+    rows = with_position(frame_of(spark, [])).withColumn("offset", F.col("_position"))
+    with pytest.raises(StartError, match="offset is a copy of _position"):
+        newest(rows.select("_position", "_deleted", "k", "offset"), ("k",), "t")
