@@ -157,19 +157,14 @@ def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, na
     if isinstance(query, DirectQuery):
         return settings | {"dead_letters": names.table(query.dead_letters)}
     latest = query.latest_by
-    # Only where the file names it, so that documents of other queries stay as they are.
-    order = {"latest_order": latest.order} if latest is not None and latest.order is not None else {}
-    return (
-        settings
-        | order
-        | {
-            "source_table": names.table(query.source),
-            "route": query.route,
-            "dead_letters": None if query.dead_letters is None else names.table(query.dead_letters),
-            "state": None if query.state is None else _state(query.state, names),
-            "latest_by": list(latest.key) if latest is not None else [],
-        }
-    )
+    return settings | {
+        "source_table": names.table(query.source),
+        "route": query.route,
+        "dead_letters": None if query.dead_letters is None else names.table(query.dead_letters),
+        "state": None if query.state is None else _state(query.state, names),
+        "latest_by": list(latest.key) if latest is not None else [],
+        "latest_order": None if latest is None else latest.order,
+    }
 
 
 def _route(

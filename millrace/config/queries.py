@@ -329,8 +329,11 @@ class LatestBy(Model):
 
 
 def _as_key(value: object) -> object:
-    """Take a list for the key."""
-    return {"key": value} if isinstance(value, list | tuple) else value
+    """Take a list for the key; as a tuple, since what a validator returns is no JSON any more."""
+    if isinstance(value, list | tuple):
+        return {"key": tuple(value)}
+    key = value.get("key") if isinstance(value, dict) else None
+    return {**value, "key": tuple(key)} if isinstance(value, dict) and isinstance(key, list) else value
 
 
 class DeriveQuery(Model):

@@ -28,8 +28,8 @@ def namespace(job: str) -> str:
     return f"Millrace/{job}"
 
 
-Of = Literal["job", "query", "source", "kafka", "state", "letters", "rules"]
-"""Reporter of a metric: the job, every query, or each query with a source, Kafka, state, dead letters or rules."""
+Of = Literal["job", "query", "source", "kafka", "state", "latest", "letters", "rules"]
+"""Reporter of a metric: the job, every query, or each query with a source, Kafka, state, latest_by, dead letters or rules."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +127,7 @@ METRICS = (
         "UnorderedKeys",
         "Count",
         "keys of latest_by whose records in one batch came from several partitions, without an order of their own",
+        "latest",
     ),
     Metric("QueryFailures", "Count", "1 when a query ends with an error"),
     Metric("QueryRetries", "Count", "1 each time a query that failed is started again, alone"),
@@ -174,4 +175,5 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
         "rules": isinstance(query, SourceQuery) and any(payload.rules for payload in query.payloads),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
+        "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,
     }[metric.of]

@@ -94,7 +94,7 @@ def test_a_column_that_orders_sorts_as_its_values(spark: SparkSession, kind: str
     cast["TIMESTAMP_NTZ"] = f"CAST({cast['TIMESTAMP']} AS TIMESTAMP_NTZ)"
     rows = spark.sql(
         f"SELECT try_cast({cast.get(kind, 'v / 8' if '3' in kind else 'v')} AS {kind}) AS v FROM VALUES {values} AS t(v) "
-        "UNION ALL SELECT NULL"  # noqa: S608 - our own
+        "UNION ALL SELECT NULL"
     )
     prefix = order_prefix(rows.schema, "v", "t")
     found = [tuple(r) for r in rows.select("v", prefix.alias("p")).collect()]
