@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from millrace.advisor.brokers import authentication_of, servers_of
+from millrace.advisor.import_transforms import derive_queries
 from millrace.advisor.job_import import RunningJob
 from millrace.advisor.job_names import slug, stable_name
 from millrace.advisor.job_program import ProgramSettings
@@ -119,12 +120,8 @@ def environment(
     if "start_offsets" not in query.get("kafka", {}):
         query["start"] = start
     made["streams"] = {stream: source | {"traffic": _traffic(rate, record_size, twin)}}
-    made["jobs"] = {
-        job: dict(found.job)
-        | _latency(latency, trigger)
-        | _speed(twin)
-        | {"queries": {f"land-{stream}": query}}
-    }
+    queries = {f"land-{stream}": query} | derive_queries(said.written, stream, query["table"])
+    made["jobs"] = {job: dict(found.job) | _latency(latency, trigger) | _speed(twin) | {"queries": queries}}
     return made
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from millrace.advisor.import_transforms import Written, written_queries
 from millrace.advisor.programs.intervals import interval_seconds
 from millrace.advisor.programs.library import Launch
 from millrace.advisor.programs.streams import FORMAT, TRIGGER, Program, Query, Source
@@ -32,7 +33,7 @@ _INSTEAD = "the event log tells it, or the plan computes one"
 
 
 class Answers(NamedTuple):
-    """What the command line tells of a program: a stream or a topic, and the brokers."""
+    """Answers of the command line to what a program does not tell: a stream or a topic, and the brokers."""
 
     stream: str | None = None
     topic: str | None = None
@@ -66,6 +67,8 @@ class ProgramSettings:
         Partitions that the program assigns to itself; empty for all.
     by_port
         Whether the brokers' port tells the authentication, as the program does not.
+    written
+        Queries with a function for each batch, or all of several.
     why_not
         Why nothing was recognised.
     """
@@ -79,6 +82,7 @@ class ProgramSettings:
     pattern: bool = False
     partitions: tuple[int, ...] = ()
     by_port: bool = False
+    written: tuple[Written, ...] = ()
     why_not: str = ""
 
     def first_option(self, *names: str) -> str | None:
@@ -119,14 +123,16 @@ def read(
     if not isinstance(launch, Launch):
         launch = Launch(tuple(word for name, value in launch.items() for word in (f"--{name}", value)))
     program = read_program(text, launch)
-    return _Choice(program, answers, catalog).settings()
+    return _Choice(program, answers, catalog, text).settings()
 
 
 class _Choice:
     """Choice of one stream of a program."""
 
-    def __init__(self, program: Program, answers: Answers, catalog: DataCatalog | None) -> None:
+    def __init__(self, program: Program, answers: Answers, catalog: DataCatalog | None, text: str) -> None:
         self.program = program
+        self.text = text
+        self.written: tuple[Written, ...] = ()
         self.answers = answers
         self.notes: list[str] = []
         self.open: dict[str, str] = {}
@@ -172,6 +178,7 @@ class _Choice:
             name.pattern,
             name.partitions,
             self.by_port,
+            self.written,
         )
 
     def _why_not(self, chosen: Sequence[Candidate]) -> str:
@@ -275,10 +282,12 @@ class _Choice:
         queries = [
             each for each in self.program.queries if not each.sources or set(each.sources) & set(sources)
         ]
-        if len(queries) > 1:
-            lines = ", ".join(str(each.line) for each in queries)
+        self.written = written_queries(queries, self.text)
+        if self.written:
+            lines = ", ".join(str(each.line) for each in self.written)
             self.notes.append(
-                f"{len(queries)} queries read it (lines {lines}): one land query takes their place, and a derive query of each"
+                f"what writes it (line{'s' * (len(self.written) > 1)} {lines}) is a derive query of a transform to be finished, and an "
+                "Iceberg table until you name its sink"
             )
         triggers: dict[float, str] = {}
         for query in queries:

@@ -177,6 +177,7 @@ def import_command(
         _begin_again(target, earlier, made, shown, root, steps, as_json=as_json)
         return
     open_ones = {dotted_path(path): value for path, value in open_lines(made)}
+    written = _write_transforms(root, found, next(iter(made["streams"])))
     plans: Mapping[str, Plan] = {}
     refused = None
     if not open_ones:
@@ -186,6 +187,8 @@ def import_command(
         except ConfigurationError as error:
             refused = error
             if any(each.key.endswith(".schema") for each in error.problems):
+                if written is not None:
+                    written.unlink()
                 raise
     target.parent.mkdir(parents=True, exist_ok=True)
     comments = "".join(f"# {each}\n" for each in notes)
@@ -195,6 +198,7 @@ def import_command(
     if as_json:
         document = {
             "file": shown,
+            "transforms": None if written is None else str(written.relative_to(root)),
             "environment": made,
             "notes": notes,
             "open": open_ones,
@@ -204,12 +208,28 @@ def import_command(
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         typer.echo(f"wrote {shown}")
+        if written is not None:
+            typer.echo(f"wrote {written.relative_to(root)}")
         for each in notes:
             typer.echo(f"note: {each}")
         if plans:
             side_by_side(plans)
         _tell(steps)
     _end(open_ones, shown)
+
+
+def _write_transforms(root: Path, found: RunningJob, stream: str) -> Path | None:
+    """Write the transforms to be finished; an existing file stays as it is."""
+    from millrace.advisor.import_transforms import MODULE, package_of, transforms_text
+
+    file = root / "pipelines" / package_of(stream) / f"{MODULE}.py"
+    if not found.said.written or file.exists():
+        return None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (file.parent.parent, file.parent):
+        (folder / "__init__.py").touch()
+    file.write_text(transforms_text(found.where, found.said.written), encoding="utf-8")
+    return file
 
 
 def _end(open_ones: Mapping[str, str], shown: str) -> None:

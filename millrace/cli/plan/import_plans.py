@@ -118,7 +118,7 @@ def _ways(
         fitted["jobs"][job]["latency"] = text = format_duration(latency)
         yield fitted, f"latency is {text}, as today's trigger and limit need it: --latency gives another"
     fitted = copy.deepcopy(dict(made))
-    [query] = fitted["jobs"][job]["queries"].values()
+    query = next(iter(fitted["jobs"][job]["queries"].values()))
     left = []
     for key in ("records_per_batch", "trigger"):
         if key in query:
@@ -146,7 +146,7 @@ def _both(name: str, made: Mapping[str, Any], root: Path) -> dict[str, Plan]:
 def sizes(plan: Plan) -> dict[str, Any]:
     """Return the sizes of a plan, by their titles."""
     [job] = plan.jobs.values()
-    [query] = job.queries.values()
+    query = next(iter(job.queries.values()))
     return {
         "worker": job.worker,
         "workers": job.max_workers.value,

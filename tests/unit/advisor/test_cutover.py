@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -291,3 +292,41 @@ def test_a_limit_beyond_the_default_sla_is_no_dead_end(
     monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
     status, printed = run("--schema", SCHEMA, "--partitions", "4", "--rate", "200")
     assert (status, note in printed) == (0, True), printed
+
+
+SEVERAL = """
+df = s.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092").option("subscribe", "orders").load()
+def saveBatch(rows, number):
+    # one of theirs
+    rows.write.option("password", "hunter2hunter2").jdbc(url, "orders")
+df.writeStream.foreachBatch(saveBatch).start()
+df.writeStream.format("console").start()
+"""
+
+
+def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = read(SEVERAL, {})
+    monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
+    words = ("--schema", SCHEMA, "--partitions", "4", "--rate", "200", "--start", "2026-12-01T08:00:00Z")
+    status, printed = run(*words)
+    assert (status, "wrote pipelines/orders/imported.py" in printed) == (0, True), printed
+    [job] = load("orders", project).jobs.values()
+    assert {name: getattr(each, "transform", None) for name, each in job.queries.items()} == {
+        "land-orders": None,
+        "derive-save-batch": "pipelines.orders.imported:save_batch",
+        "derive-console-7": "pipelines.orders.imported:console_7",
+    }
+    file = project / "pipelines" / "orders" / "imported.py"
+    text = file.read_text()
+    assert "# def saveBatch(rows, number):\n#     # one of theirs\n" in text
+    assert "hunter2" not in text
+    names = runpy.run_path(str(file))
+    with pytest.raises(NotImplementedError, match="line 3 of the program"):
+        names["save_batch"](None)
+    # What people wrote into it stays.
+    file.write_text(text + "# by hand\n")
+    (project / "environments" / "orders.yaml").unlink()
+    assert run(*words)[0] == 0
+    assert file.read_text().endswith("# by hand\n")

@@ -103,7 +103,7 @@ class Catalog:
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream"
 SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_x-AbCdEf"
 RUN = Launch(("--topic", "orders", "--arn", f"{ARN}/orders", "--database", "db", "--table_name", "orders"))
-WRITE = '.load().writeStream.trigger(processingTime="10 seconds").foreachBatch(write).start()'
+WRITE = '.load().writeStream.trigger(processingTime="10 seconds").start()'
 BATCH = 'glue.forEachBatch(frame=frame, batch_function=write, options={"windowSize": "10 seconds"})'
 
 FOUND = {
@@ -334,7 +334,7 @@ def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
     said = read(text, {})
     assert said.trigger == 5.0
     assert said.notes == (
-        "2 queries read it (lines 2, 3): one land query takes their place, and a derive query of each",
+        "what writes it (lines 2, 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
         "its triggers are 30 seconds (line 2), 5 seconds (line 3): the shortest is taken",
     )
 
