@@ -28,7 +28,7 @@ from millrace.advisor.programs.values import (
 
 @dataclass(frozen=True)
 class Launch:
-    """What a run is started with.
+    """Arguments and environment variables of a run.
 
     Attributes
     ----------
