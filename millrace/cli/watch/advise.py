@@ -216,8 +216,8 @@ def _check_readable(history: History, log: EventLog) -> None:
         raise wrong_option(
             "PATH",
             log.name,
-            "an event log as Spark writes it, plain or compressed with zstd, lz4, lzf or snappy: this file could not be read "
-            f"({history.unread:,} lines are no events){cut}; decompress files of the `lz4` command with `lz4 -d`",
+            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy: this file could not be read "
+            f"({history.unread:,} lines are no events){cut}",
         )
     jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"
     raise wrong_option(
