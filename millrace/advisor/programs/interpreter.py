@@ -57,15 +57,17 @@ class Interpreter(Calls):
                 joined = ast.BinOp(node.target, node.op, node.value, lineno=node.lineno)
                 self.assign(node.target, self.value(joined, scope), scope)
             case ast.Expr():
+                self.value(node.value, scope)  # also in sys.exit(main())
                 if isinstance(node.value, ast.Call) and dotted(node.value.func) in _EXITS:
                     return _ENDED
-                self.value(node.value, scope)
             case ast.Return():
                 self.returned[-1].extend(
                     self.value(node.value, scope) if node.value else known(None, node.lineno)
                 )
                 return _ENDED
             case ast.Raise():
+                if node.exc is not None:  # raise SystemExit(main())
+                    self.value(node.exc, scope)
                 return _ENDED
             case ast.Break() | ast.Continue():
                 return _LEFT

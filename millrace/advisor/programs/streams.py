@@ -23,6 +23,7 @@ from millrace.advisor.programs.values import (
     Values,
     as_table,
     first_unknown,
+    in_text,
     known,
     union,
     unknown,
@@ -190,7 +191,10 @@ class _Reader(Interpreter):
                 None,
             )
             read = tuple(dict.fromkeys(sources[number] for number in sorted(each.numbers)))
-            made = Query(each.line, read, each.options.values, function)
+            options = {
+                key: value if key == SINK else in_text(value) for key, value in each.options.values.items()
+            }
+            made = Query(each.line, read, options, function)
             if made not in queries:
                 queries.append(made)
         ordered = sorted(dict.fromkeys(sources), key=lambda one: one.line)
@@ -300,7 +304,9 @@ class _Reader(Interpreter):
         )
 
     def _add(self, options: Table, line: int) -> int:
-        self.sources.append(Source(line, options.values, options.more))
+        self.sources.append(
+            Source(line, {key: in_text(value) for key, value in options.values.items()}, options.more)
+        )
         return len(self.sources) - 1
 
 

@@ -216,6 +216,19 @@ def lift(value: Any, line: int) -> Any:
     return Unknown("a value of another kind")
 
 
+def in_text(values: Values) -> Values:
+    """Return the values that an option can have: texts and numbers; others are unknown, as a name of another module is."""
+    return tuple(
+        each
+        if each.value is None or isinstance(each.value, bool | int | float | str | Unknown)
+        else Alternative(
+            Unknown(each.value.path if isinstance(each.value, Library) else "a value of another kind"),
+            each.line,
+        )
+        for each in values
+    )
+
+
 def combinations(operands: Iterable[Values]) -> Iterator[tuple[Alternative, ...]]:
     """Yield each choice of one alternative of each operand, up to the limit and one more."""
     return itertools.islice(itertools.product(*operands), MOST_VALUES + 1)

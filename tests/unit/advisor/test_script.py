@@ -199,6 +199,14 @@ FOUND = {
         ".load().join(static, 'id').writeStream.trigger(processingTime='10 seconds').start()",
         "orders",
     ),
+    "a program that ends with its main function": (
+        f"import sys\ndef main():\n  {KAFKA}.option('subscribe', 'orders'){WRITE}\n  return 0\nif __name__ == '__main__':\n  sys.exit(main())",
+        "orders",
+    ),
+    "a program that raises with its main function": (
+        f"def main(topic):\n  {KAFKA}.option('subscribe', topic){WRITE}\nraise SystemExit(main('orders'))",
+        "orders",
+    ),
     "a chain of formats": (
         f"t = '{{}}'.format('or') + 'DERS'.lower()\nt = f\"{{t}}\" if True else None\n{KAFKA}.option('subscribe', '%s' % t.strip()){WRITE}",
         "orders",
@@ -241,6 +249,10 @@ OPEN = {
     "a file of settings": (
         f"import yaml\nc = yaml.safe_load(open('c.yaml'))\n{KAFKA}.option('subscribe', c['t']){WRITE}",
         "the program does not tell it: line 2: subscribe is yaml.safe_load(); --topic NAME tells it",
+    ),
+    "a constant of another module": (
+        f"from shop.constants import TOPIC\n{KAFKA}.option('subscribe', TOPIC){WRITE}",
+        "the program does not tell it: line 1: subscribe is shop.constants.TOPIC; --topic NAME tells it",
     ),
     "options from elsewhere": (
         f"from settings import options\n{KAFKA}.options(**options()){WRITE}",
@@ -301,6 +313,11 @@ def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
     said = read(text, RUN)
     assert authentication_of(said).open == "kafka.security.protocol is SSL (line 3)"
     assert (said.name, said.trigger) == ("orders", 10.0)
+
+
+def test_a_sign_in_of_another_module_is_a_question() -> None:
+    text = f"from shop import PROTOCOL_SSL\n{KAFKA}.option('subscribe', 'orders').option('kafka.security.protocol', PROTOCOL_SSL){WRITE}"
+    assert authentication_of(read(text, RUN)).open == "kafka.security.protocol is shop.PROTOCOL_SSL (line 1)"
 
 
 def test_a_connection_gives_brokers_and_secret() -> None:
