@@ -10,7 +10,7 @@ from typing import NamedTuple
 from millrace.advisor.import_transforms import Written, written_queries
 from millrace.advisor.programs.intervals import interval_seconds
 from millrace.advisor.programs.library import Launch
-from millrace.advisor.programs.streams import FORMAT, TRIGGER, Program, Query, Source
+from millrace.advisor.programs.streams import FORMAT, GLUE, TRIGGER, Program, Query, Source
 from millrace.advisor.programs.streams import read as read_program
 from millrace.advisor.programs.values import Table, Unknown, Values
 from millrace.advisor.stream_candidates import (
@@ -166,7 +166,14 @@ class _Choice:
         if wanted is not None:
             same = [one for each in chosen for one in each.names if one.name == wanted]
             name = same[0] if same else name
+        self.notes += [
+            f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'another stream'} too, which is not in this file"
+            for each in self.others
+            if GLUE not in each.options  # by Glue, what is no stream is a table that is joined
+        ]
         options = self._options(chosen, kind)
+        if options.get("kinesis.consumertype", "").lower() == "subscribetoshard":
+            self.notes.append("it reads by enhanced fan-out: fan_out: true in the land query keeps that")
         trigger = self._trigger([each.source for each in chosen])
         return ProgramSettings(
             kind,

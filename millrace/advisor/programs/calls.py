@@ -177,6 +177,7 @@ class Calls(Expressions):
             return self._function(callee, given, named, line)
         if isinstance(callee, Class):
             return self._instance(callee, given, named, line)
+        self._call_back(given, named, line)
         handed_on = self._handed_on([*given, *named.values.values()])
         if not isinstance(callee, Library):
             if handed_on is not None:
@@ -222,6 +223,19 @@ class Calls(Expressions):
         if path in FUNCTIONS and (not named.values or path == "json.dumps"):
             return compute(FUNCTIONS[path], given, line, f"{path}()")
         return unknown(f"{path}()", line)
+
+    def _call_back(self, given: Sequence[Values], named: Table, line: int) -> None:
+        """Call the functions that a library is given, as a thread or a pool calls them."""
+        for place, values in enumerate(given):
+            for each in values:
+                if isinstance(each.value, Function):
+                    self.call(each.value, given[place + 1 :], Table(), line)
+        for name, values in named.values.items():
+            arguments = named.values.get("args", ()) if name == "target" else ()
+            parts = items_of(arguments[0].value, line) if len(arguments) == 1 else None
+            for each in values:
+                if isinstance(each.value, Function):
+                    self.call(each.value, parts or [], Table(), line)
 
     def _handed_on(self, given: Iterable[Values]) -> Values | None:
         """Return the stream that an unknown function is called with: it gives it back, changed in a way that is not seen."""

@@ -32,8 +32,10 @@ from millrace.advisor.programs.values import (
 LONGEST = 1024 * 1024
 """Characters of a program that is read; a longer one was not written by hand."""
 
-FORMAT, CATALOG, TRIGGER, SINK = "format", "catalog", "trigger", "sink"
-"""Options under which a source keeps its format and that it is a table of the Data Catalog, and a query its trigger and its sink."""
+FORMAT, CATALOG, GLUE, TRIGGER, SINK = "format", "catalog", "glue", "trigger", "sink"
+"""Options under which a source keeps its format, and that it is a table of the Data Catalog or read by Glue, and a query its trigger and
+its sink.
+"""
 
 _TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
 _STARTS = ("start", "toTable", "table")
@@ -256,6 +258,7 @@ class _Reader(Interpreter):
         else:
             found = _lowered(as_table(options.get("connection_options", known(Table(), line))))
             found = found.joined(Table({FORMAT: options.get("connection_type", unknown("no type", line))}))
+        found = found.joined(Table({GLUE: known(True, line)}))
         return known(Frame(frozenset([self._add(found, line)])), line)
 
     def _for_each_batch(self, given: Sequence[Values], named: Table, line: int) -> Values:

@@ -230,6 +230,15 @@ OPEN = {
         f"{TWO}a.writeStream.start()\nb.writeStream.start()",
         "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
     ),
+    "a thread": (
+        f"import threading\n{TWO}b.writeStream.start()\ndef run(frame):\n  frame.writeStream.start()\n"
+        "threading.Thread(target=run, args=(a,)).start()",
+        "the program reads several: line 2: orders, or line 3: payments; --topic NAME tells it",
+    ),
+    "a pool": (
+        f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\nrun('orders')\npool.submit(run, 'payments')",
+        "the program reads several: line 3: orders, or line 4: payments; --topic NAME tells it",
+    ),
     "a join of two": (
         f"{TWO}a.join(b, 'id').writeStream.start()",
         "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
@@ -342,6 +351,18 @@ def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None
     assert said.trigger is None
     [note] = said.notes
     assert note.startswith(f"line 1: with its trigger {trigger.lower()} a run ends")
+
+
+def test_a_stream_of_another_kind_and_a_fan_out_are_told() -> None:
+    text = (
+        "a = spark.readStream.format('kinesis').option('streamName', 'orders').option('kinesis.consumerType', 'SubscribeToShard').load()\n"
+        "b = spark.readStream.format('delta').load('s3://b/t')\n"
+        "a.join(b, 'id').writeStream.trigger(processingTime='10 seconds').start()"
+    )
+    assert read(text, {}).notes == (
+        "line 2 reads delta (line 2) too, which is not in this file",
+        "it reads by enhanced fan-out: fan_out: true in the land query keeps that",
+    )
 
 
 def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
