@@ -120,7 +120,7 @@ def environment(
     if "start_offsets" not in query.get("kafka", {}):
         query["start"] = start
     made["streams"] = {stream: source | {"traffic": _traffic(rate, record_size, twin)}}
-    queries = {f"land-{stream}": query} | derive_queries(said.written, stream, query["table"])
+    queries = {f"land-{stream}": query} | derive_queries(said.written, job, query["table"])
     made["jobs"] = {job: dict(found.job) | _latency(latency, trigger) | _speed(twin) | {"queries": queries}}
     return made
 

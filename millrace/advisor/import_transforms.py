@@ -12,7 +12,7 @@ from millrace.advisor.programs.streams import FORMAT, Query
 from millrace.config.secrets import censor, is_secret_key
 
 MODULE = "imported"
-"""Name of the module in the stream's folder below ``pipelines/``."""
+"""Name of the module in the job's folder below ``pipelines/``."""
 
 _LONGEST = 400
 """Lines of a function that are quoted; the rest stays where it is."""
@@ -73,20 +73,20 @@ def _may_hold_secret(line: str) -> bool:
     return censor(("line",), line) != line or any(is_secret_key(each) for each in words)
 
 
-def package_of(stream: str) -> str:
-    """Return the folder below ``pipelines/`` for a stream of the file."""
-    return stream.replace("-", "_")
+def package_of(name: str) -> str:
+    """Return the folder below ``pipelines/`` for a job of the file."""
+    return name.replace("-", "_")
 
 
-def derive_queries(written: Sequence[Written], stream: str, landed: str) -> dict[str, Any]:
+def derive_queries(written: Sequence[Written], job: str, landed: str) -> dict[str, Any]:
     """Return a derive query for each, which writes an Iceberg table until its sink is chosen."""
-    module = f"pipelines.{package_of(stream)}.{MODULE}"
+    module = f"pipelines.{package_of(job)}.{MODULE}"
     return {
         f"derive-{each.name.replace('_', '-')}"[:40].rstrip("-"): {
             "kind": "derive",
             "source": landed,
             "transform": f"{module}:{each.name}",
-            "sink": {"kind": "iceberg", "table": f"{package_of(stream)}_{each.name}"},
+            "sink": {"kind": "iceberg", "table": f"{landed.removesuffix('_landed')}_{each.name}"},
         }
         for each in written
     }

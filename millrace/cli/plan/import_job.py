@@ -177,7 +177,7 @@ def import_command(
         _begin_again(target, earlier, made, shown, root, steps, as_json=as_json)
         return
     open_ones = {dotted_path(path): value for path, value in open_lines(made)}
-    written = _write_transforms(root, found, next(iter(made["streams"])))
+    written = _write_transforms(root, found, next(iter(made["jobs"])))
     plans: Mapping[str, Plan] = {}
     refused = None
     if not open_ones:
@@ -218,11 +218,11 @@ def import_command(
     _end(open_ones, shown)
 
 
-def _write_transforms(root: Path, found: RunningJob, stream: str) -> Path | None:
+def _write_transforms(root: Path, found: RunningJob, job: str) -> Path | None:
     """Write the transforms to be finished; an existing file stays as it is."""
     from millrace.advisor.import_transforms import MODULE, package_of, transforms_text
 
-    file = root / "pipelines" / package_of(stream) / f"{MODULE}.py"
+    file = root / "pipelines" / package_of(job) / f"{MODULE}.py"
     if not found.said.written or file.exists():
         return None
     file.parent.mkdir(parents=True, exist_ok=True)
