@@ -46,6 +46,7 @@ class Calls(Expressions):
         self.called: set[ast.AST] = set()
         self.scopes = [self.module]
         self.returned: list[list[Alternative]] = []
+        self._breaks: list[list[dict[Scope, dict[str, Values]]]] = [[]]
         self._depth = 0
         self._parsers: dict[str, list[tuple[list[Any], Mapping[str, Values]]]] = {}
 

@@ -264,6 +264,9 @@ class Expressions:
         left, found = self.value(node.left, scope), list[bool]()
         for kind, right in zip(node.ops, node.comparators, strict=True):
             other = self.value(right, scope)
+            if isinstance(kind, ast.In | ast.NotIn) and len(other) == 1 and isinstance(other[0].value, Table):
+                table = other[0].value  # its keys may be known where its values are not
+                other = unknown(table.more, 0) if table.more else known(lift(list(table.values), 0), 0)
             holds = truth(compute(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition"))
             if holds is None:
                 return unknown("a condition", node.lineno)

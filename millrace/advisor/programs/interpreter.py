@@ -27,8 +27,8 @@ from millrace.advisor.programs.values import (
     with_key,
 )
 
-_NEXT, _LEFT, _ENDED = range(3)
-"""Ends of a block: it goes on; it leaves a loop's round; it returns or raises."""
+_NEXT, _LEFT, _BROKEN, _ENDED = range(4)
+"""Ends of a block: it goes on; it leaves a loop's round, or the loop; it returns or raises."""
 
 _EXITS = {"sys.exit", "exit", "quit", "os._exit"}
 
@@ -69,14 +69,17 @@ class Interpreter(Calls):
                 if node.exc is not None:  # raise SystemExit(main())
                     self.value(node.exc, scope)
                 return _ENDED
-            case ast.Break() | ast.Continue():
+            case ast.Break():
+                self._breaks[-1].append(self._state())
+                return _BROKEN
+            case ast.Continue():
                 return _LEFT
             case ast.If():
                 return self._branches(node.test, node.body, node.orelse, scope)
             case ast.For() | ast.AsyncFor():
                 return self._loop(node, scope)
             case ast.While():
-                self._branches(node.test, node.body, [], scope)
+                return self._round(lambda: self._branches(node.test, node.body, [], scope))
             case ast.Try() | ast.TryStar():
                 return self._try(node, scope)
             case ast.With() | ast.AsyncWith():
@@ -139,15 +142,26 @@ class Interpreter(Calls):
             self._restore(before)
             ended = way()
             ends.append((ended, self._state()))
-        going_on = [state for ended, state in ends if ended != _ENDED] or [ends[-1][1]]
-        joined = going_on[0]
-        for other in going_on[1:]:
+        self._join([state for ended, state in ends if ended != _ENDED] or [ends[-1][1]])
+        return min(ended for ended, _ in ends)
+
+    def _join(self, states: Sequence[dict[Scope, dict[str, Values]]]) -> None:
+        joined = states[0]
+        for other in states[1:]:
             for scope, values in other.items():
                 mine = joined.setdefault(scope, {})
                 for name, each in values.items():
                     mine[name] = union(mine[name], each) if name in mine else each
         self._restore(joined)
-        return min(ended for ended, _ in ends)
+
+    def _round(self, body: Callable[[], int]) -> int:
+        """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
+        self._breaks.append([])
+        ended = body()
+        states = self._breaks.pop()
+        if states:
+            self._join([*states, *([] if ended in (_BROKEN, _ENDED) else [self._state()])])
+        return _ENDED if ended == _ENDED and not states else _NEXT
 
     def _state(self) -> dict[Scope, dict[str, Values]]:
         self.step(sum(len(each.values) for each in self.scopes) // 4)
@@ -168,13 +182,17 @@ class Interpreter(Calls):
                 self.assign(node.target, unknown(origin, node.lineno), scope)
                 return self.run(node.body, scope)
 
-            self._either([once, lambda: _NEXT])
+            return self._round(lambda: self._either([once, lambda: self.run(node.orelse, scope)]))
+
+        def every() -> int:
+            for each in rounds:
+                self.assign(node.target, each, scope)
+                ended = self.run(node.body, scope)
+                if ended in (_BROKEN, _ENDED):
+                    return ended
             return self.run(node.orelse, scope)
-        for each in rounds:
-            self.assign(node.target, each, scope)
-            if self.run(node.body, scope) == _ENDED:
-                return _ENDED
-        return self.run(node.orelse, scope)
+
+        return self._round(every)
 
     def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> int:
         def handled(handler: ast.ExceptHandler) -> int:

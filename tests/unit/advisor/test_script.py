@@ -199,6 +199,15 @@ FOUND = {
         ".load().join(static, 'id').writeStream.trigger(processingTime='10 seconds').start()",
         "orders",
     ),
+    "a loop that ends early": (
+        f"for t in ['orders', 'payments']:\n  name = t\n  break\n{KAFKA}.option('subscribe', name){WRITE}",
+        "orders",
+    ),
+    "a key that is there": (
+        "args = getResolvedOptions(sys.argv, ['topic', 'nowhere'])\n"
+        f"name = args['topic'] if 'topic' in args else 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
+        "orders",
+    ),
     "a program that ends with its main function": (
         f"import sys\ndef main():\n  {KAFKA}.option('subscribe', 'orders'){WRITE}\n  return 0\nif __name__ == '__main__':\n  sys.exit(main())",
         "orders",
@@ -229,6 +238,14 @@ OPEN = {
     "two streams": (
         f"{TWO}a.writeStream.start()\nb.writeStream.start()",
         "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
+    ),
+    "a loop that may end early": (
+        f"for t in ['orders', 'payments']:\n  name = t\n  if ok(t):\n    break\n{KAFKA}.option('subscribe', name){WRITE}",
+        "the program reads several: line 1: orders, or line 1: payments; --topic NAME tells it",
+    ),
+    "an endless loop that may end": (
+        f"name = 'orders'\nwhile True:\n  if ok():\n    break\n  name = 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
+        "the program reads several: line 1: orders, or line 5: payments; --topic NAME tells it",
     ),
     "a thread": (
         f"import threading\n{TWO}b.writeStream.start()\ndef run(frame):\n  frame.writeStream.start()\n"
