@@ -79,7 +79,11 @@ class Interpreter(Calls):
             case ast.For() | ast.AsyncFor():
                 return self._loop(node, scope)
             case ast.While():
-                return self._round(lambda: self._branches(node.test, node.body, [], scope))
+                return self._round(
+                    lambda: self._any_rounds(
+                        lambda: self._branches(node.test, node.body, [], scope), node.orelse, scope
+                    )
+                )
             case ast.Try() | ast.TryStar():
                 return self._try(node, scope)
             case ast.With() | ast.AsyncWith():
@@ -154,6 +158,22 @@ class Interpreter(Calls):
                     mine[name] = union(mine[name], each) if name in mine else each
         self._restore(joined)
 
+    def _any_rounds(self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: Scope) -> int:
+        """Evaluate a loop of any number of rounds: what a second round changes once more is unknown."""
+
+        def none() -> int:
+            return _NEXT
+
+        ended = self._either([once, none])
+        first = self._state()
+        self._either([once, none])
+        for each, values in self._state().items():
+            for name, value in values.items():
+                before = first.get(each, {}).get(name)
+                if before is not None and len(union(before, value)) > len(before):
+                    each.values[name] = union(value, unknown("a value that a loop changes", value[0].line))
+        return max(ended, self.run(orelse, scope))
+
     def _round(self, body: Callable[[], int]) -> int:
         """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
         self._breaks.append([])
@@ -182,7 +202,7 @@ class Interpreter(Calls):
                 self.assign(node.target, unknown(origin, node.lineno), scope)
                 return self.run(node.body, scope)
 
-            return self._round(lambda: self._either([once, lambda: self.run(node.orelse, scope)]))
+            return self._round(lambda: self._any_rounds(once, node.orelse, scope))
 
         def every() -> int:
             for each in rounds:
