@@ -171,12 +171,11 @@ class _Reader(Interpreter):
             if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each not in self.called:
                 self.call(Function(each, self.module), [], Table(), each.lineno)
             elif isinstance(each, ast.ClassDef):
-                [made] = self.value(
-                    ast.Call(ast.Name(each.name, lineno=each.lineno), [], [], lineno=each.lineno), self.module
-                )
+                name = ast.Name(each.name, lineno=each.lineno)
+                made = self.value(ast.Call(name, [], [], lineno=each.lineno), self.module)[0].value
                 for inner in each.body:
                     if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
-                        self.call(Function(inner, self.module, made.value), [], Table(), inner.lineno)
+                        self.call(Function(inner, self.module, made), [], Table(), inner.lineno)
 
     def program(self, why_not: str) -> Program:
         """Return what was found, each source and query once however often its line was evaluated."""

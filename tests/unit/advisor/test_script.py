@@ -452,6 +452,7 @@ BRANCHES = "".join(f"if c{n}:\n  x{n} = {n}\n" for n in range(20_000))
         pytest.param("x = [0, 1]\n" + "x = [y + z for y in x for z in x]\n" * 50, id="comprehensions"),
         pytest.param("d = {}\nd['d'] = d\nclass A:\n  x = d\nA().x['y'] = A()\nA.x.update(A.x)", id="things in themselves"),
         pytest.param("x = 1 << 10**9\ny = 10 ** 10 ** 9\nz = range(10**12)\nw = list(z)", id="huge computations"),
+        pytest.param("try:\n  from x import A\nexcept ImportError:\n  class A:\n    def f(self): pass", id="a class or another"),
         pytest.param("import json\nx = json.loads('[' * 3000 + ']' * 3000)", id="nested JSON"),
     ],
 )  # fmt: skip
