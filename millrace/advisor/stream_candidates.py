@@ -17,12 +17,12 @@ NAMES: Mapping[Kind, tuple[str, ...]] = {
     "kafka": ("subscribe", "topicName", "subscribePattern", "assign"),
     "kinesis": ("streamARN", "kinesis.streamName", "streamName", "location"),
 }
-_CONNECTION = {
-    "KAFKA_BOOTSTRAP_SERVERS": "kafka.bootstrap.servers",
-    "KAFKA_SASL_MECHANISM": "kafka.sasl.mechanism",
-    "KAFKA_CLIENT_KEYSTORE": "kafka.ssl.keystore.location",
-    "KAFKA_SASL_SCRAM_SECRETS_ARN": "secret",
-}
+_CONNECTION = (
+    ("KAFKA_BOOTSTRAP_SERVERS", "kafka.bootstrap.servers"),
+    ("KAFKA_SASL_MECHANISM", "kafka.sasl.mechanism"),
+    ("KAFKA_CLIENT_KEYSTORE", "kafka.ssl.keystore.location"),
+    ("KAFKA_SASL_SCRAM_SECRETS_ARN", "secret"),
+)
 """Options that a connection of Glue stands for (Glue API reference, ``ConnectionPropertyKey``)."""
 
 
@@ -152,7 +152,7 @@ def _at(line: int, options: Mapping[str, str]) -> dict[str, Values]:
 
 
 def _connection(properties: Mapping[str, str]) -> dict[str, str]:
-    found = {option: properties[key] for key, option in _CONNECTION.items() if properties.get(key)}
+    found = {option: properties[key] for key, option in _CONNECTION if properties.get(key)}
     secured = properties.get("KAFKA_SSL_ENABLED", "").lower() == "true"
     sasl = "kafka.sasl.mechanism" in found
     return found | {"kafka.security.protocol": "SASL_SSL" if sasl else "SSL" if secured else "PLAINTEXT"}

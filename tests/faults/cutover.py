@@ -198,7 +198,8 @@ def imported(project: Path, environment: Mapping[str, str], name: str, *more: st
 def composed(timed: dict[str, Any], exact: Mapping[str, Any]) -> dict[str, Any]:
     """One environment of both, with the query that replaces by the business key in the old job's table."""
     queries = timed["jobs"]["sales"]["queries"]
-    del queries["derive-write"]  # its transform is to be finished; the one of the business key takes its place
+    # Its transform is to be finished; the query of the business key takes its place.
+    del queries["derive-write"]
     other = exact["jobs"]["sales"]["queries"]["land-orders"]
     queries["land-exact"] = other | {"table": "orders_exact"}
     queries["replace"] = {

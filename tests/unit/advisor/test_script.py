@@ -96,12 +96,12 @@ class Catalog:
         return {
             "KAFKA_BOOTSTRAP_SERVERS": "b-1:9096",
             "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
-            "KAFKA_SASL_SCRAM_SECRETS_ARN": SECRET,
+            "KAFKA_SASL_SCRAM_SECRETS_ARN": LOGIN_ARN,
         }
 
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream"
-SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_x-AbCdEf"
+LOGIN_ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_x-AbCdEf"
 RUN = Launch(("--topic", "orders", "--arn", f"{ARN}/orders", "--database", "db", "--table_name", "orders"))
 WRITE = '.load().writeStream.trigger(processingTime="10 seconds").start()'
 BATCH = 'glue.forEachBatch(frame=frame, batch_function=write, options={"windowSize": "10 seconds"})'
@@ -349,7 +349,7 @@ def test_a_sign_in_of_another_module_is_a_question() -> None:
 def test_a_connection_gives_brokers_and_secret() -> None:
     said = read(FOUND["a table behind a connection"][0], RUN, catalog=Catalog())
     assert said.first_option("kafka.bootstrap.servers") == "b-1:9096"
-    assert authentication_of(said) == ("scram-sha-512", "", SECRET)
+    assert authentication_of(said) == ("scram-sha-512", "", LOGIN_ARN)
     refused = read(
         "frame = glue.create_data_frame.from_options('kafka', {'connectionName': 'theirs', 'topicName': 'orders'})\n" + BATCH,
         RUN, catalog=Catalog(),
