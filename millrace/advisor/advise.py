@@ -11,6 +11,7 @@ from millrace.advisor.findings.model import Advice, Finding, Kind
 from millrace.advisor.findings.query_view import LEAST, QueryView
 from millrace.advisor.findings.run_disturbances import describe_disturbances
 from millrace.advisor.job_context import AdvisedJob
+from millrace.config.engines.versions import LINES
 
 _BY_COUNTING: frozenset[Kind] = frozenset(
     {
@@ -68,7 +69,12 @@ def advise(history: History, subject: AdvisedJob = NOBODY) -> Advice:
             history.ended_at,
             f"the log was not read to its end: {history.ended_at}; what comes after is not judged",
         ),
-        (history.lost, "older parts of the log were deleted or compacted: what they told is missing"),
+        (history.lost, "older parts of the log are missing: deleted, compacted or cut off"),
+        (
+            history.spark_version
+            and not history.spark_version.startswith(tuple(f"{line}." for line in LINES)),
+            f"Spark {history.spark_version} is none of the lines whose logs are supported ({', '.join(LINES)}): figures may be missing",
+        ),
         (
             counted,
             f"the log does not tell the cores of {counted} of {len(history.executors)} executors: as many were taken as ran "

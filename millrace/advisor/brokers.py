@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -15,11 +15,52 @@ def servers_of(said: ProgramSettings) -> str:
     return said.first_option("kafka.bootstrap.servers", "bootstrap.servers") or ""
 
 
-def authentication_of(said: ProgramSettings) -> Literal["iam", "tls", "none"]:
+_PASSWORDS = {"SCRAM-SHA-512": "scram-sha-512", "PLAIN": "plain"}
+_PORTS = {":9094": "SSL", ":9096": "SCRAM-SHA-512", ":9098": "AWS_MSK_IAM"}
+"""Ports of MSK's brokers (MSK developer guide, "Port information")."""
+
+
+def authentication_of(said: ProgramSettings) -> Login:
     """Return the authentication that a program uses for its brokers."""
-    if "AWS_MSK_IAM" in (said.first_option("kafka.sasl.mechanism") or ""):
-        return "iam"
-    return "tls" if "SSL" in (said.first_option("kafka.security.protocol") or "") else "none"
+    if "authentication" in said.open:
+        return Login(None, said.open["authentication"])
+    mechanism = said.first_option("kafka.sasl.mechanism", "sasl.mechanism") or ""
+    protocol = said.first_option("kafka.security.protocol", "security.protocol") or ""
+    if said.by_port and not (mechanism or protocol):
+        servers = servers_of(said)
+        mechanism = next((value for port, value in _PORTS.items() if port in servers), "")
+        protocol = "SSL" if mechanism == "SSL" else "SASL_SSL" if mechanism else ""
+    if "AWS_MSK_IAM" in mechanism:
+        return Login("iam")
+    if protocol.startswith("SASL"):
+        kind = _PASSWORDS.get(mechanism)
+        if kind is None or protocol != "SASL_SSL":
+            how = f"{protocol} with {mechanism or 'no mechanism'}"
+            return Login(
+                None, f"the program signs in by {how}, which is none of iam, scram-sha-512 and plain over TLS"
+            )
+        return Login(kind, secret=said.first_option("secret") or "")
+    if said.first_option("kafka.ssl.keystore.location", "ssl.keystore.location"):
+        return Login("mutual-tls", secret="")
+    return Login("tls" if "SSL" in protocol else "none")
+
+
+class Login(NamedTuple):
+    """Authentication of a job at its brokers.
+
+    Attributes
+    ----------
+    kind
+        As the environment file names it; None where it is open.
+    open
+        The question then.
+    secret
+        ARN of the secret of a kind that needs one; empty where it is not known.
+    """
+
+    kind: str | None
+    open: str = ""
+    secret: str | None = None
 
 
 class Cluster(NamedTuple):

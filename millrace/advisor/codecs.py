@@ -2,12 +2,13 @@
 
 The first bytes tell the codec, so a log that was renamed or copied under another name is read too. zstd has
 frames; lz4, lzf and snappy come in the framing of the Java libraries that Spark uses (lz4-java's block stream,
-compress-lzf's chunks, snappy-java's stream).
+compress-lzf's chunks, snappy-java's stream), and in the frames of the ``lz4`` command and of snappy's framing format.
 """
 
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,13 +26,21 @@ _SLICE = 512
 
 _LZ4_HEADER = struct.Struct("<8sBIII")
 _LZ4_RAW, _LZ4_PACKED = 0x10, 0x20
+_LZ4_FRAME = b"\x04\x22\x4d\x18"
 _XERIAL_HEADER = 16
+_RAW_SNAPPY = re.compile(rb'[^{\n][^\n]{1,8}\{"Event":"')
+"""Begin of a log in raw snappy: its length and the length of a literal come before the first event."""
+
 _BLOCK_LIMIT = 32 * 1024 * 1024
 """Largest block of Spark's codecs, compressed or not; a longer one is damage (lz4-java: 32 MiB at most)."""
 
 
 class TruncatedDataError(Exception):
-    """The data ends, or is damaged, before its codec's end; the data before that point was yielded."""
+    """The data ends before its codec's end; the data before that point was yielded."""
+
+
+class DamagedDataError(TruncatedDataError):
+    """The data is not what its codec writes; the data before that point was yielded."""
 
 
 class _Frame(Protocol):
@@ -57,18 +66,20 @@ def unpack(stream: io.BufferedReader) -> Iterator[bytes]:
     TruncatedDataError
         After the last piece that could be unpacked.
     """
-    head = stream.peek(8)
+    head = stream.peek(32)
     for magic, codec in _CODECS.items():
         if head.startswith(magic):
             yield from codec(stream)
             return
+    if _RAW_SNAPPY.match(head):
+        raise DamagedDataError("raw snappy, which has no blocks: decompress it first")
     while piece := stream.read(PIECE):
         yield piece
 
 
 def _exactly(stream: io.BufferedReader, size: int) -> bytes:
     if size > _BLOCK_LIMIT:
-        raise TruncatedDataError(f"a block of {size} bytes")
+        raise DamagedDataError(f"a block of {size} bytes")
     data = stream.read(size)
     if len(data) < size:
         raise TruncatedDataError("ends inside a block")
@@ -88,7 +99,7 @@ def _frames(
                 try:
                     piece = frame.decompress(data)
                 except broken as error:
-                    raise TruncatedDataError(str(error)) from error
+                    raise DamagedDataError(str(error)) from error
                 if piece:
                     yield piece
                 data = b""
@@ -105,18 +116,62 @@ def _lz4(stream: io.BufferedReader) -> Iterator[bytes]:
             raise TruncatedDataError("ends inside a block")
         magic, token, packed, size, _ = _LZ4_HEADER.unpack(head)
         if magic != b"LZ4Block" or size > _BLOCK_LIMIT:
-            raise TruncatedDataError("no block where one should be")
+            raise DamagedDataError("no block where one should be")
         data = _exactly(stream, packed)
         method = token & 0xF0
         if method == _LZ4_RAW:
             yield data
         elif method == _LZ4_PACKED:
-            try:
-                yield bytes(cramjam.lz4.decompress_block(data, output_len=size))
-            except cramjam.DecompressionError as error:
-                raise TruncatedDataError(str(error)) from error
+            yield _lz4_block(data, size)
         else:
-            raise TruncatedDataError(f"a block of method {method}")
+            raise DamagedDataError(f"a block of method {method}")
+
+
+def _lz4_block(data: bytes, size: int) -> bytes:
+    try:
+        return bytes(cramjam.lz4.decompress_block(data, output_len=size))
+    except cramjam.DecompressionError as error:
+        raise DamagedDataError(str(error)) from error
+
+
+def _lz4_frame_block(data: bytes, largest: int) -> bytes:
+    """Unpack a block that does not tell its size."""
+    room = bytearray(largest)
+    try:
+        return bytes(room[: cramjam.lz4.decompress_block_into(data, room)])
+    except cramjam.DecompressionError as error:
+        raise DamagedDataError(str(error)) from error
+
+
+def _lz4_frames(stream: io.BufferedReader) -> Iterator[bytes]:
+    """Unpack frames of the ``lz4`` command (LZ4 Frame Format 1.6): descriptor, blocks, an end mark, checksums."""
+    while magic := stream.read(4):
+        if magic != _LZ4_FRAME:
+            raise DamagedDataError("no frame where one should be")
+        flags, sizes = _exactly(stream, 2)
+        if not flags & 0x20:
+            raise DamagedDataError("its blocks depend on each other: decompress it with lz4 -d")
+        _exactly(stream, 8 * bool(flags & 0x08) + 4 * bool(flags & 0x01) + 1)
+        largest = 1 << (8 + 2 * (sizes >> 4 & 7))
+        while size := int.from_bytes(_exactly(stream, 4), "little"):
+            data = _exactly(stream, size & 0x7FFFFFFF)
+            yield data if size >> 31 else _lz4_frame_block(data, largest)
+            _exactly(stream, 4 * bool(flags & 0x10))
+        _exactly(stream, 4 * bool(flags & 0x04))
+
+
+def _snappy_frames(stream: io.BufferedReader) -> Iterator[bytes]:
+    """Unpack snappy's framing format: chunks of a kind, a length, a checksum and data."""
+    while head := stream.read(4):
+        if len(head) < 4:
+            raise TruncatedDataError("ends inside a chunk")
+        data = _exactly(stream, int.from_bytes(head[1:], "little"))
+        if head[0] == 0:
+            yield _snappy_block(data[4:])
+        elif head[0] == 1:
+            yield data[4:]
+        elif head[0] < 0x80:
+            raise DamagedDataError(f"a chunk of kind {head[0]}")
 
 
 def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
@@ -124,20 +179,25 @@ def _snappy(stream: io.BufferedReader) -> Iterator[bytes]:
     while head := stream.read(4):
         if len(head) < 4:
             raise TruncatedDataError("ends inside a block")
-        data = _exactly(stream, int.from_bytes(head, "big"))
-        try:
-            # Checked first: the decompressor allocates whatever length a block claims.
-            if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
-                raise TruncatedDataError("a block that claims more than any has")
-            yield bytes(cramjam.snappy.decompress_raw(data))
-        except cramjam.DecompressionError as error:
-            raise TruncatedDataError(str(error)) from error
+        yield _snappy_block(_exactly(stream, int.from_bytes(head, "big")))
+
+
+def _snappy_block(data: bytes) -> bytes:
+    try:
+        # Checked first: the decompressor allocates whatever length a block claims.
+        if cramjam.snappy.decompress_raw_len(data) > _BLOCK_LIMIT:
+            raise DamagedDataError("a block that claims more than any has")
+        return bytes(cramjam.snappy.decompress_raw(data))
+    except cramjam.DecompressionError as error:
+        raise DamagedDataError(str(error)) from error
 
 
 def _lzf(stream: io.BufferedReader) -> Iterator[bytes]:
     while head := stream.read(5):
-        if len(head) < 5 or head[:2] != b"ZV":
-            raise TruncatedDataError("no chunk where one should be")
+        if len(head) < 5:
+            raise TruncatedDataError("ends inside a chunk")
+        if head[:2] != b"ZV":
+            raise DamagedDataError("no chunk where one should be")
         length = int.from_bytes(head[3:5], "big")
         if head[2] == 0:
             yield _exactly(stream, length)
@@ -165,15 +225,15 @@ def _lzf_chunk(data: bytes, size: int) -> bytes:
             back = len(out) - ((control & 0x1F) << 8) - data[at] - 1
             at += 1
             if back < 0:
-                raise TruncatedDataError("a chunk points before its begin")
+                raise DamagedDataError("a chunk points before its begin")
             for place in range(back, back + length + 2):  # may overlap what it writes
                 out.append(out[place])
             if len(out) > size:
                 break
     except IndexError as error:
-        raise TruncatedDataError("ends inside a chunk") from error
+        raise DamagedDataError("a chunk ends inside a copy") from error
     if len(out) != size:
-        raise TruncatedDataError("a chunk of another length than it says")
+        raise DamagedDataError("a chunk of another length than it says")
     return bytes(out)
 
 
@@ -182,6 +242,8 @@ _CODECS: dict[bytes, Callable[[io.BufferedReader], Iterator[bytes]]] = {
         _frames, opened=lambda: zstandard.ZstdDecompressor().decompressobj(), broken=zstandard.ZstdError
     ),
     b"LZ4Block": _lz4,
+    _LZ4_FRAME: _lz4_frames,
+    b"\xff\x06\x00\x00sNaPpY": _snappy_frames,
     b"\x82SNAPPY\x00": _snappy,
     b"ZV": _lzf,
     b"\x1f\x8b": partial(_frames, opened=lambda: zlib.decompressobj(wbits=31), broken=zlib.error),

@@ -70,21 +70,31 @@ def read(log: EventLog) -> History:
         except _FullError:
             ended_at = f"it tells of more than {HELD >> 30} GiB of figures"
             break
+        except _SecondApplicationError:
+            ended_at = "a second application begins in it"
+            break
     if lines.beyond:
         ended_at = f"it unpacks to more than {lines.beyond >> 20:,} MiB"
+    ended_at = ended_at or lines.damaged or None
     # The last line of a running application may be half written: that is no damage.
     if lines.cut_off and reader.last_failed:
         reader.unread -= 1
-    return reader.history(cut_off=lines.cut_off, lost=log.lost, too_long=lines.too_long, ended_at=ended_at)
+    lost = log.lost or not reader.begins
+    return reader.history(cut_off=lines.cut_off, lost=lost, too_long=lines.too_long, ended_at=ended_at)
 
 
 class _FullError(Exception):
     """The history has reached its memory limit."""
 
 
+class _SecondApplicationError(Exception):
+    """A second application begins in the same file: its jobs have the same numbers as those of the first."""
+
+
 class _Reader:
     def __init__(self) -> None:
         self.unread = 0
+        self.begins = False
         self._held = 0
         self.last_failed = False
         self._version = self._app = self._name = ""
@@ -152,6 +162,8 @@ class _Reader:
         return seconds
 
     def _log_start(self, event: Mapping[str, Any]) -> None:
+        if self.begins:
+            raise _SecondApplicationError
         self._version = events.to_text(event["Spark Version"])
 
     def _environment(self, event: Mapping[str, Any]) -> None:
@@ -160,6 +172,7 @@ class _Reader:
         self._properties |= {key: str(value) for key, value in said if len(key) <= events.WORDS}
 
     def _application_start(self, event: Mapping[str, Any]) -> None:
+        self.begins = True
         self._name, self._app = events.to_text(event["App Name"]), events.to_text(event.get("App ID") or "")
         self._at(event["Timestamp"])
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from millrace.advisor.codecs import PIECE, TruncatedDataError, unpack
+from millrace.advisor.codecs import PIECE, DamagedDataError, TruncatedDataError, unpack
 from millrace.config.problems import wrong_option
 
 S3_RANGE = 8 * 1024 * 1024
@@ -130,7 +130,12 @@ def find(place: str, client: Any = None) -> tuple[EventLog, ...]:
     files = tuple(_in_s3(place, client) if place.startswith("s3://") else _on_disk(Path(place)))
     logs = sorted(_grouped(files), key=lambda each: each.modified_at, reverse=True)
     if not logs:
-        raise wrong_option("PATH", place, "an event log of Spark, or a folder or prefix that holds some")
+        raise wrong_option(
+            "PATH",
+            place,
+            "an event log of Spark, or a folder or prefix that holds some: plain, or compressed with zstd, gzip, lz4, lzf or snappy "
+            "in its framing format or that of Java; raw snappy cannot be told from other data, so decompress it first",
+        )
     return tuple(logs)
 
 
@@ -239,14 +244,20 @@ def _plain(path: str) -> str:
 
 
 def _is_log(file: File) -> bool:
-    """Check the first bytes: every event log begins with the version of Spark that writes it."""
+    """Check the first bytes: an event log begins with the version of Spark that writes it, or with an event.
+
+    A file that is named itself may lack its beginning, so that it begins inside a line.
+    """
     head = b""
     with file.open() as stream, suppress(TruncatedDataError):
         for piece in unpack(stream):
             head += piece
-            if len(head) >= _HEAD:
+            if len(head) >= (LONGEST_LINE if file.asked else _HEAD) or (
+                file.asked and b'\n{"Event":"' in head
+            ):
                 break
-    return b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
+    begins = b'"SparkListenerLogStart"' in head[:_HEAD] or head.startswith(b'{"Event":"')
+    return begins or (file.asked and b'\n{"Event":"' in head)
 
 
 def _rolled(folder: str, parts: Iterable[tuple[int, bool, File]]) -> EventLog:
@@ -270,6 +281,8 @@ class LogLines:
         Whether the last file ended inside a line or a block; known after the last line.
     too_long
         Lines beyond :data:`LONGEST_LINE` that were skipped.
+    damaged
+        File whose data is damaged, and how; empty without one.
     beyond
         Bytes after which reading stopped, as the log unpacks to more than its limit; 0 after a complete read.
     """
@@ -277,6 +290,7 @@ class LogLines:
     log: EventLog
     cut_off: bool = False
     too_long: int = 0
+    damaged: str = ""
     beyond: int = 0
     _left: int = field(init=False, default=0, repr=False)
 
@@ -284,7 +298,10 @@ class LogLines:
         most = self._left = max(AT_LEAST, MOST_TIMES * self.log.size)
         for file in self.log.files:
             with file.open() as stream:
-                yield from self._of(stream)
+                try:
+                    yield from self._of(stream)
+                except DamagedDataError as error:
+                    self.damaged = f"{file.name} is damaged ({error}), and not read from there on"
             if self._left < 0:
                 self.beyond = most
                 return
@@ -307,6 +324,8 @@ class LogLines:
                 *lines, last = others
                 yield from filter(None, lines)
                 held, length = [last], len(last)
+        except DamagedDataError:
+            raise
         except TruncatedDataError:
             self.cut_off = True
             return

@@ -15,9 +15,12 @@ from ruamel.yaml import YAML
 from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
 
+from millrace.advisor.import_environment import open_lines
 from millrace.advisor.job_import import RunningJob
 from millrace.advisor.job_names import stable_name
 from millrace.config.edit import EditError, remove, set_value
+from millrace.config.open_values import is_open
+from millrace.config.problems import Path, dotted_path
 
 _IDENTIFY = "in Spark SQL ALTER TABLE old ADD COLUMNS (_id STRING), then UPDATE old SET _id = to_json(struct(KEY, ...))"
 
@@ -68,7 +71,7 @@ def set_start_position(text: str, made: Mapping[str, Any]) -> tuple[str, StartPo
     Parameters
     ----------
     made
-        What :func:`millrace.advisor.job_import.environment` makes of the job today.
+        What :func:`millrace.advisor.import_environment.environment` makes of the job today.
 
     Returns
     -------
@@ -115,13 +118,55 @@ class _AsWritten(SafeConstructor):
 _AsWritten.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
-def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
+def _loaded(text: str) -> Any:
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _AsWritten
     try:
-        found: Any = yaml.load(text)
+        return yaml.load(text)
     except YAMLError:
-        found = None
+        return None
+
+
+def stream_of(text: str) -> str | None:
+    """Return the name of the one stream of an imported file; None if it has several."""
+    found = _loaded(text)
+    streams = found.get("streams") if isinstance(found, Mapping) else None
+    return str(next(iter(streams))) if isinstance(streams, Mapping) and len(streams) == 1 else None
+
+
+def fill_open_lines(text: str, made: Mapping[str, Any]) -> tuple[str, dict[Path, Any], dict[Path, str]]:
+    """Write into an imported file what was open in it and is known now.
+
+    Parameters
+    ----------
+    made
+        What :func:`millrace.advisor.import_environment.environment` makes of the job today.
+
+    Returns
+    -------
+    tuple
+        The new text, the values that were written, and the lines that are still open, by path.
+    """
+    found = _loaded(text)
+    filled: dict[Path, Any] = {}
+    left: dict[Path, str] = {}
+    for path, question in open_lines(found if isinstance(found, Mapping) else {}):
+        value: Any = made
+        for step in path:
+            value = value.get(str(step)) if isinstance(value, Mapping) else None
+        if value is None or is_open(value):
+            left[path] = question
+            continue
+        try:
+            text = set_value(text, path, value)
+        except EditError as error:
+            raise TakeoverError(f"{dotted_path(path)}: {value}, which you write by hand: {error}") from None
+        filled[path] = value
+    return text, filled, left
+
+
+def _query(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
+    found = _loaded(text)
     for step in path:
         found = found.get(step) if isinstance(found, Mapping) else None
     if not isinstance(found, Mapping):

@@ -1,17 +1,20 @@
 """Import of a running job of Glue or EMR Serverless as an environment file: its values are pinned, nothing of it is owned.
 
-Calls for reading only: ``glue:GetJob``, ``GetConnection``, ``emr-serverless:GetApplication``, ``GetJobRun``,
-``s3:GetObject`` of the program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``,
+Calls for reading only: ``glue:GetJob``, ``GetJobRuns``, ``GetConnection``, ``GetTable``, ``emr-serverless:GetApplication``,
+``GetJobRun``, ``s3:GetObject`` of the program, ``kinesis:DescribeStreamSummary``, ``ec2:DescribeSubnets``,
 ``sts:GetCallerIdentity``, and for a topic behind IAM ``kafka:ListClustersV2`` and ``GetBootstrapBrokers``.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, get_args
+
+from botocore.exceptions import BotoCoreError, ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, authentication_of, cluster_of, servers_of
 from millrace.advisor.foreign_jobs import (
@@ -23,14 +26,14 @@ from millrace.advisor.foreign_jobs import (
     look_up,
     parse_spark_conf,
 )
-from millrace.advisor.job_names import slug, stable_name
-from millrace.advisor.job_program import LONGEST, ProgramSettings, read, unsupported_settings
-from millrace.advisor.log_simulation import QueryTwin
+from millrace.advisor.job_program import NO_ANSWERS, Answers, ProgramSettings, read
+from millrace.advisor.programs.library import Launch
+from millrace.advisor.programs.streams import LONGEST
+from millrace.advisor.stream_candidates import RefusedError
 from millrace.config.check_jobs import FIXED_IN_CORE, is_owned
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
 from millrace.config.model import EmrJob, GlueJob
 from millrace.config.problems import wrong_option
-from millrace.config.units import format_duration
 
 Client = Callable[[str], Any]
 
@@ -55,6 +58,8 @@ class RunningJob:
         The MSK cluster to which it signs in with IAM.
     notes
         What the environment file cannot keep as it is.
+    run
+        Id of its latest run, whose log gives its offsets; empty if it has had none.
     """
 
     where: str
@@ -67,9 +72,49 @@ class RunningJob:
     shards: int | None = None
     cluster: Cluster = NOT_ASKED
     notes: tuple[str, ...] = field(default=())
+    run: str = ""
 
 
-def glue(client: Client, name: str, region: str) -> RunningJob:
+class _GlueCatalog:
+    """Tables and connections of the account."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def table(self, database: str, name: str) -> dict[str, str]:
+        """Return the parameters of a table, and its location: the name of a Kinesis stream."""
+        try:
+            table = self._client("glue").get_table(DatabaseName=database, Name=name)["Table"]
+        except (ClientError, BotoCoreError) as error:
+            raise RefusedError(f"table {database}.{name} of the Data Catalog ({error})") from error
+        storage = table.get("StorageDescriptor", {})
+        found = {**table.get("Parameters", {}), **storage.get("Parameters", {})}
+        return found | ({"location": storage["Location"]} if storage.get("Location") else {})
+
+    def connection(self, name: str) -> dict[str, str]:
+        """Return the properties of a connection, without its password."""
+        try:
+            answer = self._client("glue").get_connection(Name=name, HidePassword=True)
+        except (ClientError, BotoCoreError) as error:
+            raise RefusedError(f"Glue connection {name} ({error})") from error
+        return dict(answer["Connection"].get("ConnectionProperties", {}))
+
+
+def _latest_run(client: Any, name: str) -> Mapping[str, Any]:
+    """Return the latest run of a Glue job, which may have other arguments than the job; empty where it is not to be had."""
+    try:
+        return next(iter(client.get_job_runs(JobName=name, MaxResults=1)["JobRuns"]), {})
+    except ClientError:
+        return {}
+
+
+def _variables(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment variables of a Glue job's driver (``--customer-driver-env-vars``)."""
+    pairs = (each.partition("=") for each in arguments.get("--customer-driver-env-vars", "").split(","))
+    return {name.strip(): value.strip('"') for name, _, value in pairs if name.strip()}
+
+
+def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
     """Look up a Glue job.
 
     Raises
@@ -81,8 +126,13 @@ def glue(client: Client, name: str, region: str) -> RunningJob:
     with look_up("SOURCE", where, "a Glue job of this account and region that may be read"):
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
-        arguments = {key.removeprefix("--"): value for key, value in job.get("DefaultArguments", {}).items()}
-        said = read(_program(client, str(job["Command"].get("ScriptLocation", ""))), arguments)
+        run = _latest_run(client("glue"), name)
+        arguments = {"--JOB_NAME": name, **job.get("DefaultArguments", {}), **run.get("Arguments", {})}
+        launch = Launch(
+            tuple(word for each in arguments.items() for word in each), _variables(arguments), ordered=False
+        )
+        text = _program(client, str(job["Command"].get("ScriptLocation", "")))
+        said = read(text, launch, answers, _GlueCatalog(client))
         subnets = [
             subnet
             for each in job.get("Connections", {}).get("Connections", ())
@@ -103,16 +153,26 @@ def glue(client: Client, name: str, region: str) -> RunningJob:
         pinned["retries"] = min(10, int(job["MaxRetries"]))
     role = str(job.get("Role", ""))
     pinned["role"] = role if role.startswith("arn:") else f"arn:aws:iam::{account}:role/{role}"
-    spark = parse_spark_conf(arguments.get("conf", ""), first=True)
+    spark = parse_spark_conf(job.get("DefaultArguments", {}).get("--conf", ""), first=True)
     return _placed(
         client,
         RunningJob(
-            where, account, region, pinned | _spark(spark, notes), said, tuple(subnets), notes=tuple(notes)
+            where,
+            account,
+            region,
+            pinned | _spark(spark, notes),
+            said,
+            tuple(subnets),
+            notes=tuple(notes),
+            run=str(run.get("Id", "")),
         ),
     )
 
 
-def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
+_DRIVER = "spark.emr-serverless.driverEnv."
+
+
+def emr(client: Client, application: str, run: str, region: str, answers: Answers = NO_ANSWERS) -> RunningJob:
     """Look up a job run of an EMR Serverless application.
 
     Raises
@@ -126,8 +186,13 @@ def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
         job = client("emr-serverless").get_job_run(applicationId=application, jobRunId=run)["jobRun"]
         account = client("sts").get_caller_identity()["Account"]
         submit = job.get("jobDriver", {}).get("sparkSubmit", {})
-        said = read(_program(client, str(submit.get("entryPoint", ""))), _arguments(submit))
-    settings = emr_spark_settings(app, job)
+        settings = emr_spark_settings(app, job)
+        variables = {
+            key.removeprefix(_DRIVER): value for key, value in settings.items() if key.startswith(_DRIVER)
+        }
+        launch = Launch(tuple(map(str, submit.get("entryPointArguments", ()))), variables)
+        text = _program(client, str(submit.get("entryPoint", "")))
+        said = read(text, launch, answers, _GlueCatalog(client))
     version, notes = _accepted(EmrJob, str(app.get("releaseLabel", "")))
     worker, more = _worker(settings)
     pinned: dict[str, Any] = {
@@ -149,14 +214,21 @@ def emr(client: Client, application: str, run: str, region: str) -> RunningJob:
     return _placed(
         client,
         RunningJob(
-            where, account, region, pinned | _spark(settings, more), said, subnets, notes=(*notes, *more)
+            where,
+            account,
+            region,
+            pinned | _spark(settings, more),
+            said,
+            subnets,
+            notes=(*notes, *more),
+            run=run,
         ),
     )
 
 
 def _placed(client: Client, found: RunningJob) -> RunningJob:
     """Add the network of the subnets, the shards of the stream and the cluster."""
-    vpc, shards, notes = None, None, found.notes + unsupported_settings(found.said)
+    vpc, shards, notes = None, None, found.notes + found.said.notes
     with look_up("SOURCE", found.where, "subnets and a stream that may be described"):
         if found.subnets:
             answer = client("ec2").describe_subnets(SubnetIds=list(found.subnets))["Subnets"]
@@ -170,11 +242,12 @@ def _placed(client: Client, found: RunningJob) -> RunningJob:
         if found.said.kind == "kinesis" and found.said.name:
             name = found.said.name
             asked = {"StreamARN": name} if name.startswith("arn:") else {"StreamName": name}
-            shards = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"][
-                "OpenShardCount"
-            ]
+            with suppress(ClientError):  # a stream of another account; the shards stay open
+                summary = client("kinesis").describe_stream_summary(**asked)["StreamDescriptionSummary"]
+                shards = summary["OpenShardCount"]
+            notes += _elsewhere(found)
         cluster = NOT_ASKED
-        if authentication_of(found.said) == "iam":
+        if authentication_of(found.said).kind == "iam":
             cluster = cluster_of(client, servers_of(found.said))
     return replace(found, vpc=vpc, shards=shards, cluster=cluster, notes=notes)
 
@@ -188,13 +261,18 @@ def _program(client: Client, place: str) -> str:
     return body.decode("utf-8", errors="replace")
 
 
-def _arguments(submit: Mapping[str, Any]) -> dict[str, str]:
-    words = [str(each) for each in submit.get("entryPointArguments", ())]
-    return {
-        word.lstrip("-").partition("=")[0]: word.partition("=")[2] or following
-        for word, following in zip(words, [*words[1:], ""], strict=True)
-        if word.startswith("--")
-    }
+def _elsewhere(found: RunningJob) -> tuple[str, ...]:
+    """Return a note on a stream that is named without its ARN and is in another region."""
+    said = found.said
+    place = (
+        said.first_option("kinesis.region", "region", "awsRegion", "kinesis.endpointUrl", "endpointUrl") or ""
+    )
+    region = re.search(r"[a-z]{2}(-[a-z]+)+-\d", place)
+    if region is None or region[0] == found.region or str(said.name).startswith("arn:"):
+        return ()
+    return (
+        f"{said.name} is in {region[0]}, and this file is for {found.region}: give its ARN with --stream",
+    )
 
 
 def _subnet(client: Client, connection: str) -> str | None:
@@ -244,136 +322,3 @@ def _spark(settings: Mapping[str, str], notes: list[str]) -> dict[str, Any]:
     if left:
         notes.append(f"Spark settings left out: {', '.join(left)}")
     return {"spark": kept} if kept else {}
-
-
-def environment(
-    found: RunningJob,
-    *,
-    project: str,
-    schema: str,
-    start: str,
-    rate: float | None,
-    record_size: str,
-    twin: QueryTwin | None,
-    offsets: Mapping[int, int] | None,
-    partitions: int | None = None,
-    cluster: str | None = None,
-) -> dict[str, Any]:
-    """Return the environment file's content.
-
-    Parameters
-    ----------
-    schema
-        File of the records' schema, from the project's root.
-    start
-        Start time of the new job, in ISO 8601.
-    rate
-        Records per second; by default those of the log.
-    record_size
-        Such as ``600B``.
-    twin
-        Twin from its log, if any: it gives rate, speed, trigger and limit.
-    offsets
-        Kafka: end of its log's last batch, by partition; the new job starts there instead of at ``start``.
-    partitions
-        Of a Kafka topic; by default those of the log.
-    cluster
-        ARN of its MSK cluster; by default the one that was found by its brokers.
-
-    Raises
-    ------
-    ConfigurationError
-        Neither program nor log has the source, the rate, or a topic's partitions.
-    """
-    said = found.said
-    if said.kind is None or said.name is None:
-        raise wrong_option(
-            "SOURCE",
-            found.where,
-            "a Python program that names its Kinesis stream or Kafka topic in plain words",
-        )
-    pace = rate
-    if twin is not None and rate is None:
-        pace = twin.records_per_second
-    if pace is None:
-        raise wrong_option("--rate", "(missing)", "records per second, as no event log shows them")
-    stream = slug(said.name.rpartition("/")[2])
-    traffic: dict[str, Any] = {"records_per_second": float(f"{pace:.4g}"), "record_size": record_size}
-    if rate is None:
-        traffic["basis"] = "measured"
-    query: dict[str, Any] = {
-        "kind": "land",
-        "source": stream,
-        "table": f"{stream.replace('-', '_')}_landed",
-        "schema": schema,
-    }
-    trigger = said.trigger or (twin.trigger if twin is not None and twin.trigger else None)
-    if trigger:
-        query["trigger"] = format_duration(timedelta(seconds=trigger))
-    limit = _limit(said, found, twin)
-    if limit:
-        query["records_per_batch"] = limit
-    made: dict[str, Any] = {"project": project, "account": found.account, "region": found.region}
-    if found.vpc is not None:
-        made["network"] = {"vpc": found.vpc, "subnets": sorted(set(found.subnets))}
-    if said.kind == "kafka":
-        servers = servers_of(said)
-        if not servers:
-            raise wrong_option(
-                "SOURCE", found.where, "a program that names kafka.bootstrap.servers in plain words"
-            )
-        how = authentication_of(said)
-        made["kafka"] = {"theirs": {"kind": "external", "bootstrap_servers": servers, "authentication": how}}
-        if how == "iam":
-            arn = cluster or found.cluster.arn
-            if arn is None:
-                why = f" ({found.cluster.refused})" if found.cluster.refused else ""
-                allowed = f"the ARN of {servers}, which no cluster seen here offers for IAM{why}"
-                raise wrong_option("--cluster", "(missing)", allowed)
-            made["kafka"]["theirs"]["arn"] = arn
-        topic: dict[str, Any] = {"kind": "kafka", "cluster": "theirs", "topic": said.name, "existing": True}
-        tasks = partitions or (len(offsets) if offsets else None) or (twin.partitions if twin else None)
-        if tasks is None:
-            raise wrong_option(
-                "--partitions", "(missing)", "how many the topic has, as no event log shows them"
-            )
-        topic["partitions"] = tasks
-        made["streams"] = {stream: topic | {"traffic": traffic}}
-        if offsets:
-            query["kafka"] = {"start_offsets": dict(sorted(offsets.items()))}
-        else:
-            query["start"] = start
-    else:
-        kinesis: dict[str, Any] = {"kind": "kinesis", "existing": said.name, "shards": found.shards}
-        made["streams"] = {stream: kinesis | {"traffic": traffic}}
-        query["start"] = start
-    job = dict(found.job) | _speed(twin) | {"queries": {f"land-{stream}": query}}
-    made["jobs"] = {slug(stable_name(found.where).partition(":")[2]): job}
-    return made
-
-
-def _speed(twin: QueryTwin | None) -> dict[str, Any]:
-    """Return the measured speed of the log; without a log the plan takes its default."""
-    if twin is None:
-        return {}
-    costs = twin.costs(twin.cores, fixed=0.0)
-    each = max(costs.per_record, 1e-9)
-    overhead = costs.overhead + costs.rest[0] + costs.wave
-    return {
-        "rate": {
-            "records_per_second_per_core": float(f"{1 / each:.4g}"),
-            "batch_overhead": f"{max(1, round(overhead * 1e3))}ms",
-            "basis": "measured",
-        }
-    }
-
-
-def _limit(said: ProgramSettings, found: RunningJob, twin: QueryTwin | None) -> int | None:
-    """Return the limit of a batch: Kinesis connectors have one for each shard."""
-    whole = said.first_option("maxOffsetsPerTrigger")
-    if whole is not None and whole.isdecimal():
-        return int(whole)
-    each = said.first_option("maxFetchRecordsPerShard", "kinesis.maxFetchRecordsPerShard")
-    if each is not None and each.isdecimal() and found.shards:
-        return int(each) * found.shards
-    return None if twin is None or twin.limit is None else int(twin.limit)

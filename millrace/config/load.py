@@ -15,6 +15,7 @@ from millrace.config import checks, explain, secrets
 from millrace.config.document import DocumentError, Tree, is_file, merge, read
 from millrace.config.locations import Locations
 from millrace.config.model import Environment
+from millrace.config.open_values import find_open
 from millrace.config.problems import (
     MISSING,
     ConfigurationError,
@@ -113,7 +114,7 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     tree = _read(file, root, problems, ())
     places = Locations(tree, root)
     plain = {key: value for key, value in tree.to_json().items() if key != EXTENDS}
-    found = list(secrets.find_secrets(tree))
+    found = [*find_open(tree), *secrets.find_secrets(tree)]
     if "name" in plain:
         found.append(
             Finding(("name",), str(plain.pop("name")), "no name: the file's name is the environment's")

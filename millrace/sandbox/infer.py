@@ -1,4 +1,4 @@
-"""Schema from a sample of records: the narrowest type that takes all seen values."""
+"""Schema from a sample of records: the narrowest type that takes all seen values, with whole numbers as BIGINT."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import fastavro
@@ -39,6 +40,25 @@ _WHOLE = re.compile(r"-?(0|[1-9]\d{0,37})")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0), DoubleType())
 """Each takes the values of those before it, the last one with rounding."""
+
+_MONEY = DecimalType(18, 2)
+"""Type of numbers that are all written with two digits after the point: a binary fraction would not hold them exactly."""
+
+_OTHER_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(Z|[+-]\d\d:?\d\d)?|\d{8}T\d{4}(\d\d)?(\.\d+)?(Z|[+-]\d\d:?\d\d)?"
+)
+"""ISO 8601 without seconds or without hyphens, which no decoder reads as a time."""
+
+_EPOCHS = {
+    "seconds": ("timestamp_seconds", 1),
+    "milliseconds": ("timestamp_millis", 10**3),
+    "microseconds": ("timestamp_micros", 10**6),
+}
+"""Units of a time as a number since 1970, each with Spark's function and how many are a second."""
+
+_FIRST_EPOCH, _LAST_EPOCH = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2000, 2100))
+_WIDEST_SAMPLE = int(timedelta(days=20 * 365).total_seconds())
+"""Seconds between the first and the last time of one sample; numbers that are further apart are ids."""
 
 
 class InferenceError(ValueError):
@@ -103,6 +123,8 @@ def kind_of(value: Any) -> DataType:
             (k for k, bits in ((_NUMBERS[0], 31), (_NUMBERS[1], 63)) if -(1 << bits) <= value < 1 << bits),
             _wide(value),
         )
+    if isinstance(value, Decimal):
+        return _MONEY if value.as_tuple().exponent == -2 and abs(value) < 10**16 else DoubleType()
     if isinstance(value, float):
         return DoubleType()
     if isinstance(value, str):
@@ -141,7 +163,7 @@ def kind_of_cell(text: str) -> DataType:
         return BooleanType()
     if _WHOLE.fullmatch(text):
         return kind_of(int(text))
-    return DoubleType() if _NUMBER.fullmatch(text) else _kind_of_text(text)
+    return kind_of(Decimal(text)) if _NUMBER.fullmatch(text) else _kind_of_text(text)
 
 
 def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
@@ -152,6 +174,8 @@ def common_type(one: DataType, other: DataType) -> tuple[DataType, str | None]:
         return other, None
     if one in _NUMBERS and other in _NUMBERS:
         return _NUMBERS[max(_NUMBERS.index(one), _NUMBERS.index(other))], None
+    if _MONEY in (one, other) and {one, other} <= {_MONEY, *_NUMBERS}:
+        return DoubleType(), None
     if isinstance(one, ArrayType) and isinstance(other, ArrayType):
         kind, odd = common_type(one.elementType, other.elementType)
         return ArrayType(kind), odd
@@ -174,7 +198,7 @@ def _merged_structs(one: StructType, other: StructType) -> tuple[DataType, str |
     return StructType([StructField(name, kind) for name, kind in kinds.items()]), odd
 
 
-def from_json(payloads: Iterable[bytes], *, required: bool = False) -> Inferred:
+def from_json(payloads: Iterable[bytes], *, required: bool = False, narrow: bool = False) -> Inferred:
     """Infer from JSON objects.
 
     Parameters
@@ -183,6 +207,8 @@ def from_json(payloads: Iterable[bytes], *, required: bool = False) -> Inferred:
         Payloads, one object each.
     required
         Whether a field that no record lacks is ``NOT NULL``.
+    narrow
+        Whether whole numbers within 32 bits are INT. An id that grows past them would be a dead letter.
 
     Raises
     ------
@@ -193,7 +219,7 @@ def from_json(payloads: Iterable[bytes], *, required: bool = False) -> Inferred:
     refused: list[str] = []
     for payload in payloads:
         try:
-            row = json.loads(payload)
+            row = json.loads(payload, parse_float=Decimal)
         except (ValueError, RecursionError) as error:
             refused.append(f"not JSON: {error}")
             continue
@@ -204,7 +230,7 @@ def from_json(payloads: Iterable[bytes], *, required: bool = False) -> Inferred:
     names = list(dict.fromkeys(name for row in rows for name in row))
     columns = {name: [row.get(name) for row in rows] for name in names}
     kinds = {name: [kind_of(value) for value in values] for name, values in columns.items()}
-    return _inferred(columns, kinds, len(rows), refused, required=required)
+    return _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
 
 
 def from_csv(
@@ -215,6 +241,7 @@ def from_csv(
     quote: str = '"',
     null: str = "",
     required: bool = False,
+    narrow: bool = False,
 ) -> Inferred:
     """Infer from CSV records without a header.
 
@@ -226,7 +253,7 @@ def from_csv(
         Names of the columns; None means ``c1``, ``c2`` and so on.
     delimiter, quote, null
         Format of the records; a column that is empty or ``null`` has no value.
-    required
+    required, narrow
         As for :func:`from_json`.
 
     Raises
@@ -254,7 +281,7 @@ def from_csv(
         for place, name in enumerate(names or ())
     }
     kinds = {name: [kind_of_cell(value or "") for value in values] for name, values in columns.items()}
-    return _inferred(columns, kinds, len(rows), refused, required=required)
+    return _inferred(columns, kinds, len(rows), refused, required=required, narrow=narrow)
 
 
 def _inferred(
@@ -264,6 +291,7 @@ def _inferred(
     refused: list[str],
     *,
     required: bool,
+    narrow: bool,
 ) -> Inferred:
     if not records:
         raise InferenceError(
@@ -280,7 +308,8 @@ def _inferred(
                 report.conflicts.append(odd)
         if isinstance(kind, NullType):
             report.conflicts.append("no value seen")
-        report.kind = _settled(kind)
+        report.kind = _settled(kind, narrow=narrow)
+        report.conflicts += _remarks(name, kind, values)
         report.examples = _examples(values)
         if name.startswith("_") or name.lower() in lowered:
             why = "begins with _" if name.startswith("_") else "differs from another in case only"
@@ -296,25 +325,56 @@ def _inferred(
     )
 
 
-def _settled(kind: DataType) -> DataType:
+def _settled(kind: DataType, *, narrow: bool) -> DataType:
     """Return a type without unknown parts: a value that was always null is a text."""
     if isinstance(kind, NullType):
         return StringType()
+    if isinstance(kind, IntegerType) and not narrow:
+        return LongType()
     if isinstance(kind, ArrayType):
-        return ArrayType(_settled(kind.elementType))
+        return ArrayType(_settled(kind.elementType, narrow=narrow))
     if isinstance(kind, StructType):
         # A struct without fields is not a valid column type; its JSON text is.
         return (
-            StructType([StructField(f.name, _settled(f.dataType)) for f in kind.fields])
+            StructType([StructField(f.name, _settled(f.dataType, narrow=narrow)) for f in kind.fields])
             if kind.fields
             else StringType()
         )
     return kind
 
 
+def _remarks(name: str, kind: DataType, values: Iterable[Any]) -> Iterator[str]:
+    """Yield what a reader should know of a field and of those inside it: numbers and texts that are times, and money."""
+    known = [each for each in values if each is not None]
+    if isinstance(kind, StructType):
+        for f in kind.fields:
+            yield from _remarks(f"{name}.{f.name}", f.dataType, [each.get(f.name) for each in known])
+    elif kind == _MONEY:
+        yield f"{name}: two digits in every sample; a third would be rounded away, so write DOUBLE if one can come"
+    elif isinstance(kind, IntegerType | LongType):
+        numbers = [int(each) for each in known]
+        for unit, (function, second) in _EPOCHS.items():
+            least, most = min(numbers), max(numbers)
+            if (
+                _FIRST_EPOCH * second <= least
+                and most < _LAST_EPOCH * second
+                and most - least < _WIDEST_SAMPLE * second
+            ):
+                shown = datetime.fromtimestamp(least // second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+                yield f"{name}: epoch {unit}, such as {shown}; {function}({name}) in a transform makes a TIMESTAMP of it"
+    elif (
+        isinstance(kind, StringType)
+        and known
+        and all(isinstance(e, str) and _OTHER_TIME.fullmatch(e) for e in known)
+    ):
+        yield f"{name}: a time in a form of ISO 8601 that is no TIMESTAMP here; to_timestamp({name}, FORMAT) in a transform reads it"
+
+
 def _examples(values: Sequence[Any]) -> list[str]:
     shown = (
-        json.dumps(v, ensure_ascii=False) if not isinstance(v, str) else v for v in values if v is not None
+        json.dumps(v, ensure_ascii=False, default=float) if not isinstance(v, str | Decimal) else str(v)
+        for v in values
+        if v is not None
     )
     cut = (s if len(s) <= _LONGEST_EXAMPLE else s[: _LONGEST_EXAMPLE - 1] + "…" for s in shown)
     return list(dict.fromkeys(cut))[:EXAMPLES]

@@ -198,7 +198,9 @@ def imported(project: Path, environment: Mapping[str, str], name: str, *more: st
 def composed(timed: dict[str, Any], exact: Mapping[str, Any]) -> dict[str, Any]:
     """One environment of both, with the query that replaces by the business key in the old job's table."""
     queries = timed["jobs"]["sales"]["queries"]
-    [other] = exact["jobs"]["sales"]["queries"].values()
+    # Its transform is to be finished; the query of the business key takes its place.
+    del queries["derive-write"]
+    other = exact["jobs"]["sales"]["queries"]["land-orders"]
     queries["land-exact"] = other | {"table": "orders_exact"}
     queries["replace"] = {
         "kind": "derive",
@@ -218,7 +220,7 @@ def composed(timed: dict[str, Any], exact: Mapping[str, Any]) -> dict[str, Any]:
 
 def offsets(exact: Mapping[str, Any]) -> dict[int, int]:
     """Where the query of an import with a log begins."""
-    [query] = exact["jobs"]["sales"]["queries"].values()
+    query = exact["jobs"]["sales"]["queries"]["land-orders"]
     found: dict[int, int] = query["kafka"]["start_offsets"]
     return found
 

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap
 
-from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.plan.import_plans import as_yaml, fitted_plans, planned, side_by_side, sizes
 from millrace.cli.shared.options import AsJson
-from millrace.config import ConfigurationError, find_root, load
+from millrace.config import ConfigurationError, find_root
 from millrace.config.base import SLUG, SLUG_SAID
-from millrace.config.problems import wrong_option
+from millrace.config.problems import dotted_path, wrong_option
 from millrace.config.units import parse_start
-from millrace.sizing import Plan, total
+from millrace.sizing import Plan
 
 if TYPE_CHECKING:
-    from millrace.advisor.application_history import History, Query
     from millrace.advisor.job_import import RunningJob
+    from millrace.advisor.job_program import Answers
 
 _AHEAD = timedelta(minutes=30)
 """Default time until the new job's first record, for reading and deploying the file; the job starts no earlier."""
-
-_PINS = {"version", "worker", "max_workers", "min_executors", "architecture"}
-"""Keys of a job that the plan would choose or compute itself."""
-
-
-_WIDE = 1_000_000
-"""Line width in characters, so large that offsets of many partitions stay on one line."""
 
 
 def import_command(
@@ -47,13 +35,13 @@ def import_command(
         str, typer.Option("--name", help="Name of the environment; the file is environments/NAME.yaml.")
     ],
     schema: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--schema",
             metavar="FILE",
             help="Schema file of its records, such as pipelines/orders/schemas/order.ddl.",
         ),
-    ],
+    ] = None,
     project: Annotated[
         str,
         typer.Option("--project", help="Name of the project; the names of deployed resources begin with it."),
@@ -66,13 +54,53 @@ def import_command(
             help="Event logs of the job; they give its rate, speed, trigger and limit.",
         ),
     ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option(
+            "--stream",
+            metavar="NAME|ARN",
+            help="Kinesis stream, if the program reads several or does not name it.",
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic", metavar="NAME", help="Kafka topic, if the program reads several or does not name it."
+        ),
+    ] = None,
+    brokers: Annotated[
+        str | None,
+        typer.Option(
+            "--brokers",
+            metavar="HOST:PORT,...",
+            help="Kafka brokers. Default: from the program or its connection.",
+        ),
+    ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option(
+            "--secret", metavar="ARN", help="Secret of Secrets Manager for the sign-in at the brokers."
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(
+            "--latency",
+            metavar="TIME",
+            help="SLA from arrival to commit. Default: twice the trigger, at least 60s.",
+        ),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option("--rate", min=0.001, help="Records per second. Default: from the logs."),
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, help="Partitions of the Kafka topic. Default: from the logs."),
+        typer.Option(
+            "--partitions",
+            min=1,
+            help="Partitions of the Kafka topic, or shards of the stream. Default: from the logs, and from Kinesis.",
+        ),
     ] = None,
     cluster: Annotated[
         str | None,
@@ -98,19 +126,21 @@ def import_command(
     Streams, topics, VPC and role keep their owners. Shows the current sizes beside those that the plan would compute, then the
     steps of a cut-over without lost or duplicate records. Nothing is deployed, started or stopped.
 
-    If the file already exists for the same job, updates only the start position of the new job.
+    A value that cannot be read stands in the file as an open line, to which `millrace validate` points, with the option that tells it;
+    the exit status is 1. If the file already exists for the same job, updates its open lines and the start position of the new job.
 
     [bold]Examples[/bold]
 
       millrace import glue:orders --name orders --schema pipelines/orders/schemas/order.ddl --rate 500
 
       millrace import emr:00f1abcd/00f2abcd --name orders --schema pipelines/orders/schemas/order.ddl --logs s3://our-logs/emr
+
+      millrace import glue:orders --name orders --topic orders --brokers b-1.example.com:9098,b-2.example.com:9098
     """
-    from millrace.advisor.event_log_reader import read
-    from millrace.advisor.event_logs import find
-    from millrace.advisor.import_cutover import cut_over, job_comment
-    from millrace.advisor.job_import import environment
-    from millrace.advisor.log_simulation import twin
+    from millrace.advisor.import_cutover import cut_over, job_comment, stream_of
+    from millrace.advisor.import_environment import environment, open_lines
+    from millrace.advisor.import_log import read_log
+    from millrace.advisor.job_program import Answers
 
     root = find_root()
     if not re.fullmatch(SLUG, name):  # before it becomes a part of a path
@@ -119,12 +149,13 @@ def import_command(
     earlier = _earlier(target, source, name, root)
     if start is not None and start in ("earliest", "latest"):
         raise wrong_option("--start", start, "a time with its zone, such as 2026-01-31T00:00:00Z")
+    if stream is not None and (topic is not None or brokers is not None):
+        raise wrong_option("--stream", stream, "a Kinesis stream, without --topic and --brokers")
     moment = _moment(start)
-    found = _running(source)
-    history = read(find(logs)[0]) if logs is not None else None
-    query = _query_of(history, found) if history is not None else None
-    fitted = twin(history, query) if history is not None and query is not None else None
-    offsets = _ended(query) if query is not None else None
+    found = _running(source, Answers(stream, topic, brokers))
+    log = read_log(logs, found) if logs is not None else None
+    offsets = None if log is None else log.offsets
+    notes = [*found.notes, *(() if log is None else log.notes)]
     made = environment(
         found,
         project=project,
@@ -132,35 +163,81 @@ def import_command(
         start=moment,
         rate=rate,
         record_size=record_size,
-        twin=fitted,
+        twin=None if log is None else log.twin,
         offsets=offsets,
         partitions=partitions,
         cluster=cluster,
+        latency=latency,
+        secret=secret,
+        called=None if earlier is None else stream_of(earlier),
     )
     steps = cut_over(found, made, name, exact=bool(offsets))
     shown = str(target.relative_to(root))
     if earlier is not None:
         _begin_again(target, earlier, made, shown, root, steps, as_json=as_json)
         return
-    text = f"{job_comment(source)}\n" + "".join(f"# {each}\n" for each in found.notes) + _yaml(made)
-    plans = _checked(name, text, root)
+    open_ones = {dotted_path(path): value for path, value in open_lines(made)}
+    written = _write_transforms(root, found, next(iter(made["jobs"])))
+    plans: Mapping[str, Plan] = {}
+    refused = None
+    if not open_ones:
+        try:
+            made, plans, more = fitted_plans(name, made, root, latency_is_given=latency is not None)
+            notes += more
+        except ConfigurationError as error:
+            refused = error
+            if any(each.key.endswith(".schema") for each in error.problems):
+                if written is not None:
+                    written.unlink()
+                raise
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    comments = "".join(f"# {each}\n" for each in notes)
+    target.write_text(f"{job_comment(source)}\n{comments}{as_yaml(made)}", encoding="utf-8")
+    if refused is not None:
+        raise refused
     if as_json:
         document = {
             "file": shown,
+            "transforms": None if written is None else str(written.relative_to(root)),
             "environment": made,
-            "notes": found.notes,
-            "plan": {which: _sizes(each) for which, each in plans.items()},
+            "notes": notes,
+            "open": open_ones,
+            "plan": {which: sizes(each) for which, each in plans.items()},
             "cut_over": steps,
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-        return
-    typer.echo(f"wrote {shown}")
-    for each in found.notes:
-        typer.echo(f"note: {each}")
-    _side_by_side(plans)
-    _tell(steps)
+    else:
+        typer.echo(f"wrote {shown}")
+        if written is not None:
+            typer.echo(f"wrote {written.relative_to(root)}")
+        for each in notes:
+            typer.echo(f"note: {each}")
+        if plans:
+            side_by_side(plans)
+        _tell(steps)
+    _end(open_ones, shown)
+
+
+def _write_transforms(root: Path, found: RunningJob, job: str) -> Path | None:
+    """Write the transforms to be finished; an existing file stays as it is."""
+    from millrace.advisor.import_transforms import MODULE, package_of, transforms_text
+
+    file = root / "pipelines" / package_of(job) / f"{MODULE}.py"
+    if not found.said.written or file.exists():
+        return None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (file.parent.parent, file.parent):
+        (folder / "__init__.py").touch()
+    file.write_text(transforms_text(found.where, found.said.written), encoding="utf-8")
+    return file
+
+
+def _end(open_ones: Mapping[str, str], shown: str) -> None:
+    """Say what is open, with exit status 1."""
+    for path, value in open_ones.items():
+        typer.echo(f"{shown}: {path}: {value}", err=True)
+    if open_ones:
+        raise typer.Exit(1)
 
 
 def _tell(steps: list[str]) -> None:
@@ -203,25 +280,31 @@ def _begin_again(
     *,
     as_json: bool,
 ) -> None:
-    """Update the start position in the file of an earlier import."""
-    from millrace.advisor.import_cutover import TakeoverError, set_start_position
+    """Update the open lines and the start position in the file of an earlier import."""
+    from millrace.advisor.import_cutover import TakeoverError, fill_open_lines, set_start_position
 
     try:
+        text, filled, left = fill_open_lines(text, made)
         text, begins = set_start_position(text, made)
     except TakeoverError as error:
         raise wrong_option("--name", target.stem, f"{error} ({shown})") from None
-    _planned(target.stem, text, root)
+    open_ones = {dotted_path(path): value for path, value in left.items()}
+    if not open_ones:
+        planned(target.stem, text, root)
     said = {"query": ".".join(begins.path), "key": begins.key, "before": begins.before, "after": begins.after}
-    document = json.dumps({"file": shown, "begins": said, "cut_over": steps}, indent=2, ensure_ascii=False)
+    told = {dotted_path(path): value for path, value in filled.items()}
+    document = {"file": shown, "begins": said, "filled": told, "open": open_ones, "cut_over": steps}
+    printed = json.dumps(document, indent=2, ensure_ascii=False)
     target.write_bytes(text.encode())
     if as_json:
-        typer.echo(document)
-        return
-    before = "nothing" if begins.before is None else begins.before
-    typer.echo(
-        f"{shown}: {'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}; nothing else was changed"
-    )
-    _tell(steps)
+        typer.echo(printed)
+    else:
+        before = "nothing" if begins.before is None else begins.before
+        changes = [f"{path}: {value}" for path, value in told.items()]
+        changes.append(f"{'.'.join(begins.path)}.{begins.key}: {before} → {begins.after}")
+        typer.echo(f"{shown}: {'; '.join(changes)}; nothing else was changed")
+        _tell(steps)
+    _end(open_ones, shown)
 
 
 def _moment(start: str | None) -> str:
@@ -234,7 +317,7 @@ def _moment(start: str | None) -> str:
         raise wrong_option("--start", start, str(error)) from None
 
 
-def _running(source: str) -> RunningJob:
+def _running(source: str, answers: Answers) -> RunningJob:
     import boto3
     from botocore.exceptions import BotoCoreError
 
@@ -246,104 +329,9 @@ def _running(source: str) -> RunningJob:
         session: Any = boto3.Session()
         region = session.region_name or ""
         if kind == "glue" and rest:
-            return glue(session.client, rest, region)
+            return glue(session.client, rest, region, answers)
         if kind == "emr" and application and run:
-            return emr(session.client, application, run, region)
+            return emr(session.client, application, run, region, answers)
     except BotoCoreError as error:
         raise wrong_option("SOURCE", source, f"an account that can be reached ({error})") from error
     raise wrong_option("SOURCE", source, "glue:NAME or emr:APPLICATION/RUN")
-
-
-def _query_of(history: History, found: RunningJob) -> Query | None:
-    """Return the query that reads the source, found by the source's own name."""
-    name = (found.said.name or "").rpartition("/")[2]
-    for query in reversed(history.queries):
-        if any(name in each.description for batch in query.batches[-1:] for each in batch.sources):
-            return query
-    return history.queries[-1] if len(history.queries) == 1 else None
-
-
-def _ended(query: Query) -> dict[int, int]:
-    """Return the offsets at the end of the last Kafka batch, by partition."""
-    if not query.batches:
-        return {}
-    [*sources] = query.batches[-1].sources
-    if len(sources) != 1 or sources[0].end is None:
-        return {}
-    return {int(key.rpartition(":")[2]): at for key, at in sources[0].end.items()}
-
-
-def _yaml(made: Mapping[str, Any]) -> str:
-    def in_a_line(node: Any, key: str = "") -> Any:
-        """Put offsets on one line, so that a later import finds and replaces them."""
-        if isinstance(node, Mapping):
-            made = CommentedMap((each, in_a_line(below, each)) for each, below in node.items())
-            if key == "start_offsets":
-                made.fa.set_flow_style()
-            return made
-        return node
-
-    yaml = YAML()
-    yaml.width = _WIDE
-    stream = io.StringIO()
-    yaml.dump(in_a_line(made), stream)
-    return stream.getvalue()
-
-
-def _planned(name: str, text: str, root: Path) -> Plan:
-    """Load and plan a file's text before it is written.
-
-    Raises
-    ------
-    ConfigurationError
-        The text is invalid, for example because its schema does not exist; the error names the file that was not written.
-    """
-    from millrace.sizing import plan
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder).resolve() / f"{name}.yaml"
-        file.write_text(text, encoding="utf-8")
-        try:
-            return plan(load(str(file), root))
-        except ConfigurationError as error:
-            shown = f"environments/{name}.yaml (not written)"
-            raise ConfigurationError(
-                replace(each, file=shown if each.file == str(file) else each.file) for each in error.problems
-            ) from None
-
-
-def _checked(name: str, text: str, root: Path) -> dict[str, Plan]:
-    """Return the plans of the file with its pins and without them."""
-    pinned = _planned(name, text, root)
-    free = YAML(typ="safe", pure=True).load(text)
-    for job in free["jobs"].values():
-        for key in _PINS & set(job):
-            del job[key]
-        for query in job["queries"].values():
-            query.pop("trigger", None)
-            query.pop("records_per_batch", None)
-    return {"today": pinned, "computed": _planned(name, _yaml(free), root)}
-
-
-def _sizes(plan: Plan) -> dict[str, Any]:
-    [job] = plan.jobs.values()
-    [query] = job.queries.values()
-    return {
-        "worker": job.worker,
-        "workers": job.max_workers.value,
-        "trigger, s": query.trigger_seconds.value,
-        "records of a batch": None if query.records_per_batch is None else query.records_per_batch.value,
-        "usd a month, all of it": round(total(plan).value, 2),
-    }
-
-
-def _side_by_side(plans: Mapping[str, Plan]) -> None:
-    sizes = {which: _sizes(each) for which, each in plans.items()}
-    table = plain_table(*words(""), *figures(*sizes))
-    for key in next(iter(sizes.values())):
-        table.add_row(key, *(_cell(each[key]) for each in sizes.values()))
-    show(table)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int | float) else str(value or "-")

@@ -124,15 +124,17 @@ def advise_command(
     advice = replace(advice, notes=(*doubt, *advice.notes))
     foreseen = None
     asked = bool(what_if or score is not None or apply or html is not None or as_json)
-    if asked or environment is not None:  # its SLA is compared with the ages of records
+    theirs = glue_job is not None or emr_app is not None  # the costs before and after the advice are compared
+    if asked or theirs or environment is not None:  # an SLA is compared with the ages of records
         foreseen = options.forecast_changes(
-            advice, subject, what_if or (), score, findings=as_json or apply or bool(html)
+            advice, subject, what_if or (), score, findings=as_json or apply or theirs or bool(html)
         )
     ran = foreseen.forecasts[0] if foreseen is not None and foreseen.forecasts else None
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]
     source = shlex.join([*([] if path is None else [path]), *words])
-    verdict = advice_verdict(advice, subject, ran, source=source, env=env)
+    changed = () if foreseen is None else foreseen.forecasts[1:]
+    verdict = advice_verdict(advice, subject, ran, changed=changed, source=source, env=env)
     if html is not None and foreseen is not None:
         write_page(html, advice_page(advice, verdict, foreseen.twin, foreseen.forecasts[1:]))
     told = options.apply(advice, env, finding or ()) if apply else None
@@ -216,8 +218,8 @@ def _check_readable(history: History, log: EventLog) -> None:
         raise wrong_option(
             "PATH",
             log.name,
-            "an event log as Spark writes it, plain or compressed with zstd, lz4, lzf or snappy: this file could not be read "
-            f"({history.unread:,} lines are no events){cut}; decompress files of the `lz4` command with `lz4 -d`",
+            "an event log as Spark writes it, plain or compressed with zstd, gzip, lz4, lzf or snappy: this file could not be read "
+            f"({history.unread:,} lines are no events){cut}",
         )
     jobs = f"{len(history.jobs):,} Spark job{'s' * (len(history.jobs) != 1)}"
     raise wrong_option(

@@ -28,6 +28,7 @@ def advice_verdict(
     subject: AdvisedJob | None = None,
     as_it_ran: Forecast | None = None,
     *,
+    changed: Sequence[Forecast] = (),
     source: str = "LOG",
     env: str | None = None,
 ) -> Verdict:
@@ -39,6 +40,8 @@ def advice_verdict(
         The job of the log; left out, price and SLA are unknown.
     as_it_ran
         Simulation of the run: ages of records, and whether a backlog grows.
+    changed
+        Simulations of the findings' changes: the cheapest that keeps up is the cost after the advice.
     source
         The log or job as the command line named it.
     env
@@ -57,7 +60,7 @@ def advice_verdict(
         cost="unknown" if usd is None else f"{dollars(usd)} a month",
         cost_words="no price is known; give --env, --glue-job or --emr-app"
         if usd is None
-        else _costly(advice),
+        else _costly(advice) + _cheaper(as_it_ran, changed),
         usd_month=usd,
         assumed=False,
         sla=_sla(advice, subject, as_it_ran),
@@ -75,6 +78,20 @@ def severity(finding: Finding) -> Severity:
 def _costly(advice: Advice) -> str:
     wasted = sum(each.dollars_a_month or 0.0 for each in advice.findings)
     return "for all its machines" + (f"; the findings cost {dollars(wasted)} of it" if wasted else "")
+
+
+def _cheaper(as_it_ran: Forecast | None, changed: Sequence[Forecast]) -> str:
+    """Return the cost of a month after the change that saves most, among those with which all queries keep up."""
+    costs = {
+        str(each): each.dollars_month
+        for each in changed
+        if each.dollars_month is not None and all(query.keeps_up for query in each.queries.values())
+    }
+    now = None if as_it_ran is None else as_it_ran.dollars_month
+    best = min(costs, key=lambda each: costs[each], default=None)
+    if now is None or best is None or costs[best] >= now:
+        return ""
+    return f"; {dollars(costs[best])} a month after {best}"
 
 
 def _sla(advice: Advice, subject: AdvisedJob | None, as_it_ran: Forecast | None) -> Sla:

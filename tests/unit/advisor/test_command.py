@@ -171,7 +171,7 @@ def test_what_is_no_log_of_a_streaming_application_is_told(tmp_path: Path):
     none = write(replace(runs.history([runs.Truth()]), queries=()), tmp_path / "local-1")
     framed = tmp_path / "local-2"
     framed.write_bytes(bytes(cramjam.lz4.compress((tmp_path / "local-1").read_bytes() * 300)))
-    for file, told in ((none, "0 Spark jobs and no micro-batch"), (framed, "with `lz4 -d`")):
+    for file, told in ((none, "0 Spark jobs and no micro-batch"), (framed, "decompress it with lz4 -d")):
         for more in ((), ("--json",)):
             with pytest.raises(ConfigurationError, match=told):
                 run(str(file), *more)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +21,14 @@ from millrace.advisor.import_cutover import (
     job_comment,
     set_start_position,
 )
-from millrace.advisor.job_import import RunningJob, environment
-from millrace.advisor.job_program import read
+from millrace.advisor.import_environment import environment
+from millrace.advisor.job_import import RunningJob
+from millrace.advisor.job_program import Answers, read
 from millrace.cli import app
-from millrace.cli.plan.import_job import _begin_again, _yaml
-from millrace.config import load
+from millrace.cli.plan import import_job
+from millrace.cli.plan.import_job import _begin_again
+from millrace.cli.plan.import_plans import as_yaml
+from millrace.config import ConfigurationError, load
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 
 PLAIN = "\n".join(line for line in EMR.splitlines() if "security.protocol" not in line)
@@ -49,7 +53,7 @@ def made(
 
 
 def written(offsets: dict[int, int] | None) -> str:
-    return f"{job_comment('glue:orders')}\n{_yaml(made(offsets))}{DERIVE}"
+    return f"{job_comment('glue:orders')}\n{as_yaml(made(offsets))}{DERIVE}"
 
 
 def begins(text: str, folder: Path) -> tuple[str, dict[int, int] | None]:
@@ -178,3 +182,151 @@ def test_a_name_is_looked_at_before_it_is_a_path(
     assert f"--name is {name}" in f"{done.output}{done.exception}"
     assert "2 to 40 lower-case letters" in f"{done.output}{done.exception}"
     assert [each.name for each in tmp_path.rglob("*")] == ["environments"]
+
+
+BROKERS = "b-1.theirs.example:9092"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a schema, and a job whose program names neither its topic nor its brokers."""
+    (tmp_path / "environments").mkdir()
+    schema = tmp_path / SCHEMA
+    schema.parent.mkdir(parents=True)
+    schema.write_bytes((ROOT / SCHEMA).read_bytes())
+    monkeypatch.chdir(tmp_path)
+
+    def running(source: str, answers: Answers) -> RunningJob:
+        text = "from settings import options\ns.readStream.format('kafka').options(**options()).load().writeStream.start()"
+        return replace(RUNNING, where=source, said=read(text, {}, answers))
+
+    monkeypatch.setattr(import_job, "_running", running)
+    return tmp_path
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["import", "glue:orders", "--name", "orders", *words])
+    return done.exit_code, f"{done.output}{done.exception}"
+
+
+def test_what_is_open_stands_in_the_file_until_an_option_tells_it(project: Path) -> None:
+    file = project / "environments" / "orders.yaml"
+    status, said = run("--start", "2026-12-01T08:00:00Z")
+    assert status == 1
+    for option in ("--topic NAME", "--brokers HOST:PORT,...", "--schema FILE", "--rate N", "--partitions N"):
+        assert option in said
+    with pytest.raises(ConfigurationError) as refused:
+        load("orders", project)
+    keys = {each.key for each in refused.value.problems}
+    assert keys == {
+        "kafka.theirs.bootstrap_servers",
+        "streams.orders.topic",
+        "streams.orders.partitions",
+        "streams.orders.traffic.records_per_second",
+        "jobs.orders.queries.land-orders.schema",
+    }
+    assert all(
+        file.read_text().splitlines()[each.line - 1].strip().startswith(each.key.rpartition(".")[2])
+        for each in refused.value.problems
+    )
+    # A second import fills what it knows now; what people wrote stays.
+    file.write_text(file.read_text() + "tags: {team: orders} # by hand\n")
+    status, said = run("--topic", "sales", "--brokers", BROKERS, "--rate", "800", "--json")
+    assert status == 1
+    told = json.loads(said[: said.rindex("}") + 1])
+    assert told["filled"]["streams.orders.topic"] == "sales"
+    assert set(told["open"]) == {"streams.orders.partitions", "jobs.orders.queries.land-orders.schema"}
+    status, said = run("--topic", "sales", "--brokers", BROKERS, "--schema", SCHEMA, "--partitions", "6")
+    assert (status, "open" in said) == (0, False)
+    found = load("orders", project)
+    [stream] = found.streams.values()
+    assert (stream.topic, stream.partitions, found.tags) == ("sales", 6, {"team": "orders"})
+
+
+def test_a_file_that_cannot_be_planned_is_there_to_be_corrected(project: Path) -> None:
+    words = (
+        "--topic",
+        "sales",
+        "--brokers",
+        BROKERS,
+        "--schema",
+        SCHEMA,
+        "--partitions",
+        "6",
+        "--rate",
+        "800",
+    )
+    status, said = run(*words, "--latency", "1ms")
+    assert status != 0
+    assert "environments/orders.yaml" in said
+    assert (project / "environments" / "orders.yaml").exists()
+
+
+def test_a_wrong_option_writes_nothing(project: Path) -> None:
+    words = ("--topic", "sales", "--brokers", BROKERS, "--partitions", "6", "--rate", "800")
+    status, said = run(*words, "--schema", "pipelines/none.ddl")
+    assert (status != 0, "pipelines/none.ddl" in said) == (True, True)
+    status, said = run("--stream", "a", "--topic", "b")
+    assert (status != 0, "--stream is a; allowed: a Kinesis stream, without --topic" in said) == (True, True)
+    assert list((project / "environments").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        (".option('maxOffsetsPerTrigger', 1000000)", "latency is 16m, as today's trigger and limit need it"),
+        (
+            ".option('maxOffsetsPerTrigger', 10)",
+            "today's records_per_batch 10 is left to the plan, which refuses it",
+        ),
+    ],
+)
+def test_a_limit_beyond_the_default_sla_is_no_dead_end(
+    options: str, note: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"{PLAIN.replace('.load()', f'{options}.load()').replace(',30000)', ')')}"
+    text = text.replace('.option("maxOffsetsPerTrigger", 30000)', "").replace(
+        '.trigger(processingTime="10 seconds")', ""
+    )
+    said = read(text, {"topic": "orders"})
+    monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
+    status, printed = run("--schema", SCHEMA, "--partitions", "4", "--rate", "200")
+    assert (status, note in printed) == (0, True), printed
+
+
+SEVERAL = """
+df = s.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092").option("subscribe", "orders").load()
+def saveBatch(rows, number):
+    # one of theirs
+    rows.write.option("password", "hunter2hunter2").jdbc(url, "orders")
+df.writeStream.foreachBatch(saveBatch).start()
+df.writeStream.format("console").start()
+"""
+
+
+def test_a_batch_function_becomes_a_derive_query_of_a_transform_to_be_finished(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = read(SEVERAL, {})
+    monkeypatch.setattr(import_job, "_running", lambda source, _: replace(RUNNING, where=source, said=said))
+    words = ("--schema", SCHEMA, "--partitions", "4", "--rate", "200", "--start", "2026-12-01T08:00:00Z")
+    status, printed = run(*words)
+    assert (status, "wrote pipelines/orders/imported.py" in printed) == (0, True), printed
+    [job] = load("orders", project).jobs.values()
+    assert {name: getattr(each, "transform", None) for name, each in job.queries.items()} == {
+        "land-orders": None,
+        "derive-save-batch": "pipelines.orders.imported:save_batch",
+        "derive-console-7": "pipelines.orders.imported:console_7",
+    }
+    file = project / "pipelines" / "orders" / "imported.py"
+    text = file.read_text()
+    assert "# def saveBatch(rows, number):\n#     # one of theirs\n" in text
+    assert "hunter2" not in text
+    names = runpy.run_path(str(file))
+    with pytest.raises(NotImplementedError, match="line 3 of the program"):
+        names["save_batch"](None)
+    # What people wrote into it stays.
+    file.write_text(text + "# by hand\n")
+    (project / "environments" / "orders.yaml").unlink()
+    assert run(*words)[0] == 0
+    assert file.read_text().endswith("# by hand\n")

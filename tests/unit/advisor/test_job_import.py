@@ -17,7 +17,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.advisor.brokers import NOT_ASKED, Cluster, cluster_of
-from millrace.advisor.job_import import emr, environment, glue
+from millrace.advisor.event_log_reader import read as read_event_log
+from millrace.advisor.event_logs import find
+from millrace.advisor.import_environment import environment, open_lines
+from millrace.advisor.import_log import read_log
+from millrace.advisor.job_import import RunningJob, emr, glue
 from millrace.advisor.job_names import slug
 from millrace.advisor.job_program import read
 from millrace.config import ConfigurationError, load
@@ -55,7 +59,9 @@ glueContext.forEachBatch(
 
 EMR = """
 import argparse
-args = {"TOPIC": "set by the job's own arguments"}
+parser = argparse.ArgumentParser()
+parser.add_argument("--topic")
+args = vars(parser.parse_args())
 (spark.readStream.format("kafka")
     .option("kafka.bootstrap.servers", "b-1.theirs.example:9098,b-2.theirs.example:9098")
     .option("kafka.security.protocol", "SASL_SSL").option("kafka.sasl.mechanism", "AWS_MSK_IAM")
@@ -249,14 +255,15 @@ def test_the_cluster_behind_iam_is_found_by_its_brokers_or_asked_for():
     assert unseen.arn is None
 
     def refused(cluster: Cluster) -> str:
-        with pytest.raises(
-            ConfigurationError, match=r"--cluster is \(missing\); allowed: the ARN of b-1.theirs"
-        ) as told:
-            environment(
-                replace(_kafka(), cluster=cluster), project="p", schema=SCHEMA, start="", rate=1.0,
-                record_size="1KiB", twin=None, offsets={0: 1},
-            )  # fmt: skip
-        return str(told.value)
+        made = environment(
+            replace(_kafka(), cluster=cluster), project="p", schema=SCHEMA, start="", rate=1.0,
+            record_size="1KiB", twin=None, offsets={0: 1},
+        )  # fmt: skip
+        [(path, told)] = open_lines(made)
+        assert path == ("kafka", "theirs", "arn")
+        assert "no cluster seen here offers b-1.theirs" in told
+        assert told.endswith("; --cluster ARN names it")
+        return told
 
     assert f"(kafka:GetBootstrapBrokers of {CLUSTER} was refused: " in refused(unseen)
     assert "(kafka:ListClustersV2 was refused: " in refused(cluster_of(lambda _: Msk("*"), servers))
@@ -271,23 +278,20 @@ def test_a_topic_of_which_no_log_tells_needs_its_partitions():
         )  # fmt: skip
 
     assert made(partitions=6)["streams"]["orders"]["partitions"] == 6
-    with pytest.raises(ConfigurationError, match="--partitions"):
-        made()
+    [(path, told)] = open_lines(made())
+    assert (path, "--partitions" in told) == (("streams", "orders", "partitions"), True)
 
 
 def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
-    from millrace.advisor.event_log_reader import read as read_log
-    from millrace.advisor.event_logs import find
-    from millrace.advisor.log_simulation import twin
-    from millrace.cli.plan.import_job import _ended
-
     truth = Truth(swing=0.4, seconds=400.0)
-    log = read_log(find(str(write(history([truth]), tmp_path / "local-1")))[0])
-    [query] = log.queries
-    found = replace(_kafka(), job={"engine": "glue"})
+    place = write(history([truth]), tmp_path / "local-1")
+    [query] = read_event_log(find(str(place))[0]).queries
+    [topic] = {key.rpartition(":")[0] for key in query.batches[-1].sources[0].end}
+    found = replace(_kafka(), said=replace(_kafka().said, name=topic))
+    log = read_log(str(place), found)
     made = environment(
         found, project="moved", schema=SCHEMA, start="", rate=None, record_size="1KiB",
-        twin=twin(log, query), offsets=_ended(query), cluster=CLUSTER,
+        twin=log.twin, offsets=log.offsets, cluster=CLUSTER,
     )  # fmt: skip
     [stream] = made["streams"].values()
     assert stream["traffic"]["basis"] == "measured"
@@ -300,9 +304,7 @@ def test_a_log_gives_rate_speed_partitions_and_where_it_ended(tmp_path):
     assert sum(made_query["kafka"]["start_offsets"].values()) == taken
 
 
-def _kafka():
-    from millrace.advisor.job_import import RunningJob
-
+def _kafka() -> RunningJob:
     said = read(EMR, {"topic": "orders"})
     return RunningJob("glue:orders", "123456789012", "us-east-1", {"engine": "glue"}, said)
 
@@ -326,9 +328,11 @@ def test_versions_that_are_not_run_are_a_change_that_is_told(client, theirs):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("print('a batch job')", "names its Kinesis stream or Kafka topic"),
-        ("object Scala { }", "names its Kinesis stream or Kafka topic"),
-        ('s.readStream.format("kafka").option("subscribe", "orders")', "names kafka.bootstrap.servers"),
+        (
+            "print('a batch job')",
+            r"found: no readStream .* \(name it with --stream, or with --topic and --brokers\)",
+        ),
+        ("object Scala { }", "found: a program in Scala, and only Python is read"),
     ],
 )
 def test_a_program_that_does_not_tell_is_told(text, told):
@@ -348,3 +352,51 @@ def test_jobs_that_are_not_there_are_told(client):
 
 def test_names_become_names_of_the_environment():
     assert [slug(each) for each in ("Orders_v2", "7up", "a..b")] == ["orders-v2", "s-7up", "a-b"]
+
+
+def test_a_table_and_a_connection_of_glue_are_looked_up_with_the_arguments_of_the_latest_run(client, theirs):
+    made = client("glue")
+    text = (
+        "args = getResolvedOptions(sys.argv, ['table'])\n"
+        f"frame = glue.create_data_frame.from_catalog(database='{theirs}', table_name=args['table'])\n"
+        "glue.forEachBatch(frame=frame, batch_function=f, options={'windowSize': '100 seconds'})\n"
+    )
+    client("s3").put_object(Bucket=theirs, Key="catalog.py", Body=text.encode())
+    made.create_database(DatabaseInput={"Name": theirs})
+    brokers = {"KAFKA_BOOTSTRAP_SERVERS": "b-1.theirs.example:9094", "KAFKA_SSL_ENABLED": "true"}
+    made.create_connection(
+        ConnectionInput={"Name": f"{theirs}-msk", "ConnectionType": "KAFKA", "ConnectionProperties": brokers}
+    )
+    parameters = {
+        "stream": {"typeOfData": "kinesis", "streamARN": f"arn:aws:kinesis:us-east-1:123456789012:stream/{theirs}"},
+        "topic": {"typeOfData": "kafka", "topicName": "orders", "connectionName": f"{theirs}-msk"},
+    }  # fmt: skip
+    for name, each in parameters.items():
+        storage = {"Parameters": each, "Location": theirs}
+        made.create_table(
+            DatabaseName=theirs, TableInput={"Name": name, "StorageDescriptor": storage, "Parameters": {}}
+        )
+    made.create_job(
+        Name=f"{theirs}-catalog",
+        Role="theirs",
+        Command={"Name": "gluestreaming", "ScriptLocation": f"s3://{theirs}/catalog.py"},
+        DefaultArguments={"--table": "stream"},
+        GlueVersion="5.1",
+        WorkerType="G.1X",
+        NumberOfWorkers=2,
+    )
+    found = glue(client, f"{theirs}-catalog", "us-east-1")
+    assert (found.said.name, found.shards, found.run) == (parameters["stream"]["streamARN"], 3, "")
+    run = made.start_job_run(JobName=f"{theirs}-catalog", Arguments={"--table": "topic"})["JobRunId"]
+    found = glue(client, f"{theirs}-catalog", "us-east-1")
+    assert (found.said.kind, found.said.name, found.run) == ("kafka", "orders", run)
+    made_file = environment(
+        found, project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0, record_size="1KiB", twin=None,
+        offsets=None, partitions=1,
+    )  # fmt: skip
+    assert made_file["kafka"]["theirs"] == {
+        "kind": "external",
+        "bootstrap_servers": "b-1.theirs.example:9094",
+        "authentication": "tls",
+    }
+    assert list(open_lines(made_file)) == []

@@ -115,7 +115,16 @@ def lzf(text: bytes) -> bytes:
     return b"".join(b"ZV\x00" + len(each).to_bytes(2, "big") + each for each in chunks)
 
 
+def lz4_command(text: bytes) -> bytes:
+    """A frame as the ``lz4`` command writes it: blocks that do not depend on each other."""
+    made = cramjam.lz4.Compressor(level=1, content_checksum=True, block_linked=False)
+    made.compress(text)
+    return bytes(made.finish())
+
+
 PACKED = {
+    "lz4 of the command": lz4_command,
+    "framed snappy": lambda text: bytes(cramjam.snappy.compress(text)),
     "plain": lambda text: text,
     "zstd": lambda text: (
         zstandard.ZstdCompressor().compress(text[:300_000])
@@ -172,7 +181,17 @@ def test_lzf_copies_are_those_of_java():
 @settings(max_examples=150)
 @given(
     head=some.sampled_from(
-        [b"", b"ZV", b"ZV\x01", b"LZ4Block", b"\x82SNAPPY\x00", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"]
+        [
+            b"",
+            b"ZV",
+            b"ZV\x01",
+            b"LZ4Block",
+            b"\x04\x22\x4d\x18\x60\x40\x82",
+            b"\xff\x06\x00\x00sNaPpY",
+            b"\x82SNAPPY\x00",
+            b"\x1f\x8b",
+            b"\x28\xb5\x2f\xfd",
+        ]
     ),
     body=some.binary(max_size=200),
 )
@@ -195,6 +214,60 @@ def test_no_damage_crashes_the_reading(at, damage, tmp_path_factory):
         read(event_logs.EventLog("x", (event_logs.File("x", 0, 0, lambda: file.open("rb")),), False)).unread
         >= 0
     )
+
+
+@pytest.mark.parametrize("codec", [each for each in PACKED if each not in ("plain", "lzf")])
+def test_damage_in_the_middle_is_not_told_as_a_run_that_goes_on(codec: str, tmp_path: Path) -> None:
+    """Bytes that a bad copy changed: the log is read up to them, and nothing is said of an application that still runs."""
+    packed = bytearray(PACKED[codec](TEXT))
+    middle = len(packed) // 2
+    packed[middle : middle + 4000] = bytes(4000)
+    (tmp_path / "local-1").write_bytes(packed)
+    found = history_of(tmp_path / "local-1")
+    assert not found.complete
+    notes = " ".join(advise(found).notes)
+    assert ("still runs" in notes, found.cut_off) == (False, False)
+    assert "local-1 is damaged (" in notes or found.unread
+
+
+def test_a_log_without_its_first_half_is_read_with_a_note(tmp_path: Path) -> None:
+    (tmp_path / "local-1").write_bytes(TEXT[len(TEXT) // 2 :])
+    (tmp_path / "half").write_bytes(TEXT[len(TEXT) // 2 :])
+    for name in ("local-1", "half"):
+        found = history_of(tmp_path / name)
+        assert (found.lost, found.complete, found.unread < 5) == (True, True, True)
+        assert sum(len(each.batches) for each in found.queries) >= 5
+        assert any("older parts of the log are missing" in each for each in advise(found).notes)
+    assert not history_of(REAL).lost
+
+
+def test_a_second_application_in_the_file_is_noted_and_not_mixed_with_the_first(tmp_path: Path) -> None:
+    (tmp_path / "local-1").write_bytes(TEXT + TEXT.replace(b"flights", b"another"))
+    found = history_of(tmp_path / "local-1")
+    assert [(each.name, len(each.batches)) for each in found.queries] == [
+        ("land-flights", 7),
+        ("flights-weather", 8),
+    ]
+    assert any(
+        "not read to its end: a second application begins in it" in each for each in advise(found).notes
+    )
+
+
+def test_a_spark_line_that_is_not_supported_is_noted(tmp_path: Path) -> None:
+    old = TEXT.replace(b'"Spark Version":"3.5.7"', b'"Spark Version":"3.3.0"')
+    (tmp_path / "local-1").write_bytes(old)
+    said = "Spark 3.3.0 is none of the lines whose logs are supported (3.5, 4.0, 4.1): figures may be missing"
+    assert said in advise(history_of(tmp_path / "local-1")).notes
+    assert not any("none of the lines" in each for each in advise(history_of(REAL)).notes)
+
+
+def test_raw_snappy_is_named(tmp_path: Path) -> None:
+    (tmp_path / "local-1").write_bytes(bytes(cramjam.snappy.compress_raw(TEXT)))
+    (tmp_path / "other").write_bytes(bytes(cramjam.snappy.compress_raw(TEXT)))
+    with pytest.raises(
+        ConfigurationError, match="raw snappy cannot be told from other data, so decompress it first"
+    ):
+        find(str(tmp_path / "other"))
 
 
 def test_a_damaged_line_costs_itself(tmp_path):

@@ -1,22 +1,30 @@
-"""What a program says of its trigger and limit, and what is told where it cannot be read."""
+"""Streams and settings of a program, read from its text: all values of branches, arguments of the run, and what stays a question."""
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from millrace.advisor.job_import import environment
-from millrace.advisor.job_program import read, unsupported_settings
+from millrace.advisor.brokers import authentication_of
+from millrace.advisor.import_environment import environment
+from millrace.advisor.job_program import Answers, read
+from millrace.advisor.programs import expressions
+from millrace.advisor.programs.library import Launch
+from millrace.advisor.stream_candidates import RefusedError
+from millrace.config import ConfigurationError
 from tests.unit.advisor.intervals import INTERVALS
 from tests.unit.advisor.test_job_import import CLUSTER, SCHEMA, _kafka
 
 INSTEAD = "the event log tells it, or the plan computes one"
+KAFKA = 's.readStream.format("kafka").option("kafka.bootstrap.servers", "b-1:9092")'
 
 
 def program(trigger: str, limit: str = "30000") -> str:
     return (
-        f's.readStream.format("kafka").option("subscribe", "orders").option("maxOffsetsPerTrigger", {limit})'
+        f'{KAFKA}.option("subscribe", "orders").option("maxOffsetsPerTrigger", {limit})'
         f".load().writeStream.trigger(processingTime={trigger}).start()"
     )
 
@@ -24,43 +32,398 @@ def program(trigger: str, limit: str = "30000") -> str:
 @pytest.mark.parametrize(("text", "milliseconds"), INTERVALS.items())
 def test_a_trigger_is_read_as_spark_reads_it(text: str, milliseconds: int | None) -> None:
     said = read(program(repr(text)), {})
-    assert said.trigger == (None if milliseconds is None else milliseconds / 1000)
-    assert bool(unsupported_settings(said)) == (milliseconds in (None, 0))
+    assert said.trigger == (milliseconds / 1000 if milliseconds else None)
+    assert bool(said.notes) == (milliseconds in (None, 0))
 
 
 def test_what_cannot_be_read_is_told() -> None:
     def notes(*given: str) -> tuple[str, ...]:
-        return unsupported_settings(read(program(*given), {"window": "1 minute"}))
+        return read(
+            f"args = getResolvedOptions(sys.argv, ['window'])\n{program(*given)}", {"window": "1 minute"}
+        ).notes
 
     assert notes("'100 ms'") == (f"its trigger 100 ms is none that Spark takes: {INSTEAD}",)
     assert notes("'0 seconds'") == (
         f"with its trigger 0 seconds a batch follows the other at once: {INSTEAD}",
     )
     assert notes("window()", "most()") == (
-        f"its trigger (processingTime) is not named in plain words: {INSTEAD}",
-        f"its limit (maxOffsetsPerTrigger) is not named in plain words: {INSTEAD}",
+        f"its limit maxoffsetspertrigger is most() (line 2): {INSTEAD}",
+        f"line 2: its trigger is window(): {INSTEAD}",
     )
     assert notes("args['window']", "'many'") == (f"its limit many is no number: {INSTEAD}",)
-    assert notes("args['window']") == ()
+    assert notes("args.get('window', '2 minutes')") == ()
 
 
 @pytest.mark.parametrize(
-    ("given", "written"),
-    [("1 DAY", "1d"), ("2 weeks", "14d"), ("1 minute 30 seconds", "90s"), ("250 milliseconds", "250ms")],
+    ("given", "written", "latency"),
+    [
+        ("1 DAY", "1d", "2d"),
+        ("2 weeks", "14d", "28d"),
+        ("100 seconds", "100s", "200s"),
+        ("30 seconds", "30s", None),
+        ("250 milliseconds", "250ms", None),
+    ],
 )
-def test_a_trigger_is_written_as_the_file_takes_it(given: str, written: str) -> None:
-    servers = '.option("kafka.bootstrap.servers", "b-1:9092").load()'
-    said = read(program(repr(given)).replace(".load()", servers), {})
+def test_a_trigger_is_written_as_the_file_takes_it_with_an_sla_that_it_can_keep(
+    given: str, written: str, latency: str | None
+) -> None:
+    said = read(program(repr(given)), {})
     made = environment(
         replace(_kafka(), said=said), project="p", schema=SCHEMA, start="2026-12-01T08:00:00Z", rate=1.0,
         record_size="1KiB", twin=None, offsets=None, partitions=1, cluster=CLUSTER,
     )  # fmt: skip
     [job] = made["jobs"].values()
     [query] = job["queries"].values()
-    assert query["trigger"] == written
+    assert (query["trigger"], job.get("latency")) == (written, latency)
+
+
+class Catalog:
+    """Two tables and a connection; others are refused."""
+
+    def table(self, database: str, name: str) -> Mapping[str, str]:
+        tables = {
+            "orders": {"typeOfData": "kinesis", "streamARN": f"{ARN}/orders", "location": "orders"},
+            "events": {"typeOfData": "kafka", "topicName": "events", "connectionName": "msk"},
+            "files": {"classification": "parquet", "location": "s3://b/files"},
+        }
+        if name not in tables:
+            raise RefusedError(f"table {database}.{name} of the Data Catalog (AccessDenied)")
+        return tables[name]
+
+    def connection(self, name: str) -> Mapping[str, str]:
+        if name != "msk":
+            raise RefusedError(f"Glue connection {name} (AccessDenied)")
+        return {
+            "KAFKA_BOOTSTRAP_SERVERS": "b-1:9096",
+            "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512",
+            "KAFKA_SASL_SCRAM_SECRETS_ARN": LOGIN_ARN,
+        }
+
+
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream"
+LOGIN_ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:AmazonMSK_x-AbCdEf"
+RUN = Launch(("--topic", "orders", "--arn", f"{ARN}/orders", "--database", "db", "--table_name", "orders"))
+WRITE = '.load().writeStream.trigger(processingTime="10 seconds").start()'
+BATCH = 'glue.forEachBatch(frame=frame, batch_function=write, options={"windowSize": "10 seconds"})'
+
+FOUND = {
+    "a sink is no source": (
+        f'{KAFKA}.option("subscribe", "orders").load().writeStream.format("aws-kinesis")'
+        '.option("kinesis.streamName", "alerts").trigger(processingTime="10 seconds").start()',
+        "orders",
+    ),
+    "a dictionary that nothing reads": (
+        f'OLD = {{"subscribe": "payments", "kafka.bootstrap.servers": "x:1"}}\n{KAFKA}.option("subscribe", "orders"){WRITE}',
+        "orders",
+    ),
+    "an argument of argparse": (
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('-t', '--topic', required=True)\n"
+        f"a, _ = p.parse_known_args()\n{KAFKA}.option('subscribe', a.topic){WRITE}",
+        "orders",
+    ),
+    "a default of argparse": (
+        "from argparse import ArgumentParser as P\np = P()\np.add_argument('--in', dest='t', default='or' + 'ders')\n"
+        f"a = vars(p.parse_args())\n{KAFKA}.option('subscribe', a['t']){WRITE}",
+        "orders",
+    ),
+    "an argument by its place": (
+        f"import sys\nif len(sys.argv) < 2:\n    sys.exit(1)\nname = sys.argv[2]\n{KAFKA}.option('subscribe', name){WRITE}",
+        "orders",
+    ),
+    "getopt": (
+        "import getopt, sys\nopts, rest = getopt.getopt(sys.argv[1:], 't:', ['topic=', 'arn=', 'database=', 'table_name='])\n"
+        f"for o, a in opts:\n  if o in ('-t', '--topic'):\n    topic = a.replace('\"', '')\n{KAFKA}.option('subscribe', topic){WRITE}",
+        "orders",
+    ),
+    "functions, and options in a dictionary": (
+        "def options(topic, **more):\n  base = {'kafka.bootstrap.servers': 'b-1:9092', 'subscribe': topic}\n"
+        "  base.update(more)\n  return base\ndef read(spark, topic='payments'):\n"
+        "  return spark.readStream.format('kafka').options(**options(topic, failOnDataLoss='false')).load()\n"
+        "def main():\n  df = transform(read(spark, topic='orders')).select('*')\n  df.writeStream.trigger(processingTime='10 seconds').start()\n"
+        "if __name__ == '__main__':\n  main()",
+        "orders",
+    ),
+    "a class": (
+        "class Job:\n  topic = 'payments'\n  def __init__(self, topic):\n    self.topic = topic\n  @property\n  def options(self):\n"
+        "    return {'subscribe': self.topic, 'kafka.bootstrap.servers': 'b-1:9092'}\n  def run(self):\n"
+        "    self.write(spark.readStream.format('kafka').options(**self.options).load())\n  def write(self, df):\n"
+        "    df.writeStream.trigger(processingTime='10 seconds').start()\nJob('orders').run()",
+        "orders",
+    ),
+    "a data class": (
+        "@dataclass\nclass Settings:\n  topic: str\n  servers: str = 'b-1:9092'\nc = Settings(topic='orders')\n"
+        f"spark.readStream.format('kafka').option('kafka.bootstrap.servers', c.servers).option('subscribe', c.topic){WRITE}",
+        "orders",
+    ),
+    "a loop over options": (
+        "r = spark.readStream.format('kafka')\nfor k, v in {'subscribe': 'orders', 'kafka.bootstrap.servers': 'b-1:9092'}.items():\n"
+        f"  r = r.option(k, v)\nr{WRITE}",
+        "orders",
+    ),
+    "a known condition": (
+        f"env = 'prod'\nif env == 'prod':\n  t = 'orders'\nelse:\n  t = 'payments'\n{KAFKA}.option('subscribe', t){WRITE}",
+        "orders",
+    ),
+    "a view": (
+        f'{KAFKA}.option("subscribe", "orders").load().createOrReplaceTempView("raw")\n'
+        'spark.sql("FROM raw").writeStream.trigger(processingTime="10 seconds").start()',
+        "orders",
+    ),
+    "Glue's options": (
+        "args = getResolvedOptions(sys.argv, ['arn'])\noptions = {'typeOfData': 'kinesis', 'streamARN': args['arn']}\n"
+        f"frame = glue.create_data_frame.from_options(connection_type='kinesis', connection_options=options)\n{BATCH}",
+        f"{ARN}/orders",
+    ),
+    "a name out of an ARN": (
+        "import re\nargs = getResolvedOptions(sys.argv, ['arn'])\n"
+        "name = re.compile(r'arn:aws:kinesis:([a-z0-9-]+):(\\d+):stream/([a-zA-Z0-9-_]+)').match(args['arn']).group(3)\n"
+        f"spark.readStream.format('kinesis').option('streamName', name){WRITE}",
+        "orders",
+    ),
+    "a name by splitting an ARN": (
+        "args = getResolvedOptions(sys.argv, ['arn'])\n"
+        f"spark.readStream.format('kinesis').option('streamName', args['arn'].split('/')[-1]){WRITE}",
+        "orders",
+    ),
+    "a table of the Data Catalog": (
+        "args = getResolvedOptions(sys.argv, ['database', 'table_name'])\nframe = glue.create_data_frame.from_catalog("
+        f"database=args['database'], table_name=args['table_name'], additional_options={{}})\n{BATCH}",
+        f"{ARN}/orders",
+    ),
+    "a table behind a connection": (
+        f"frame = glue.create_data_frame_from_catalog('db', 'events', additional_options={{}})\n{BATCH}",
+        "events",
+    ),
+    "a table of files beside it": (
+        f"static = glue.create_data_frame.from_catalog(database='db', table_name='files')\n{KAFKA}.option('subscribe', 'orders')"
+        ".load().join(static, 'id').writeStream.trigger(processingTime='10 seconds').start()",
+        "orders",
+    ),
+    "a loop that ends early": (
+        f"for t in ['orders', 'payments']:\n  name = t\n  break\n{KAFKA}.option('subscribe', name){WRITE}",
+        "orders",
+    ),
+    "a key that is there": (
+        "args = getResolvedOptions(sys.argv, ['topic', 'nowhere'])\n"
+        f"name = args['topic'] if 'topic' in args else 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
+        "orders",
+    ),
+    "a program that ends with its main function": (
+        f"import sys\ndef main():\n  {KAFKA}.option('subscribe', 'orders'){WRITE}\n  return 0\nif __name__ == '__main__':\n  sys.exit(main())",
+        "orders",
+    ),
+    "a program that raises with its main function": (
+        f"def main(topic):\n  {KAFKA}.option('subscribe', topic){WRITE}\nraise SystemExit(main('orders'))",
+        "orders",
+    ),
+    "a chain of formats": (
+        f"t = '{{}}'.format('or') + 'DERS'.lower()\nt = f\"{{t}}\" if True else None\n{KAFKA}.option('subscribe', '%s' % t.strip()){WRITE}",
+        "orders",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", FOUND)
+def test_the_stream_is_the_one_that_reaches_a_query(shape: str) -> None:
+    text, name = FOUND[shape]
+    said = read(text, RUN, catalog=Catalog())
+    assert (said.name, said.trigger, said.open, said.notes) == (name, 10.0, {}, ())
+
+
+TWO = (
+    f"a = {KAFKA}.option('subscribe', 'orders').load()\nb = {KAFKA}.option('subscribe', 'payments').load()\n"
+)
+
+OPEN = {
+    "two streams": (
+        f"{TWO}a.writeStream.start()\nb.writeStream.start()",
+        "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
+    ),
+    "a loop that may end early": (
+        f"for t in ['orders', 'payments']:\n  name = t\n  if ok(t):\n    break\n{KAFKA}.option('subscribe', name){WRITE}",
+        "the program reads several: line 1: orders, or line 1: payments; --topic NAME tells it",
+    ),
+    "an endless loop that may end": (
+        f"name = 'orders'\nwhile True:\n  if ok():\n    break\n  name = 'payments'\n{KAFKA}.option('subscribe', name){WRITE}",
+        "the program reads several: line 1: orders, or line 5: payments; --topic NAME tells it",
+    ),
+    "a thread": (
+        f"import threading\n{TWO}b.writeStream.start()\ndef run(frame):\n  frame.writeStream.start()\n"
+        "threading.Thread(target=run, args=(a,)).start()",
+        "the program reads several: line 2: orders, or line 3: payments; --topic NAME tells it",
+    ),
+    "a pool": (
+        f"def run(topic):\n  {KAFKA}.option('subscribe', topic).load().writeStream.start()\nrun('orders')\npool.submit(run, 'payments')",
+        "the program reads several: line 3: orders, or line 4: payments; --topic NAME tells it",
+    ),
+    "a join of two": (
+        f"{TWO}a.join(b, 'id').writeStream.start()",
+        "the program reads several: line 1: orders, or line 2: payments; --topic NAME tells it",
+    ),
+    "a branch": (
+        f"if flag():\n  t = 'orders'\nelse:\n  t = 'payments'\n{KAFKA}.option('subscribe', t){WRITE}",
+        "the program reads several: line 2: orders, or line 4: payments; --topic NAME tells it",
+    ),
+    "a list of topics": (
+        f"{KAFKA}.option('subscribe', 'orders, payments'){WRITE}",
+        "the program reads several: line 1: orders, or line 1: payments; --topic NAME tells it",
+    ),
+    "a missing argument": (
+        f"args = getResolvedOptions(sys.argv, ['name'])\n{KAFKA}.option('subscribe', args['name']){WRITE}",
+        "the program does not tell it: line 2: subscribe is the argument --name, which the job does not have; --topic NAME tells it",
+    ),
+    "a file of settings": (
+        f"import yaml\nc = yaml.safe_load(open('c.yaml'))\n{KAFKA}.option('subscribe', c['t']){WRITE}",
+        "the program does not tell it: line 2: subscribe is yaml.safe_load(); --topic NAME tells it",
+    ),
+    "a constant of another module": (
+        f"from shop.constants import TOPIC\n{KAFKA}.option('subscribe', TOPIC){WRITE}",
+        "the program does not tell it: line 1: subscribe is shop.constants.TOPIC; --topic NAME tells it",
+    ),
+    "options from elsewhere": (
+        f"from settings import options\n{KAFKA}.options(**options()){WRITE}",
+        "the program does not tell it: line 2: settings.options(); --topic NAME tells it",
+    ),
+    "a gap of a sample": (
+        f"{KAFKA}.option('subscribe', '<your topic>'){WRITE}",
+        "the program does not tell it: line 1: <your topic>, which is no name of a stream or topic; --topic NAME tells it",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", OPEN)
+def test_what_the_program_does_not_tell_is_a_question_with_its_lines_and_its_option(shape: str) -> None:
+    text, said = OPEN[shape]
+    assert read(text, RUN).open["name"] == said
+    answered = read(text, RUN, Answers(topic="orders"))
+    assert (answered.name, answered.open.get("name")) == ("orders", None)
+    assert answered.first_option("kafka.bootstrap.servers") == "b-1:9092"
+
+
+def test_the_streams_that_an_answer_leaves_out_are_named_and_another_one_is_refused() -> None:
+    text = f"{TWO}a.writeStream.trigger(processingTime='10 seconds').start()\nb.writeStream.trigger(processingTime='30 seconds').start()"
+    said = read(text, RUN, Answers(topic="payments"))
+    assert said.trigger == 30.0
+    assert said.notes == ("it reads other streams too, which are not in this file: line 1: orders",)
+    with pytest.raises(
+        ConfigurationError,
+        match="--topic is sales; allowed: a stream that the program reads: line 1: orders, or line 2",
+    ):
+        read(text, RUN, Answers(topic="sales"))
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "secret"),
+    [
+        ({}, "none", None),
+        ({"kafka.security.protocol": "SSL"}, "tls", None),
+        ({"kafka.security.protocol": "SSL", "kafka.ssl.keystore.location": "k.jks"}, "mutual-tls", ""),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "iam", None),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "SCRAM-SHA-512"}, "scram-sha-512", ""),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "plain", ""),
+        ({"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}, None, None),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, None, None),
+    ],
+)  # fmt: skip
+def test_a_sign_in_is_never_written_as_a_weaker_one(
+    options: dict[str, str], kind: str | None, secret: str | None
+) -> None:
+    text = f"{KAFKA}.option('subscribe', 'orders').options(**{options!r}){WRITE}"
+    login = authentication_of(read(text, RUN))
+    assert (login.kind, login.secret) == (kind, secret)
+    assert (kind is None) == ("none of iam" in login.open)
+
+
+def test_a_sign_in_that_depends_on_a_branch_is_a_question() -> None:
+    text = f"r = {KAFKA}.option('subscribe', 'orders')\nif secured():\n  r = r.option('kafka.security.protocol', 'SSL')\nr{WRITE}"
+    said = read(text, RUN)
+    assert authentication_of(said).open == "kafka.security.protocol is SSL (line 3)"
+    assert (said.name, said.trigger) == ("orders", 10.0)
+
+
+def test_a_sign_in_of_another_module_is_a_question() -> None:
+    text = f"from shop import PROTOCOL_SSL\n{KAFKA}.option('subscribe', 'orders').option('kafka.security.protocol', PROTOCOL_SSL){WRITE}"
+    assert authentication_of(read(text, RUN)).open == "kafka.security.protocol is shop.PROTOCOL_SSL (line 1)"
+
+
+def test_a_connection_gives_brokers_and_secret() -> None:
+    said = read(FOUND["a table behind a connection"][0], RUN, catalog=Catalog())
+    assert said.first_option("kafka.bootstrap.servers") == "b-1:9096"
+    assert authentication_of(said) == ("scram-sha-512", "", LOGIN_ARN)
+    refused = read(
+        "frame = glue.create_data_frame.from_options('kafka', {'connectionName': 'theirs', 'topicName': 'orders'})\n" + BATCH,
+        RUN, catalog=Catalog(),
+    )  # fmt: skip
+    assert (
+        refused.open["brokers"]
+        == "line 1: Glue connection theirs (AccessDenied); --brokers HOST:PORT,... tells them"
+    )
+
+
+@pytest.mark.parametrize("trigger", ["once", "availableNow"])
+def test_a_run_that_ends_is_not_taken_for_one_that_goes_on(trigger: str) -> None:
+    said = read(
+        f"{KAFKA}.option('subscribe', 'orders').load().writeStream.trigger({trigger}=True).start()", {}
+    )
+    assert said.trigger is None
+    [note] = said.notes
+    assert note.startswith(f"line 1: with its trigger {trigger.lower()} a run ends")
+
+
+def test_a_stream_of_another_kind_and_a_fan_out_are_told() -> None:
+    text = (
+        "a = spark.readStream.format('kinesis').option('streamName', 'orders').option('kinesis.consumerType', 'SubscribeToShard').load()\n"
+        "b = spark.readStream.format('delta').load('s3://b/t')\n"
+        "a.join(b, 'id').writeStream.trigger(processingTime='10 seconds').start()"
+    )
+    assert read(text, {}).notes == (
+        "line 2 reads delta (line 2) too, which is not in this file",
+        "it reads by enhanced fan-out: fan_out: true in the land query keeps that",
+    )
+
+
+def test_several_queries_on_one_stream_are_told_with_their_triggers() -> None:
+    text = f"df = {KAFKA}.option('subscribe', 'orders').load()\n" + "\n".join(
+        f"df.writeStream.trigger(processingTime='{n} seconds').start()" for n in (30, 5)
+    )
+    said = read(text, {})
+    assert said.trigger == 5.0
+    assert said.notes == (
+        "what writes it (lines 2, 3) is a derive query of a transform to be finished, and an Iceberg table until you name its sink",
+        "its triggers are 30 seconds (line 2), 5 seconds (line 3): the shortest is taken",
+    )
+
+
+def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
+    pattern = read(f"{KAFKA}.option('subscribePattern', 'shop.*'){WRITE}", {})
+    assert (pattern.name, pattern.pattern) == ("shop.*", True)
+    assigned = read(f"import json\n{KAFKA}.option('assign', json.dumps({{'orders': [0, 2]}})){WRITE}", {})
+    assert (assigned.name, assigned.partitions) == ("orders", (0, 2))
+
+
+@pytest.mark.parametrize(
+    ("text", "why_not"),
+    [
+        ("print('a batch job')", "no readStream and no create_data_frame in it"),
+        ("object GlueApp {\n  def main(a: Array[String]) {}\n}", "a program in Scala, and only Python is read"),
+        ("print 'two'", "no Python: line 1: "),
+        ("s.readStream.format('delta').load('x').writeStream.start()", "line 1 reads delta (line 1)"),
+        ("frame = glue.create_data_frame.from_catalog(database='db', table_name='theirs')\n" + BATCH,
+         "line 1: table db.theirs of the Data Catalog (AccessDenied)"),
+        ("glue.forEachBatch(frame=None, batch_function=f, options={})", "no readStream and no create_data_frame in it"),
+    ],
+)  # fmt: skip
+def test_a_program_without_a_stream_tells_why_and_an_answer_takes_its_place(text: str, why_not: str) -> None:
+    said = read(text, {}, catalog=Catalog())
+    assert (said.kind, said.name) == (None, None)
+    assert said.why_not.startswith(why_not)
+    answered = read(text, {}, Answers(topic="orders", brokers="b-1:9092"), Catalog())
+    assert (answered.kind, answered.name, answered.open) == ("kafka", "orders", {})
 
 
 DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for n in range(60))
+CALLS = "".join(f"def f{n}():\n  return f{n + 1}() + f{n + 1}()\n" for n in range(40)) + "f0()\n"
+BRANCHES = "".join(f"if c{n}:\n  x{n} = {n}\n" for n in range(20_000))
 
 
 @pytest.mark.parametrize(
@@ -74,16 +437,27 @@ DOUBLED = "a0 = 'xxxxxxxx'\n" + "".join(f"a{n + 1} = f'{{a{n}}}{{a{n}}}'\n" for 
         pytest.param("x = " + "(" * 10_000 + ")" * 10_000, id="nested brackets"),
         pytest.param("x = " + "a." * 200_000 + "b", id="a long chain"),
         pytest.param("x = " + "not " * 100_000 + "b", id="nots"),
+        pytest.param("x = " + "[" * 90 + "]" * 90, id="nested lists"),
         pytest.param("x = f'{x:{y:{z:{a}}}}'", id="nested f-strings"),
         pytest.param("x = 0x" + "f" * 900_000, id="a huge number"),
         pytest.param("x = 'a'\0", id="a NUL"),
         pytest.param("#" * 2_000_000, id="a long program"),
         pytest.param("s.option('maxOffsetsPerTrigger', 0x" + "f" * 100_000 + ")", id="a huge option"),
+        pytest.param("x = 'a' * 10**9\ny = [x] * 10**9\nz = '%1000000000d' % 1\nw = '{:>999999999}'.format(1)", id="widths"),
+        pytest.param("import re\nx = re.match('(a+)+$', 'a' * 60 + 'b')\nre.match('.*.*.*.*.*.*.*b', 'a' * 255)", id="patterns"),
+        pytest.param("def f():\n  return f()\nf()", id="a function that calls itself"),
+        pytest.param(CALLS, id="calls that double"),
+        pytest.param(BRANCHES, id="branches"),
+        pytest.param("x = 1\nwhile x:\n  x = x + 1\nfor a in x:\n  for b in a:\n    for c in b:\n      x = [x, x]", id="loops"),
+        pytest.param("x = [0, 1]\n" + "x = [y + z for y in x for z in x]\n" * 50, id="comprehensions"),
+        pytest.param("d = {}\nd['d'] = d\nclass A:\n  x = d\nA().x['y'] = A()\nA.x.update(A.x)", id="things in themselves"),
+        pytest.param("x = 1 << 10**9\ny = 10 ** 10 ** 9\nz = range(10**12)\nw = list(z)", id="huge computations"),
+        pytest.param("try:\n  from x import A\nexcept ImportError:\n  class A:\n    def f(self): pass", id="a class or another"),
+        pytest.param("import json\nx = json.loads('[' * 3000 + ']' * 3000)", id="nested JSON"),
     ],
-)
-def test_no_program_exhausts_the_reading(program):
-    import tracemalloc
-
+)  # fmt: skip
+def test_no_program_exhausts_the_reading(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expressions, "_STEPS", 20_000)  # the limit itself takes seconds
     tracemalloc.start()
     found = read(program, {})
     _, most = tracemalloc.get_traced_memory()

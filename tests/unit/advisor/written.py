@@ -147,8 +147,14 @@ def _offsets(batch: Batch, source: Source, offset: Callable[[int], object] | Non
         start, end = (json.dumps(offset(number)) for number in (batch.id - 1, batch.id))
         return {"startOffset": start, "endOffset": end, "latestOffset": None}
     positions = {"startOffset": source.start, "endOffset": source.end, "latestOffset": source.latest}
+    topics = {key.rpartition(":")[0] for key in source.end or ()} or {"t"}
     return {
-        key: json.dumps({"t": {k.partition(":")[2]: v for k, v in (of or {}).items()}})
+        key: json.dumps(
+            {
+                topic: {k.rpartition(":")[2]: v for k, v in (of or {}).items() if k.startswith(f"{topic}:")}
+                for topic in topics
+            }
+        )
         for key, of in positions.items()
     }
 

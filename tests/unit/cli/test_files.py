@@ -41,7 +41,7 @@ def test_a_tab_may_be_written_as_a_backslash_and_a_t(orders: Path, file: str, de
     out = orders / "order.ddl"
     arguments = ("schema", "infer", "--file", file, "--delimiter", delimiter, "--out", str(out))
     assert told(0, *arguments, cwd=orders) is not None
-    assert re.findall(r"\w+", out.read_text())[:4] == ["id", "INT", "city", "STRING"]
+    assert re.findall(r"\w+", out.read_text())[:4] == ["id", "BIGINT", "city", "STRING"]
 
 
 def test_a_csv_file_that_is_no_text_in_utf_8(orders: Path) -> None:

@@ -208,6 +208,26 @@ def test_advice_opens_with_what_it_found() -> None:
     assert " --what-if " in unknown.command
 
 
+def test_a_foreign_job_is_told_what_a_month_costs_after_the_advice() -> None:
+    advice = advise(history([Truth(name="well", rate=500.0, seed=2, seconds=240.0)]))
+    ran = twin_of_application(advice.history, 0.44).replay()
+    grows = ran.queries["well"].model_copy(update={"ended": False})
+    changed = [
+        ran.model_copy(update={"changes": ("cores=1",), "dollars_month": 70.0}),
+        ran.model_copy(update={"changes": ("limit=100",), "dollars_month": 40.0, "queries": {"well": grows}}),
+        ran.model_copy(update={"changes": ("trigger=60s",), "dollars_month": 90.0}),
+    ]
+
+    def words(now: float) -> str:
+        subject = AdvisedJob("Glue job orders", now, {}, "glue")
+        return advice_verdict(
+            advice, subject, ran.model_copy(update={"dollars_month": now}), changed=changed
+        ).cost_words
+
+    assert words(100.0).endswith("; $70.00 a month after cores=1")
+    assert "after" not in words(60.0)
+
+
 class Promised(AdvisedJob):
     """Somebody said how old records may be."""
 

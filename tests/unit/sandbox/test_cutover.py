@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from millrace.advisor.job_import import RunningJob, environment
+from millrace.advisor.import_environment import environment
+from millrace.advisor.job_import import RunningJob
 from millrace.advisor.job_program import read
 from millrace.config import Names, load
 from millrace.etl.launch.settings import parse

@@ -16,7 +16,7 @@ from millrace.sandbox.infer import InferenceError, common_type, from_avro, from_
 from millrace.sandbox.traffic_values import from_file
 
 KINDS = {
-    "INT": ([1, -5], "INT"),
+    "whole": ([1, -5], "BIGINT"),
     "BIGINT": ([1, 1 << 31], "BIGINT"),
     "beyond 64 bits": ([1, 1 << 63], "DECIMAL(38,0)"),
     "beyond 38 digits": ([10**38], "DOUBLE"),
@@ -29,9 +29,9 @@ KINDS = {
     "moment and text": (["2026-01-01T10:00:00Z", "soon"], "STRING"),
     "array": ([[1], [2.5, None], []], "ARRAY<DOUBLE>"),
     "array of nothing": ([[], [None]], "ARRAY<STRING>"),
-    "object": ([{"a": 1}, {"b": "x"}], "STRUCT<a: INT, b: STRING>"),
+    "object": ([{"a": 1}, {"b": "x"}], "STRUCT<a: BIGINT, b: STRING>"),
     "object of nothing": ([{}], "STRING"),
-    "array of objects": ([[{"a": 1}, {"a": None, "b": True}]], "ARRAY<STRUCT<a: INT, b: BOOLEAN>>"),
+    "array of objects": ([[{"a": 1}, {"a": None, "b": True}]], "ARRAY<STRUCT<a: BIGINT, b: BOOLEAN>>"),
 }
 
 
@@ -41,6 +41,76 @@ def test_the_narrowest_type_that_takes_all(name: str) -> None:
     found = from_json([json.dumps({"x": v}).encode() for v in values])
     assert ddl.kind_text(found.schema["x"].dataType) == kind
     assert found.fields[0].conflicts == []
+
+
+def test_an_id_that_outgrows_the_sample_is_no_dead_letter() -> None:
+    small = [b'{"id":1,"in":{"n":[2]}}', b'{"id":2147483647,"in":{"n":[]}}']
+    assert from_json(small).schema.simpleString() == "struct<id:bigint,in:struct<n:array<bigint>>>"
+    narrow = from_json(small, narrow=True).schema
+    assert narrow.simpleString() == "struct<id:int,in:struct<n:array<int>>>"
+
+
+MOMENT = 1_790_000_000
+"""2026-09-21T14:13:20Z."""
+
+TIMES = {
+    "seconds": (
+        [MOMENT, MOMENT + 86_400],
+        "epoch seconds, such as 2026-09-21T14:13:20Z; timestamp_seconds(x) ",
+    ),
+    "milliseconds": (
+        [MOMENT * 1000 + 7],
+        "epoch milliseconds, such as 2026-09-21T14:13:20Z; timestamp_millis(x) ",
+    ),
+    "microseconds": (
+        [MOMENT * 10**6],
+        "epoch microseconds, such as 2026-09-21T14:13:20Z; timestamp_micros(x) ",
+    ),
+    "ids": ([1_000_000_001, 3_900_000_000], ""),
+    "counts": ([0, MOMENT], ""),
+    "ISO without seconds": (["2026-01-01T10:00Z"], "a time in a form of ISO 8601"),
+    "ISO without hyphens": (["20260101T100000Z", "20260101T100001.5+0200"], "a time in a form of ISO 8601"),
+    "a text": (["2026-01-01T10:00Z", "soon"], ""),
+}
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_times_are_found_and_named(name: str) -> None:
+    values, said = TIMES[name]
+    for nested in (False, True):
+        rows = [{"x": {"y": each} if nested else each} for each in values]
+        [field] = from_json([json.dumps(row).encode() for row in rows]).fields
+        assert [each.partition(": ")[0] for each in field.conflicts] == ["x.y" if nested else "x"] * bool(
+            said
+        )
+        assert said.replace("(x)", "(x.y)" if nested else "(x)") in "".join(field.conflicts)
+    assert bool(
+        from_csv([str(v).encode() for v in values], ["x"], delimiter=",").fields[0].conflicts
+    ) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (("12.50", "-0.99", "1000.00"), "DECIMAL(18,2)"),
+        (("12.50", "12.5"), "DOUBLE"),
+        (("12.50", "12"), "DOUBLE"),
+        (("12.50", "1e2"), "DOUBLE"),
+        (("12345678901234567.00",), "DOUBLE"),
+        (("12.50", "null"), "DECIMAL(18,2)"),
+    ],
+)
+def test_money_is_a_decimal_where_all_samples_have_two_digits(values: tuple[str, ...], kind: str) -> None:
+    """A binary fraction holds no cents, and its sums are wrong in the last digit."""
+    for found in (
+        from_json([f'{{"x":{each}}}'.encode() for each in values]),
+        from_csv([each.encode() for each in values], ["x"], delimiter=",", null="null"),
+    ):
+        assert ddl.kind_text(found.fields[0].kind) == kind
+        assert any("a third would be rounded away" in each for each in found.fields[0].conflicts) == (
+            "DEC" in kind
+        )
+    assert from_json([b'{"x":12.50}']).fields[0].examples == ["12.50"]
 
 
 def test_what_is_odd_is_said() -> None:
@@ -69,7 +139,7 @@ def test_csv() -> None:
     payloads = [b'1,007,2.5,"a,b",true,2026-01-01', b"2,008,NA,,FALSE,", b"3,x", b"\xff,,,,,", b'"1,2']
     found = from_csv(payloads, None, delimiter=",", null="NA")
     assert [ddl.kind_text(f.dataType) for f in found.schema] == [
-        "INT",
+        "BIGINT",
         "STRING",
         "DOUBLE",
         "STRING",
@@ -78,7 +148,10 @@ def test_csv() -> None:
     ]
     assert found.schema.fieldNames() == ["c1", "c2", "c3", "c4", "c5", "c6"]
     assert (found.records, found.unreadable) == (2, 3)
-    assert from_csv([b"1;x"], ["n", "t"], delimiter=";").schema.simpleString() == "struct<n:int,t:string>"
+    assert from_csv([b"1;x"], ["n", "t"], delimiter=";").schema.simpleString() == "struct<n:bigint,t:string>"
+    assert from_csv([b"1;x"], ["n", "t"], delimiter=";", narrow=True).schema.simpleString() == (
+        "struct<n:int,t:string>"
+    )
 
 
 def test_a_sample_of_nothing_is_refused() -> None:
@@ -163,7 +236,7 @@ def test_the_command_writes_the_file_once(tmp_path: Path) -> None:
     assert status == 0
     assert "city" in shown
     assert "50%" in shown
-    assert out.read_text() == "id INT,\ncity STRING\n"
+    assert out.read_text() == "id BIGINT,\ncity STRING\n"
     assert from_file(sample, ddl.parse(out.read_text()))[1] == {"id": 2, "city": None}
     status, shown = run("--file", str(sample), "--out", str(out))
     assert status == 2
@@ -177,7 +250,7 @@ def test_the_command_writes_the_file_once(tmp_path: Path) -> None:
 def test_the_command_reads_csv_with_a_header_and_avro(tmp_path: Path) -> None:
     (tmp_path / "o.csv").write_text("id;city\n1;Rome\n2;\n")
     status, shown = run("--file", str(tmp_path / "o.csv"), "--json")
-    assert (status, json.loads(shown)["schema"]) == (0, "id INT,\ncity STRING\n")
+    assert (status, json.loads(shown)["schema"]) == (0, "id BIGINT,\ncity STRING\n")
     (tmp_path / "o.avro").write_bytes(container(AVSC))
     status, _ = run("--file", str(tmp_path / "o.avro"), "--out", str(tmp_path / "o.avsc"))
     assert (status, json.loads((tmp_path / "o.avsc").read_text())) == (0, json.loads(AVSC))

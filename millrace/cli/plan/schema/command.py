@@ -106,6 +106,12 @@ def infer(
     required: Annotated[
         bool, typer.Option(help="Mark fields that every sampled record has as NOT NULL.")
     ] = False,
+    narrow: Annotated[
+        bool,
+        typer.Option(
+            help="INT for whole numbers within 32 bits. Default: BIGINT, as an id that grows beyond them would be a dead letter."
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Schema file to write: .ddl, or .avsc.")
     ] = None,
@@ -144,7 +150,7 @@ def infer(
         payloads, names, delimiter = _sampled(
             stream, env, file, sample, form, delimiter, columns, kafka=kafka, kinesis=kinesis, aws=aws
         )
-        found = _inferred(payloads, form, names, delimiter, null, required=required)
+        found = _inferred(payloads, form, names, delimiter, null, required=required, narrow=narrow)
         text = ddl.write(found.schema)
     if out is not None:
         with report_write_errors("--out", out):
@@ -235,13 +241,20 @@ def _sampled(
 
 
 def _inferred(
-    payloads: list[bytes], form: Format, names: list[str] | None, delimiter: str, null: str, *, required: bool
+    payloads: list[bytes],
+    form: Format,
+    names: list[str] | None,
+    delimiter: str,
+    null: str,
+    *,
+    required: bool,
+    narrow: bool,
 ) -> Inferred:
     from millrace.sandbox.infer import from_csv, from_json
 
     if form == "csv":
-        return from_csv(payloads, names, delimiter=delimiter, null=null, required=required)
-    return from_json(payloads, required=required)
+        return from_csv(payloads, names, delimiter=delimiter, null=null, required=required, narrow=narrow)
+    return from_json(payloads, required=required, narrow=narrow)
 
 
 def _as_json(found: Inferred) -> dict[str, Any]:

@@ -1,0 +1,395 @@
+"""Evaluation of a program's expressions, with all values that they may have."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from millrace.advisor.programs import library
+from millrace.advisor.programs.library import Launch, items_of
+from millrace.advisor.programs.values import (
+    MOST_ITEMS,
+    Alternative,
+    Class,
+    Frame,
+    Function,
+    Instance,
+    Items,
+    Library,
+    Scope,
+    Table,
+    Unknown,
+    Values,
+    as_table,
+    compute,
+    first_as_values,
+    known,
+    lift,
+    truth,
+    union,
+    unknown,
+    with_key,
+)
+
+_STEPS = 100_000
+"""Expressions and statements that are evaluated; a longer program is read up to there."""
+
+_OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: library.percent,
+    ast.BitOr: operator.or_,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda one, other: one in other,
+    ast.NotIn: lambda one, other: one not in other,
+    ast.Is: lambda one, other: one is other,
+    ast.IsNot: lambda one, other: one is not other,
+}
+
+
+class StepLimitError(Exception):
+    """The program needs more steps than are evaluated."""
+
+
+class Expressions:
+    """Evaluation of expressions; :class:`~millrace.advisor.programs.interpreter.Interpreter` adds calls and statements.
+
+    Parameters
+    ----------
+    launch
+        What the program's run is started with.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.module = Scope()
+        self._steps = 0
+
+    def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
+        """Return a streaming attribute, such as ``readStream``; None for others."""
+        raise NotImplementedError
+
+    def call(self, callee: Any, given: Sequence[Values], named: Table, line: int) -> Values:
+        """Return the result of a call."""
+        raise NotImplementedError
+
+    def invoke(
+        self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: Scope
+    ) -> Values:
+        """Return the result of a call in the program's text."""
+        raise NotImplementedError
+
+    def assign(self, target: ast.expr, value: Values, scope: Scope) -> None:
+        """Give a name, an attribute or an item its values."""
+        raise NotImplementedError
+
+    def step(self, count: int = 1) -> None:
+        """Count steps.
+
+        Raises
+        ------
+        StepLimitError
+            They are more than are evaluated.
+        """
+        self._steps += count
+        if self._steps > _STEPS:
+            raise StepLimitError
+
+    def value(self, node: ast.expr, scope: Scope) -> Values:
+        """Return all values that an expression may have."""
+        chain: list[ast.expr] = []
+        while isinstance(node, ast.Attribute | ast.Call | ast.Subscript):  # a chain of calls may be long
+            chain.append(node)
+            node = node.func if isinstance(node, ast.Call) else node.value
+        found = self._single(node, scope)
+        method: tuple[Values, str, ast.expr] | None = None
+        for each in reversed(chain):
+            self.step()
+            if isinstance(each, ast.Attribute):
+                if method is not None:
+                    found = self._attribute(method[0], method[1], each.lineno)
+                method = found, each.attr, each.value
+            elif isinstance(each, ast.Call):
+                found = self.invoke(each, found, method, scope)
+                method = None
+            else:
+                assert isinstance(each, ast.Subscript)
+                if method is not None:
+                    found = self._attribute(method[0], method[1], each.lineno)
+                    method = None
+                found = self._item(found, each, scope)
+        return found if method is None else self._attribute(method[0], method[1], method[2].lineno)
+
+    def _single(self, node: ast.expr, scope: Scope) -> Values:
+        self.step()
+        line = node.lineno if hasattr(node, "lineno") else 0
+        match node:
+            case ast.Constant():
+                return known(lift(node.value, line), line)
+            case ast.Name():
+                return self._name(node.id, line, scope)
+            case ast.JoinedStr():
+                parts = [self.value(each, scope) for each in node.values]
+                return (
+                    compute(lambda *texts: "".join(map(str, texts)), parts, line, "a text")
+                    if parts
+                    else known("", line)
+                )
+            case ast.FormattedValue():
+                if node.format_spec is None:
+                    return self.value(node.value, scope)
+                return unknown("a formatted value", line)
+            case ast.BinOp():
+                return self._binary(node, scope)
+            case ast.BoolOp():
+                return self._boolean(node, scope)
+            case ast.UnaryOp(op=ast.Not()):
+                holds = truth(self.value(node.operand, scope))
+                return unknown("a condition", line) if holds is None else known(not holds, line)
+            case ast.UnaryOp(op=ast.USub()):
+                return compute(operator.neg, [self.value(node.operand, scope)], line, "a number")
+            case ast.Compare():
+                return self._compare(node, scope)
+            case ast.IfExp():
+                holds = truth(self.value(node.test, scope))
+                ways = [node.body, node.orelse] if holds is None else [node.body if holds else node.orelse]
+                return union(*(self.value(each, scope) for each in ways))
+            case ast.Dict():
+                return known(self._table(node, scope), line)
+            case ast.List() | ast.Tuple() | ast.Set():
+                return self._items(node.elts, line, scope)
+            case ast.Lambda():
+                return known(Function(node, scope), line)
+            case ast.NamedExpr():
+                value = self.value(node.value, scope)
+                self.assign(node.target, value, scope)
+                return value
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                return self._comprehension(node, scope)
+            case ast.Await() | ast.Starred():
+                return self.value(node.value, scope)
+            case _:
+                return unknown("an expression", line)
+
+    def _name(self, name: str, line: int, scope: Scope) -> Values:
+        if name == "__name__":
+            return known("__main__", line)
+        return scope.find(name) or known(Library(name), line)
+
+    def _items(self, elements: Iterable[ast.expr], line: int, scope: Scope) -> Values:
+        values: list[Values] = []
+        for each in elements:
+            value = self.value(each, scope)
+            if isinstance(each, ast.Starred):
+                parts = items_of(value[0].value, line) if len(value) == 1 else None
+                if parts is None:
+                    return first_as_values(value) or unknown("a list", line)
+                values += parts
+            else:
+                values.append(value)
+        return known(Items(tuple(values[:MOST_ITEMS])), line)
+
+    def _table(self, node: ast.Dict, scope: Scope) -> Table:
+        found = Table()
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                found = found.joined(as_table(self.value(value, scope)))
+            else:
+                found = with_key(found, self.value(key, scope), self.value(value, scope))
+        return found
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp, scope: Scope
+    ) -> Values:
+        [first, *others] = node.generators
+        over = self.value(first.iter, scope)
+        rounds = items_of(over[0].value, node.lineno) if len(over) == 1 else None
+        if rounds is None or others:
+            return first_as_values(over) or unknown("a list", node.lineno)
+        inner, found, table = Scope({}, scope), list[Values](), Table()
+        for each in rounds:
+            self.assign(first.target, each, inner)
+            if any(truth(self.value(test, inner)) is False for test in first.ifs):
+                continue
+            if isinstance(node, ast.DictComp):
+                table = with_key(table, self.value(node.key, inner), self.value(node.value, inner))
+            else:
+                found.append(self.value(node.elt, inner))
+        return known(table if isinstance(node, ast.DictComp) else Items(tuple(found)), node.lineno)
+
+    def _binary(self, node: ast.BinOp, scope: Scope) -> Values:
+        parts: list[ast.BinOp] = []
+        first: ast.expr = node
+        while isinstance(first, ast.BinOp):  # a sum of many texts is nested to the left
+            parts.append(first)
+            first = first.left
+        found = self.value(first, scope)
+        for each in reversed(parts):
+            other = self.value(each.right, scope)
+            line = each.lineno
+            if isinstance(each.op, ast.BitOr) and all(
+                isinstance(one.value, Table) for one in (*found, *other)
+            ):
+                found = known(as_table(found).joined(as_table(other)), line)
+            elif isinstance(each.op, ast.Mult):
+                found = compute(_product, [found, other], line, "a product")
+            elif type(each.op) in _OPERATORS:
+                found = compute(_OPERATORS[type(each.op)], [found, other], line, "a value that is computed")
+            else:
+                found = unknown("a value that is computed", line)
+        return found
+
+    def _boolean(self, node: ast.BoolOp, scope: Scope) -> Values:
+        found: list[Alternative] = []
+        for each in node.values:
+            value = self.value(each, scope)
+            holds = truth(value)
+            if holds is not None and holds == isinstance(node.op, ast.Or):
+                return union(found, value)
+            if holds is None or each is node.values[-1]:
+                found.extend(value)
+        return union(found)
+
+    def _compare(self, node: ast.Compare, scope: Scope) -> Values:
+        left, found = self.value(node.left, scope), list[bool]()
+        for kind, right in zip(node.ops, node.comparators, strict=True):
+            other = self.value(right, scope)
+            if isinstance(kind, ast.In | ast.NotIn) and len(other) == 1 and isinstance(other[0].value, Table):
+                table = other[0].value  # its keys may be known where its values are not
+                other = unknown(table.more, 0) if table.more else known(lift(list(table.values), 0), 0)
+            holds = truth(compute(_OPERATORS[type(kind)], [left, other], node.lineno, "a condition"))
+            if holds is None:
+                return unknown("a condition", node.lineno)
+            found.append(holds)
+            left = other
+        return known(all(found), node.lineno)
+
+    def _item(self, of: Values, node: ast.Subscript, scope: Scope) -> Values:
+        line = node.lineno
+        if isinstance(node.slice, ast.Slice):
+            bounds = [
+                known(None, line) if each is None else self.value(each, scope)
+                for each in (node.slice.lower, node.slice.upper, node.slice.step)
+            ]
+            return compute(lambda value, *at: value[slice(*at)], [of, *bounds], line, "a part of a value")
+        key = self.value(node.slice, scope)
+        if not self.launch.ordered and dotted(node.value) in ("sys.argv", "argv"):
+            return unknown("an argument by its place, and Glue has them in no order", line)
+        return union(*(self._looked_up(each, key, line) for each in of))
+
+    def _looked_up(self, of: Alternative, key: Values, line: int) -> Values:
+        if isinstance(of.value, Frame):
+            return (of,)
+        if isinstance(of.value, Unknown):
+            return ((Alternative(of.value, of.line)),)
+        if isinstance(of.value, Library) and of.value.path == "os.environ":
+            return library.variable(self.launch, key, None, line)
+        found: list[Alternative] = []
+        for each in key:
+            if isinstance(of.value, Table) and isinstance(each.value, str | int):
+                missing = of.value.more or f"the key {each.value}, which the program does not set"
+                found.extend(of.value.values.get(each.value, unknown(missing, line)))
+            elif isinstance(of.value, Items) and isinstance(each.value, int):
+                inside = -len(of.value.values) <= each.value < len(of.value.values)
+                found.extend(
+                    of.value.values[each.value]
+                    if inside
+                    else unknown(f"argument or item {each.value}, which is missing", line)
+                )
+            elif isinstance(each.value, Unknown):
+                found.append(each)
+            else:
+                found.extend(compute(operator.getitem, [(of,), (each,)], line, "an item"))
+        return union(found)
+
+    def _attribute(self, of: Values, name: str, line: int) -> Values:
+        stream = self.attribute_of_stream(of, name, line)
+        return stream if stream is not None else union(*(self._attribute_of(each, name, line) for each in of))
+
+    def _attribute_of(self, of: Alternative, name: str, line: int) -> Values:
+        value = of.value
+        if isinstance(value, Instance):
+            found = value.scope.values.get(name)
+            if found is not None:
+                return found
+            found = member(value.of, name)
+            if found is None:
+                return unknown(f"the attribute {name}, which the program does not set", line)
+            bound = [self._bound(each, value) for each in found]
+            if any(_decorated(each.value, "property", "cached_property") for each in bound):
+                return union(*(self.call(each.value, [], Table(), line) for each in bound))
+            return tuple(bound)
+        if isinstance(value, Class):
+            return member(value, name) or unknown(f"the attribute {name}", line)
+        if isinstance(value, Library):
+            return self._imported(f"{value.path}.{name}", line)
+        if isinstance(value, Table):  # options of argparse
+            return self._looked_up(of, known(name, line), line)
+        if name == "value" and isinstance(value, str):  # of an enumeration
+            return (of,)
+        return (of,) if isinstance(value, Unknown | Frame) else unknown(f"the attribute {name}", line)
+
+    def _imported(self, path: str, line: int) -> Values:
+        if path == "sys.argv":
+            return known(lift(["program", *self.launch.words], line), line)
+        return known(Library(path), line)
+
+    @staticmethod
+    def _bound(of: Alternative, owner: Instance) -> Alternative:
+        if isinstance(of.value, Function) and not _decorated(of.value, "staticmethod"):
+            return Alternative(replace(of.value, owner=owner), of.line)
+        return of
+
+
+def member(of: Class, name: str) -> Values | None:
+    """Return an attribute or method of a class or of those that it is made of."""
+    if name in of.scope.values:
+        return of.scope.values[name]
+    return next((found for base in of.bases if (found := member(base, name)) is not None), None)
+
+
+def _decorated(of: Any, *names: str) -> bool:
+    node = of.node if isinstance(of, Function) else None
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+        dotted(each).rpartition(".")[2] in names for each in node.decorator_list
+    )
+
+
+def dotted(node: ast.expr) -> str:
+    """Return a name with its attributes, ``sys.argv``; empty for other expressions."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < 8:
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *parts[::-1]]) if isinstance(node, ast.Name) else ""
+
+
+def _product(one: Any, other: Any) -> Any:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return one * other
+    text, count = (one, other) if isinstance(one, str) else (other, one)
+    if isinstance(text, str) and isinstance(count, int) and len(text) * max(count, 0) <= 4096:
+        return text * count
+    raise ValueError("no product")
+
+
+def home(target: ast.expr, scope: Scope) -> Scope:
+    """Return the scope in which the name of a changed value is."""
+    while isinstance(target, ast.Attribute | ast.Subscript):
+        target = target.value
+    place: Scope | None = scope
+    while isinstance(target, ast.Name) and place is not None:
+        if target.id in place.values:
+            return place
+        place = place.above
+    return scope

@@ -1,0 +1,257 @@
+"""Evaluation of a program's text: assignments, branches, loops, functions and classes, with all values that they may give.
+
+Where a condition is known, its branch is followed; else both are, and what they assign has the values of both. Nothing of the program
+is run: calls of libraries are computed only if they are in :mod:`millrace.advisor.programs.library`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+
+from millrace.advisor.programs.calls import Calls
+from millrace.advisor.programs.expressions import dotted, home
+from millrace.advisor.programs.library import items_of
+from millrace.advisor.programs.values import (
+    Alternative,
+    Class,
+    Function,
+    Instance,
+    Scope,
+    Values,
+    first_unknown,
+    known,
+    truth,
+    union,
+    unknown,
+    with_key,
+)
+
+_NEXT, _LEFT, _BROKEN, _ENDED = range(4)
+"""Ends of a block: it goes on; it leaves a loop's round, or the loop; it returns or raises."""
+
+_EXITS = {"sys.exit", "exit", "quit", "os._exit"}
+
+
+class Interpreter(Calls):
+    """Evaluation of one program."""
+
+    def run(self, body: Sequence[ast.stmt], scope: Scope) -> int:
+        """Evaluate statements; return how they end."""
+        for statement in body:
+            ended = self._statement(statement, scope)
+            if ended != _NEXT:
+                return ended
+        return _NEXT
+
+    def _statement(self, node: ast.stmt, scope: Scope) -> int:
+        self.step()
+        match node:
+            case ast.Assign():
+                value = self.value(node.value, scope)
+                for target in node.targets:
+                    self.assign(target, value, scope)
+            case ast.AnnAssign() if node.value is not None:
+                self.assign(node.target, self.value(node.value, scope), scope)
+            case ast.AugAssign():
+                joined = ast.BinOp(node.target, node.op, node.value, lineno=node.lineno)
+                self.assign(node.target, self.value(joined, scope), scope)
+            case ast.Expr():
+                self.value(node.value, scope)  # also in sys.exit(main())
+                if isinstance(node.value, ast.Call) and dotted(node.value.func) in _EXITS:
+                    return _ENDED
+            case ast.Return():
+                self.returned[-1].extend(
+                    self.value(node.value, scope) if node.value else known(None, node.lineno)
+                )
+                return _ENDED
+            case ast.Raise():
+                if node.exc is not None:  # raise SystemExit(main())
+                    self.value(node.exc, scope)
+                return _ENDED
+            case ast.Break():
+                self._breaks[-1].append(self._state())
+                return _BROKEN
+            case ast.Continue():
+                return _LEFT
+            case ast.If():
+                return self._branches(node.test, node.body, node.orelse, scope)
+            case ast.For() | ast.AsyncFor():
+                return self._loop(node, scope)
+            case ast.While():
+                return self._round(
+                    lambda: self._any_rounds(
+                        lambda: self._branches(node.test, node.body, [], scope), node.orelse, scope
+                    )
+                )
+            case ast.Try() | ast.TryStar():
+                return self._try(node, scope)
+            case ast.With() | ast.AsyncWith():
+                for item in node.items:
+                    value = self.value(item.context_expr, scope)
+                    if item.optional_vars is not None:
+                        self.assign(item.optional_vars, value, scope)
+                return self.run(node.body, scope)
+            case ast.Match():
+                self.value(node.subject, scope)
+                self._either(
+                    [lambda case=case: self.run(case.body, scope) for case in node.cases] + [lambda: _NEXT]
+                )
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                scope.values[node.name] = known(Function(node, scope), node.lineno)
+            case ast.ClassDef():
+                self._class(node, scope)
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.Global():
+                scope.shared.update(node.names)
+            case _:
+                pass
+        return _NEXT
+
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        for each in node.names:
+            if isinstance(node, ast.Import):
+                name = each.asname or each.name.partition(".")[0]
+                path = each.name if each.asname else name
+            else:
+                name, path = each.asname or each.name, f"{node.module or ''}.{each.name}".lstrip(".")
+            scope.values[name] = self._imported(path, node.lineno)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> None:
+        inner = Scope({}, scope)
+        self.scopes.append(inner)
+        bases = tuple(
+            each.value
+            for base in node.bases
+            for each in self.value(base, scope)
+            if isinstance(each.value, Class)
+        )
+        self.run(node.body, inner)
+        scope.values[node.name] = known(Class(node, inner, bases), node.lineno)
+
+    def _branches(
+        self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], scope: Scope
+    ) -> int:
+        holds = truth(self.value(test, scope))
+        if holds is not None:
+            return self.run(body if holds else orelse, scope)
+        return self._either([lambda: self.run(body, scope), lambda: self.run(orelse, scope)])
+
+    def _either(self, ways: Sequence[Callable[[], int]]) -> int:
+        """Evaluate several ways from the same state, and join their states; a way that ends the function does not count."""
+        before = self._state()
+        ends: list[tuple[int, dict[Scope, dict[str, Values]]]] = []
+        for way in ways:
+            self._restore(before)
+            ended = way()
+            ends.append((ended, self._state()))
+        self._join([state for ended, state in ends if ended != _ENDED] or [ends[-1][1]])
+        return min(ended for ended, _ in ends)
+
+    def _join(self, states: Sequence[dict[Scope, dict[str, Values]]]) -> None:
+        joined = states[0]
+        for other in states[1:]:
+            for scope, values in other.items():
+                mine = joined.setdefault(scope, {})
+                for name, each in values.items():
+                    mine[name] = union(mine[name], each) if name in mine else each
+        self._restore(joined)
+
+    def _any_rounds(self, once: Callable[[], int], orelse: Sequence[ast.stmt], scope: Scope) -> int:
+        """Evaluate a loop of any number of rounds: what a second round changes once more is unknown."""
+
+        def none() -> int:
+            return _NEXT
+
+        ended = self._either([once, none])
+        first = self._state()
+        self._either([once, none])
+        for each, values in self._state().items():
+            for name, value in values.items():
+                before = first.get(each, {}).get(name)
+                if before is not None and len(union(before, value)) > len(before):
+                    each.values[name] = union(value, unknown("a value that a loop changes", value[0].line))
+        return max(ended, self.run(orelse, scope))
+
+    def _round(self, body: Callable[[], int]) -> int:
+        """Evaluate the rounds of a loop; where it may be left by ``break``, with the state at that point too."""
+        self._breaks.append([])
+        ended = body()
+        states = self._breaks.pop()
+        if states:
+            self._join([*states, *([] if ended in (_BROKEN, _ENDED) else [self._state()])])
+        return _ENDED if ended == _ENDED and not states else _NEXT
+
+    def _state(self) -> dict[Scope, dict[str, Values]]:
+        self.step(sum(len(each.values) for each in self.scopes) // 4)
+        return {each: dict(each.values) for each in self.scopes}
+
+    def _restore(self, state: Mapping[Scope, dict[str, Values]]) -> None:
+        for scope, values in state.items():
+            scope.values = dict(values)
+
+    def _loop(self, node: ast.For | ast.AsyncFor, scope: Scope) -> int:
+        over = self.value(node.iter, scope)
+        rounds = items_of(over[0].value, node.lineno) if len(over) == 1 else None
+        if rounds is None:
+            lost = first_unknown(over)
+            origin = lost.value.origin if lost is not None else "a loop"
+
+            def once() -> int:
+                self.assign(node.target, unknown(origin, node.lineno), scope)
+                return self.run(node.body, scope)
+
+            return self._round(lambda: self._any_rounds(once, node.orelse, scope))
+
+        def every() -> int:
+            for each in rounds:
+                self.assign(node.target, each, scope)
+                ended = self.run(node.body, scope)
+                if ended in (_BROKEN, _ENDED):
+                    return ended
+            return self.run(node.orelse, scope)
+
+        return self._round(every)
+
+    def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> int:
+        def handled(handler: ast.ExceptHandler) -> int:
+            if handler.name:
+                scope.values[handler.name] = unknown("an exception", handler.lineno)
+            return self.run(handler.body, scope)
+
+        ways: list[Callable[[], int]] = [lambda: self.run([*node.body, *node.orelse], scope)]
+        ways += [lambda each=each: handled(each) for each in node.handlers]  # type: ignore[misc]
+        ended = self._either(ways)
+        return max(ended, self.run(node.finalbody, scope))
+
+    def assign(self, target: ast.expr, value: Values, scope: Scope) -> None:
+        """Give a name, an attribute or an item its values."""
+        match target:
+            case ast.Name():
+                (self.module if target.id in scope.shared else scope).values[target.id] = value
+            case ast.Starred():
+                self.assign(target.value, value, scope)
+            case ast.Tuple() | ast.List():
+                parts = items_of(value[0].value, target.lineno) if len(value) == 1 else None
+                for place, each in enumerate(target.elts):
+                    same = parts is not None and len(parts) == len(target.elts)
+                    lost = first_unknown(value)
+                    origin = lost.value.origin if lost is not None else "a part of a value"
+                    self.assign(
+                        each, parts[place] if same and parts else unknown(origin, target.lineno), scope
+                    )
+            case ast.Attribute():
+                for owner in self.value(target.value, scope):
+                    if isinstance(owner.value, Instance | Class):
+                        owner.value.scope.values[target.attr] = value
+            case ast.Subscript():
+                key = self.value(target.slice, scope)
+                changed = tuple(
+                    Alternative(with_key(each.value, key, value), each.line)
+                    for each in self.value(target.value, scope)
+                )
+                if isinstance(target.value, ast.Name | ast.Attribute | ast.Subscript):
+                    self.assign(target.value, changed, home(target.value, scope))
+            case _:
+                pass

@@ -1,0 +1,252 @@
+"""Functions of Python and Glue by which programs compute their settings, on values that are known."""
+
+from __future__ import annotations
+
+import argparse
+import getopt
+import itertools
+import json
+import os.path
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from millrace.advisor.programs.values import (
+    Items,
+    Library,
+    NotPlainError,
+    Table,
+    Values,
+    known,
+    lift,
+    plain,
+    unknown,
+)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Arguments and environment variables of a run.
+
+    Attributes
+    ----------
+    words
+        Its arguments, in order.
+    variables
+        Environment variables that its settings name.
+    ordered
+        Whether the order of the arguments is the job's own; Glue gives them in an order of its own, beside others.
+    """
+
+    words: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    ordered: bool = True
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Arguments ``--NAME VALUE`` and ``--NAME=VALUE`` by name."""
+        return {
+            word.lstrip("-").partition("=")[0]: word.partition("=")[2]
+            or ("" if following.startswith("--") else following)
+            for word, following in itertools.pairwise([*self.words, ""])
+            if word.startswith("--")
+        }
+
+
+TEXT_METHODS = frozenset(
+    [
+        "capitalize",
+        "count",
+        "endswith",
+        "find",
+        "format",
+        "index",
+        "isalnum",
+        "isalpha",
+        "isdigit",
+        "isnumeric",
+        "join",
+        "lower",
+        "lstrip",
+        "partition",
+        "removeprefix",
+        "removesuffix",
+        "replace",
+        "rfind",
+        "rpartition",
+        "rsplit",
+        "rstrip",
+        "split",
+        "splitlines",
+        "startswith",
+        "strip",
+        "title",
+        "upper",
+    ]
+)
+"""Methods of texts that are computed; none of them makes a long text of short ones."""
+
+_WIDE_FIELD = re.compile(r"\{[^}]*(\{|\d{4})|%[^a-zA-Z%]*(\d{4}|\*)")
+"""A width in a format that would make a text of any length."""
+
+_QUANTIFIER = re.compile(r"[*+]|\{\d")
+
+
+def format_text(template: str, *values: Any, **named: Any) -> str:
+    """Format as ``str.format``.
+
+    Raises
+    ------
+    ValueError
+        It asks for a wide field.
+    """
+    if _WIDE_FIELD.search(template.replace("{{", "").replace("}}", "").partition("%")[0]):
+        raise ValueError("a wide field")
+    return template.format(*values, **named)
+
+
+def percent(template: Any, values: Any) -> Any:
+    """Compute ``template % values``.
+
+    Raises
+    ------
+    ValueError
+        It asks for a wide field.
+    """
+    if isinstance(template, str):
+        if _WIDE_FIELD.search(template):
+            raise ValueError("a wide field")
+        return template % (tuple(values) if isinstance(values, list) else values)
+    return template % values
+
+
+def text_method(name: str) -> Callable[..., Any]:
+    """Return a method of texts as a function."""
+    return format_text if name == "format" else getattr(str, name)
+
+
+def _groups(found: re.Match[str] | None) -> Any:
+    """Return a match as a list of its groups, the complete match first."""
+    return None if found is None else [found[0], *found.groups()]
+
+
+def _pattern(pattern: str, text: str) -> re.Pattern[str]:
+    """Compile a pattern that cannot take long on a short text."""
+    if len(_QUANTIFIER.findall(pattern)) > 6 or re.search(r"\)[*+{]", pattern) or len(text) > 256:
+        raise ValueError("a pattern that may take long")
+    return re.compile(pattern)
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "str": lambda value="": value if isinstance(value, str) else str(value),
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "len": len,
+    "list": lambda value=(): list(value),
+    "tuple": lambda value=(): list(value),
+    "sorted": lambda value: sorted(value),
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "json.loads": json.loads,
+    "json.dumps": lambda value, **_: json.dumps(value),
+    "os.path.join": posixpath.join,
+    "os.path.basename": os.path.basename,
+    "os.path.dirname": os.path.dirname,
+    "re.match": lambda pattern, text: _groups(_pattern(pattern, text).match(text)),
+    "re.fullmatch": lambda pattern, text: _groups(_pattern(pattern, text).fullmatch(text)),
+    "re.search": lambda pattern, text: _groups(_pattern(pattern, text).search(text)),
+    "re.sub": lambda pattern, by, text: _pattern(pattern, text).sub(by, text),
+    "re.split": lambda pattern, text: _pattern(pattern, text).split(text),
+    "getopt.getopt": lambda words, short, long=(): getopt.getopt(words, short, list(long)),
+}
+"""Functions that are computed, by their place in Python's library."""
+
+
+def resolved_options(launch: Launch, asked: Iterable[str]) -> Table:
+    """Return what Glue's ``getResolvedOptions`` gives: an argument that is asked for is there, or Glue ends the run."""
+    given = {name: known(value, 0) for name, value in launch.named.items()}
+    missing = {name: missing_argument(name, 0) for name in asked if name not in given}
+    return Table(given | missing)
+
+
+def missing_argument(name: str, line: int) -> Values:
+    """Return the value of an argument that the job does not have."""
+    return unknown(f"the argument --{name}, which the job does not have", line)
+
+
+@dataclass(frozen=True)
+class _Default:
+    values: Values
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+_ACTIONS = ("store", "store_true", "store_false", "append")
+_TYPES = {"int": int, "float": float}
+
+
+def parse_arguments(declared: Sequence[tuple[list[Any], Mapping[str, Values]]], launch: Launch) -> Table:
+    """Return the arguments of a run as ``argparse`` gives them.
+
+    Parameters
+    ----------
+    declared
+        Arguments of each ``add_argument``: names, and keywords.
+    """
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    for names, keywords in declared:
+        given = {key: value[0].value for key, value in keywords.items() if len(value) == 1}
+        action = given.get("action", "store")
+        if not names or not all(isinstance(each, str) for each in names) or action not in _ACTIONS:
+            continue
+        more: dict[str, Any] = {"action": action}
+        option = names[0].startswith("-")
+        if isinstance(given.get("dest"), str):
+            more["dest"] = given["dest"]
+        name = str(given.get("dest") or max(names, key=len).lstrip("-"))
+        if action == "store":
+            kind = given.get("type")
+            more["type"] = _TYPES.get(kind.path if isinstance(kind, Library) else "", str)
+            if isinstance(given.get("nargs"), str | int):
+                more["nargs"] = given["nargs"]
+            elif not option:
+                more["nargs"] = "?"
+        if action in ("store", "append"):
+            has_default = "default" in keywords and given.get("default", ...) is not None
+            more["default"] = _Default(keywords["default"] if has_default else missing_argument(name, 0))
+        parser.add_argument(*names, **more)
+    found, _ = parser.parse_known_args(list(launch.words))
+    return Table(
+        {
+            name: value.values if isinstance(value, _Default) else known(lift(value, 0), 0)
+            for name, value in vars(found).items()
+        }
+    )
+
+
+def variable(launch: Launch, name: Values, default: Values | None, line: int) -> Values:
+    """Return an environment variable: as the job's settings name it, else the program's default."""
+    try:
+        [only] = name
+        wanted = plain(only.value)
+    except (ValueError, NotPlainError):
+        return unknown("an environment variable", line)
+    if wanted in launch.variables:
+        return known(launch.variables[wanted], line)
+    return default or unknown(f"the environment variable {wanted}", line)
+
+
+def items_of(value: Any, line: int) -> list[Values] | None:
+    """Return the values over which a loop runs; None if they are unknown."""
+    if isinstance(value, Items):
+        return list(value.values)
+    if isinstance(value, Table) and not value.more:
+        return [known(key, line) for key in value.values]
+    return None

@@ -1,0 +1,366 @@
+"""Streaming queries of a Python program: the sources that it reads, and what it does with each until it is written."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from millrace.advisor.programs.expressions import StepLimitError
+from millrace.advisor.programs.interpreter import Interpreter
+from millrace.advisor.programs.library import Launch
+from millrace.advisor.programs.values import (
+    Alternative,
+    Frame,
+    Function,
+    Library,
+    Stream,
+    Table,
+    Unknown,
+    Values,
+    as_table,
+    first_unknown,
+    in_text,
+    known,
+    union,
+    unknown,
+)
+
+LONGEST = 1024 * 1024
+"""Characters of a program that is read; a longer one was not written by hand."""
+
+FORMAT, CATALOG, GLUE, TRIGGER, SINK = "format", "catalog", "glue", "trigger", "sink"
+"""Options under which a source keeps its format, and that it is a table of the Data Catalog or read by Glue, and a query its trigger and
+its sink.
+"""
+
+_TRIGGERS = ("processingTime", "once", "availableNow", "continuous", "realTime")
+_STARTS = ("start", "toTable", "table")
+_VIEWS = ("createOrReplaceTempView", "createTempView", "createOrReplaceGlobalTempView", "registerTempTable")
+_GLUE = {
+    "from_options": ("connection_type", "connection_options", "format", "format_options"),
+    "from_catalog": ("database", "table_name", "redshift_tmp_dir", "transformation_ctx"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A stream that a program reads.
+
+    Attributes
+    ----------
+    line
+        Of the call that reads it.
+    options
+        By their names in small letters, each with all its values.
+    more
+        Where further options come from that the text does not tell; empty if all are known.
+    """
+
+    line: int
+    options: Mapping[str, Values]
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A streaming query that a program starts.
+
+    Attributes
+    ----------
+    line
+        Of the call that starts it.
+    sources
+        The sources that it reads.
+    options
+        Of its writer, as for a source.
+    function
+        The function to which it gives each batch; None without one, or where the text does not tell.
+    """
+
+    line: int
+    sources: tuple[Source, ...]
+    options: Mapping[str, Values]
+    function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program's streams.
+
+    Attributes
+    ----------
+    sources
+        All sources, in the order of their lines.
+    queries
+        Queries that it starts.
+    why_not
+        Why the program, or the rest of it, was not read; empty where it was.
+    """
+
+    sources: tuple[Source, ...] = ()
+    queries: tuple[Query, ...] = ()
+    why_not: str = ""
+
+
+def read(text: str, launch: Launch) -> Program:
+    """Read a program.
+
+    Parameters
+    ----------
+    text
+        Its source.
+    launch
+        What its run is started with.
+    """
+    if len(text) > LONGEST:
+        return Program(why_not=f"a program of more than {LONGEST:,} characters")
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        return Program(why_not=_language(text) or f"no Python: line {error.lineno}: {error.msg}")
+    except (ValueError, RecursionError, MemoryError):  # CPython's errors for code that is nested too deep
+        return Program(why_not="code that is nested too deep")
+    reader = _Reader(launch)
+    why_not = ""
+    try:
+        reader.run(tree.body, reader.module)
+        if not reader.sources:
+            reader.call_the_rest(tree)
+    except StepLimitError:
+        why_not = "a program with more branches than are followed"
+    except RecursionError:
+        why_not = "code that is nested too deep"
+    return reader.program(why_not)
+
+
+def _language(text: str) -> str:
+    """Return the other language that a text is written in."""
+    if re.search(r"^\s*(object|class)\s+\w+.*\{|^\s*import\s+[\w.]+\.(_|\{)", text, re.MULTILINE):
+        return "a program in Scala, and only Python is read"
+    return (
+        "a program in Java, and only Python is read"
+        if re.search(r"\bpublic\s+(final\s+)?class\b", text)
+        else ""
+    )
+
+
+@dataclass
+class _Started:
+    line: int
+    numbers: frozenset[int]
+    options: Table
+
+
+class _Reader(Interpreter):
+    """Evaluation that keeps the streams of the program."""
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self.sources: list[Source] = []
+        self._started: list[_Started] = []
+        self._views: dict[str, Frame] = {}
+
+    def call_the_rest(self, tree: ast.Module) -> None:
+        """Call the functions that nothing in the program calls: something outside it may."""
+        for each in tree.body:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each not in self.called:
+                self.call(Function(each, self.module), [], Table(), each.lineno)
+            elif isinstance(each, ast.ClassDef):
+                name = ast.Name(each.name, lineno=each.lineno)
+                made = self.value(ast.Call(name, [], [], lineno=each.lineno), self.module)[0].value
+                for inner in each.body:
+                    if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner not in self.called:
+                        self.call(Function(inner, self.module, made), [], Table(), inner.lineno)
+
+    def program(self, why_not: str) -> Program:
+        """Return what was found, each source and query once however often its line was evaluated."""
+        same = {_likeness(each): each for each in reversed(self.sources)}
+        sources = [same[_likeness(each)] for each in self.sources]
+        queries: list[Query] = []
+        for each in self._started:
+            function = next(
+                (
+                    one.value.node
+                    for one in each.options.values.get(SINK, ())
+                    if isinstance(one.value, Function)
+                ),
+                None,
+            )
+            read = tuple(dict.fromkeys(sources[number] for number in sorted(each.numbers)))
+            options = {
+                key: value if key == SINK else in_text(value) for key, value in each.options.values.items()
+            }
+            made = Query(each.line, read, options, function)
+            if made not in queries:
+                queries.append(made)
+        ordered = sorted(dict.fromkeys(sources), key=lambda one: one.line)
+        return Program(tuple(ordered), tuple(queries), why_not)
+
+    def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
+        if name == "readStream":
+            return known(Stream(line), line)
+        if name == "writeStream":
+            return known(Stream(line, frame=_frames(values) or Frame()), line)
+        if name == "create_data_frame":
+            return known(Library("create_data_frame"), line)
+        return None
+
+    def call_of_stream(
+        self, of: Values, name: str, given: Sequence[Values], named: Table, line: int
+    ) -> Values | None:
+        streams = [each.value for each in of if isinstance(each.value, Stream)]
+        if streams:
+            return self._of_stream(streams, name, given, named, line)
+        glue = name.removeprefix("create_data_frame_")
+        inside = any(each.value == Library("create_data_frame") for each in of)
+        if glue in _GLUE and (inside or glue != name):
+            return self._of_glue(glue, given, named, line)
+        if name == "forEachBatch":
+            return self._for_each_batch(given, named, line)
+        frame = _frames(of)
+        if frame is not None:
+            return self._of_frame(frame, name, given, named, line)
+        if name in ("sql", "table") and given:
+            return self._of_views(given[0], line)
+        return None
+
+    def _of_stream(
+        self, streams: Sequence[Stream], name: str, given: Sequence[Values], named: Table, line: int
+    ) -> Values | None:
+        first = streams[0]
+        if first.frame is None and name in ("load", "table", "json", "parquet", "csv", "text", "orc"):
+            options = _merged(streams).joined(_lowered(named))
+            if name != "load":
+                options = options.joined(Table({FORMAT: known(name, line)}))
+            return known(Frame(frozenset([self._add(options, line)])), line)
+        if first.frame is not None and name in _STARTS:
+            options = _merged(streams).joined(_lowered(named))
+            if name != "start":
+                options = options.joined(Table({"table": given[0] if given else unknown("a table", line)}))
+            frames = [each.frame.sources for each in streams if each.frame is not None]
+            self._started.append(_Started(line, frozenset[int]().union(*frames), options))
+            return known(Library("streaming query"), line)
+        return tuple(Alternative(_with_option(each, name, given, named, line), each.line) for each in streams)
+
+    def _of_glue(self, call: str, given: Sequence[Values], named: Table, line: int) -> Values:
+        names = _GLUE[call]
+        options = Table(dict(zip(names, given, strict=False))).joined(named).values
+        if call == "from_catalog":
+            table = {each: options[each] for each in names[:2] if each in options}
+            inner = _lowered(as_table(options.get("additional_options", known(Table(), line))))
+            found = inner.joined(Table({CATALOG: known(True, line), **table}))
+        else:
+            found = _lowered(as_table(options.get("connection_options", known(Table(), line))))
+            found = found.joined(Table({FORMAT: options.get("connection_type", unknown("no type", line))}))
+        found = found.joined(Table({GLUE: known(True, line)}))
+        return known(Frame(frozenset([self._add(found, line)])), line)
+
+    def _for_each_batch(self, given: Sequence[Values], named: Table, line: int) -> Values:
+        values = dict(zip(("frame", "batch_function", "options"), given, strict=False)) | dict(named.values)
+        options = _lowered(as_table(values.get("options", known(Table(), line))))
+        more = {TRIGGER: options.values["windowsize"]} if "windowsize" in options.values else {}
+        if "batch_function" in values:
+            more[SINK] = values["batch_function"]
+        frame = _frames(values.get("frame", ())) or Frame()
+        self._started.append(_Started(line, frame.sources, options.joined(Table(more))))
+        return known(None, line)
+
+    def _of_frame(self, frame: Frame, name: str, given: Sequence[Values], named: Table, line: int) -> Values:
+        if name in _VIEWS and given:
+            self._views |= {
+                str(each.value).lower(): frame for each in given[0] if not isinstance(each.value, Unknown)
+            }
+            return known(None, line)
+        if (
+            name in ("transform", "pipe")
+            and given
+            and any(isinstance(each.value, Function) for each in given[0])
+        ):
+            return union(
+                *(self.call(each.value, [known(frame, line), *given[1:]], named, line) for each in given[0])
+            )
+        others = [_frames(each) for each in (*given, *named.values.values())]
+        return known(Frame(frame.sources.union(*(each.sources for each in others if each is not None))), line)
+
+    def _of_views(self, text: Values, line: int) -> Values | None:
+        words = {
+            word.lower()
+            for each in text
+            if isinstance(each.value, str)
+            for word in re.findall(r"[\w.]+", each.value)
+        }
+        frames = [
+            frame
+            for name, frame in self._views.items()
+            if name in words or any(word.endswith(f".{name}") for word in words)
+        ]
+        if not frames and first_unknown(text) is not None:  # a query that is not known may name any view
+            frames = list(self._views.values())
+        return (
+            known(Frame(frozenset[int]().union(*(each.sources for each in frames))), line) if frames else None
+        )
+
+    def _add(self, options: Table, line: int) -> int:
+        self.sources.append(
+            Source(line, {key: in_text(value) for key, value in options.values.items()}, options.more)
+        )
+        return len(self.sources) - 1
+
+
+def _frames(values: Values) -> Frame | None:
+    """Return the streaming frames among values as one."""
+    found = [each.value.sources for each in values if isinstance(each.value, Frame)]
+    return Frame(frozenset[int]().union(*found)) if found else None
+
+
+def _lowered(options: Table) -> Table:
+    return Table(
+        {str(key).lower(): value for key, value in options.values.items()},
+        options.more,
+    )
+
+
+def _merged(streams: Sequence[Stream]) -> Table:
+    """Return the options that a reader or writer has after different branches."""
+    found = streams[0].options
+    for each in streams[1:]:
+        found = found.either(each.options)
+    return found
+
+
+def _with_option(of: Stream, name: str, given: Sequence[Values], named: Table, line: int) -> Stream:
+    options: Table | None = None
+    if name == "option":
+        key = given[0] if given else named.values.get("key", ())
+        value = given[1] if len(given) > 1 else named.values.get("value", ())
+        lost = first_unknown(key)
+        if lost is not None or len(key) != 1:
+            options = Table({}, lost.value.origin if lost is not None else "an option of several names")
+        else:
+            options = Table({str(key[0].value).lower(): value})
+    elif name == "options":
+        options = _lowered(named.joined(as_table(given[0])) if given else named)
+    elif name == "format":
+        options = Table({FORMAT: given[0] if given else named.values.get("source", ())})
+    elif name == "trigger":
+        kind = next((each for each in _TRIGGERS if each in named.values), "")
+        value = (
+            named.values[kind] if kind else given[0] if given else unknown(named.more or "a trigger", line)
+        )
+        options = Table({TRIGGER if kind in ("processingTime", "") else kind.lower(): value})
+    elif name in ("foreachBatch", "foreach"):
+        options = Table({SINK: given[0] if given else named.values.get("func", ())})
+    if options is None:
+        return of
+    return Stream(of.line, of.options.joined(options), of.frame)
+
+
+def _likeness(source: Source) -> Any:
+    """Return what two evaluations of the same call have in common."""
+    values = ((key, frozenset(str(one.value) for one in value)) for key, value in source.options.items())
+    return source.line, frozenset(values), source.more

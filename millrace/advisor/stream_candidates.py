@@ -1,0 +1,194 @@
+"""Streams that a program may read: each with its names, and with what the Data Catalog tells of its table or connection."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+from millrace.advisor.programs.streams import CATALOG, FORMAT, Source
+from millrace.advisor.programs.values import Alternative, Unknown, Values, known
+
+Kind = Literal["kinesis", "kafka"]
+
+NAMES: Mapping[Kind, tuple[str, ...]] = {
+    "kafka": ("subscribe", "topicName", "subscribePattern", "assign"),
+    "kinesis": ("streamARN", "kinesis.streamName", "streamName", "location"),
+}
+_CONNECTION = (
+    ("KAFKA_BOOTSTRAP_SERVERS", "kafka.bootstrap.servers"),
+    ("KAFKA_SASL_MECHANISM", "kafka.sasl.mechanism"),
+    ("KAFKA_CLIENT_KEYSTORE", "kafka.ssl.keystore.location"),
+    ("KAFKA_SASL_SCRAM_SECRETS_ARN", "secret"),
+)
+"""Options that a connection of Glue stands for (Glue API reference, ``ConnectionPropertyKey``)."""
+
+
+class RefusedError(Exception):
+    """A look-up that AWS refused, in words."""
+
+
+class DataCatalog(Protocol):
+    """Tables and connections of Glue's Data Catalog; :class:`RefusedError` for one that cannot be read."""
+
+    def table(self, database: str, name: str) -> Mapping[str, str]:
+        """Return the parameters of a table."""
+
+    def connection(self, name: str) -> Mapping[str, str]:
+        """Return the properties of a connection."""
+
+
+class StreamName(NamedTuple):
+    """A name of a stream in a program; None where the text does not tell it."""
+
+    name: str | None
+    line: int
+    origin: str = ""
+    pattern: bool = False
+    partitions: tuple[int, ...] = ()
+
+
+@dataclass
+class Candidate:
+    """A source, with all that is known of it.
+
+    Attributes
+    ----------
+    kind
+        None where it is no stream, or where that is not known.
+    options
+        The program's, and those of its table and connection.
+    refused
+        Why its table or connection is not known; empty where it is.
+    """
+
+    source: Source
+    kind: Kind | None
+    options: dict[str, Values]
+    refused: str = ""
+
+    @property
+    def names(self) -> list[StreamName]:
+        """Names that the stream may have; one without a name where none is known."""
+        kind = self.kind or "kafka"
+        key = next((each for each in NAMES[kind] if each.lower() in self.options), "")
+        found = [
+            _checked(one, kind)
+            for each in self.options.get(key.lower(), ())
+            if each.value is not None
+            for one in _names(key, each, self.source.line)
+        ]
+        missing = self.refused or self.source.more or "not named"
+        return found or [StreamName(None, self.source.line, missing)]
+
+
+_VALID: Mapping[Kind, str] = {
+    "kinesis": r"(arn:aws[a-z-]*:kinesis:[a-z0-9-]+:\d{12}:stream/)?[a-zA-Z0-9_.-]{1,128}",
+    "kafka": r"[a-zA-Z0-9._-]{1,249}",
+}
+SERVERS = r"[^\s<>:,]+:\d{1,5}(,\s*[^\s<>:,]+:\d{1,5})*"
+
+
+def _checked(name: StreamName, kind: Kind) -> StreamName:
+    """Return a name, or a question where no stream can have it: a sample's own gap."""
+    if name.name is None or name.pattern or re.fullmatch(_VALID[kind], name.name):
+        return name
+    return StreamName(None, name.line, f"{name.name}, which is no name of a stream or topic")
+
+
+def _names(key: str, of: Alternative, at: int) -> list[StreamName]:
+    line = of.line or at
+    if isinstance(of.value, Unknown):
+        return [StreamName(None, line, f"{key} is {of.value.origin}")]
+    text = str(of.value)
+    if key == "assign":
+        try:
+            assigned = json.loads(text)
+            return [
+                StreamName(str(topic), line, partitions=tuple(map(int, parts)))
+                for topic, parts in assigned.items()
+            ]
+        except (ValueError, TypeError, AttributeError):
+            return [StreamName(None, line, "assign is no JSON object of partitions")]
+    if key == "subscribe":
+        return [StreamName(each.strip(), line) for each in text.split(",") if each.strip()]
+    return [StreamName(text, line, pattern=key == "subscribePattern")]
+
+
+def candidate_of(source: Source, catalog: DataCatalog | None) -> Candidate:
+    """Return a source with the options of its table in the Data Catalog, and of its connection."""
+    options = dict(source.options)
+    refused = ""
+    try:
+        if CATALOG in options:
+            database, name = (_one(options.get(key, ())) for key in ("database", "table_name"))
+            options = _at(source.line, _asked(catalog).table(database, name)) | options
+        if "connectionname" in options:
+            options = (
+                _at(source.line, _connection(_asked(catalog).connection(_one(options["connectionname"]))))
+                | options
+            )
+    except RefusedError as error:
+        refused = str(error)
+    return Candidate(source, _kind(options), options, refused)
+
+
+def _asked(catalog: DataCatalog | None) -> DataCatalog:
+    if catalog is None:
+        raise RefusedError("the Data Catalog, which is not asked")
+    return catalog
+
+
+def _one(values: Values) -> str:
+    if len(values) != 1 or isinstance(values[0].value, Unknown):
+        raise RefusedError(in_words(values) or "not named")
+    return str(values[0].value)
+
+
+def _at(line: int, options: Mapping[str, str]) -> dict[str, Values]:
+    return {key.lower(): known(value, line) for key, value in options.items()}
+
+
+def _connection(properties: Mapping[str, str]) -> dict[str, str]:
+    found = {option: properties[key] for key, option in _CONNECTION if properties.get(key)}
+    secured = properties.get("KAFKA_SSL_ENABLED", "").lower() == "true"
+    sasl = "kafka.sasl.mechanism" in found
+    return found | {"kafka.security.protocol": "SASL_SSL" if sasl else "SSL" if secured else "PLAINTEXT"}
+
+
+def _kind(options: Mapping[str, Values]) -> Kind | None:
+    said = [
+        str(each.value).lower()
+        for key in ("typeofdata", FORMAT)
+        for each in options.get(key, ())
+        if isinstance(each.value, str)
+    ]
+    kinds: tuple[Kind, ...] = ("kinesis", "kafka")
+    for kind in kinds:
+        if any(kind in each for each in said):
+            return kind
+    if said:
+        return None
+    return next((kind for kind in kinds if any(key.lower() in options for key in NAMES[kind][:-1])), None)
+
+
+def in_words(values: Values) -> str:
+    """Return what values are, each with its line."""
+    texts = [
+        (each.value.origin if isinstance(each.value, Unknown) else str(each.value))
+        + (f" (line {each.line})" if each.line else "")
+        for each in values
+        if each.value is not None
+    ]
+    return " or ".join(dict.fromkeys(texts))
+
+
+def question(names: Iterable[StreamName]) -> str:
+    """Return names to choose from, each with its line."""
+    return ", or ".join(
+        dict.fromkeys(
+            f"line {each.line}: {each.name if each.name is not None else each.origin}" for each in names
+        )
+    )
