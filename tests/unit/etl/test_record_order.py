@@ -1,0 +1,74 @@
+"""Order of records: total, transitive, and the same however a history is cut."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millrace.etl.sinks.delivery.record_order import order_kept_text, replaces_text
+
+Sent = tuple[str, int, int]
+"""Lane, position, arrival."""
+
+
+def text(lane: str, position: int, time: int, prefix: str = "") -> str:
+    return f"{prefix}1{time:016}{lane * 16}{position:056}{'0' * 8}"
+
+
+def histories() -> st.SearchStrategy[list[Sent]]:
+    """Records of one key in two lanes; times of a lane may fall, and positions say nothing across lanes."""
+    steps = st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(1, 3), st.integers(0, 20)), min_size=3, max_size=7
+    )
+    return steps.map(_placed)
+
+
+def _placed(steps: list[tuple[str, int, int]]) -> list[Sent]:
+    at, found = {"a": 0, "b": 100}, []
+    for lane, step, time in steps:
+        at[lane] += step
+        found.append((lane, at[lane], time))
+    return found
+
+
+def tuples(history: list[Sent]) -> dict[Sent, tuple[int, str, int]]:
+    """The order of each record, as documented: the latest arrival in its lane up to it, the lane, the position."""
+    return {
+        (lane, position, time): (
+            max(t for where, at, t in history if where == lane and at <= position),
+            lane,
+            position,
+        )
+        for lane, position, time in history
+    }
+
+
+@given(histories())
+def test_the_order_is_that_of_its_tuple_in_every_triple(history: list[Sent]) -> None:
+    order = tuples(history)
+    texts = {each: text(lane, position, order[each][0]) for each in history for lane, position, _ in [each]}
+    for one, two, three in permutations(history[:5], 3):
+        assert replaces_text(texts[one], texts[two]) == (order[one] >= order[two])
+        if replaces_text(texts[one], texts[two]) and replaces_text(texts[two], texts[three]):
+            assert replaces_text(texts[one], texts[three])
+        assert replaces_text(texts[one], texts[two]) or replaces_text(texts[two], texts[one])
+
+
+@given(histories())
+def test_a_row_ends_with_the_last_record_however_the_history_is_cut(history: list[Sent]) -> None:
+    row = ""
+    for lane, position, time in history:  # each lane in its order, as a query lands it
+        new = text(lane, position, time)
+        if not row or replaces_text(new, row):
+            row = order_kept_text(new, row) if row else new
+    order = tuples(history)
+    last = max(history, key=order.__getitem__)
+    assert row == text(last[0], last[1], order[last][0])
+
+
+@given(st.integers(0, 99), st.integers(0, 99), st.integers(0, 9), st.integers(0, 9))
+def test_a_named_column_decides_first(one: int, two: int, position: int, other: int) -> None:
+    texts = [text("a", p, 5, f"{n:02}") for n, p in ((one, position), (two, other))]
+    assert replaces_text(*texts) == ((one, position) >= (two, other))
