@@ -47,11 +47,14 @@ def read_stacks(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def keep_versions(scope: PermissionScope) -> list[Grant]:
-    """Keep the version that a deployment replaces."""
-    places = [f"{scope.bucket('checkpoints')}/{job}/_millrace/versions/*" for job in scope.jobs]
+def versions(scope: PermissionScope) -> list[Grant]:
+    """Keep the version that a deployment replaces, and find it again."""
+    names = scope.names
+    places = [f"{scope.s3(names.versions(job).removeprefix('s3://'))}/*" for job in scope.jobs]
+    digests = [names.arn("ssm", f"parameter{names.versions_parameter(job)}") for job in scope.jobs]
     return [
-        allow("KeepVersions", ["s3:PutObject"], places, why=FILES),
+        allow("KeepVersions", ["s3:GetObject", "s3:PutObject"], places, why=FILES),
+        allow("KeepDigests", ["ssm:GetParameterHistory", "ssm:PutParameter"], digests),
         *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
     ]
 

@@ -38,7 +38,7 @@ def deploy(
       millrace deploy --env orders --stopped
     """
     from millrace.lifecycle.deploy import apply, compare_with_deployed, without_starts
-    from millrace.lifecycle.upgrade import deployed_version
+    from millrace.lifecycle.versions import deployed_version
 
     environment = load(env)
     aws, assembly, found = synthesize_and_compare(environment, env)

@@ -46,6 +46,7 @@ def upgrade(
     """
     from millrace.lifecycle import upgrade as steps
     from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.versions import UpgradeError
 
     environment = load_with_job(env, job)
     aws, assembly, found = synthesize_and_compare(environment, env)
@@ -59,10 +60,10 @@ def upgrade(
     if not as_json:
         typer.echo("\n".join(describe(own)))
     if change.after == "start":
-        raise steps.UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
+        raise UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
     others = steps.shared_stacks(found, aws.names.prefix)
     if others:
-        raise steps.UpgradeError(
+        raise UpgradeError(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
@@ -85,18 +86,22 @@ def upgrade(
 def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Patience = 900) -> None:
     """Roll one deployed job back to the previously deployed version, on the same checkpoints.
 
-    `millrace upgrade` and `millrace deploy` keep the version that they replace. A version that cannot continue from the
-    current checkpoints is refused before the job is stopped.
+    `millrace upgrade` and `millrace deploy` keep the version that they replace, and its digest where no job can write. Shows
+    which numbers, resources and permissions change, and asks for confirmation. A version that cannot continue from the
+    current checkpoints, or that somebody has changed, is refused before the job is stopped.
 
     [bold]Examples[/bold]
 
       millrace rollback --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
+    from millrace.lifecycle.versions import previous
 
     environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
-    version = steps.previous(aws, job)
+    version = previous(aws, job)
+    found = steps.rollback_changes(aws, version)
+    typer.echo("\n".join(describe(found)))
     typer.echo(
         f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
     )
@@ -118,5 +123,6 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
         cdk_deploy=cdk_deploy_stack,
         progress=lambda line: typer.echo(line, err=True),
         patience_seconds=patience,
+        found=found,
     )
     typer.echo(f"rolled {job} back; {'it runs' if started else 'it stays stopped'}")

@@ -36,7 +36,7 @@ class Asked:
     context: tuple[tuple[str, str], ...] = ()
 
     def allowed(self, grant: Grant) -> bool:
-        """Whether a statement allows it; of its conditions, those that the context has keys for must hold."""
+        """Whether a statement is about it; of its conditions, those that the context has keys for must hold."""
         given = dict(self.context)
         for operator, keys in grant.conditions.items():
             assert operator in ("StringEquals", "StringLike"), operator
@@ -57,6 +57,7 @@ class Account:
     objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
     states: list[str] = field(default_factory=lambda: ["STARTED"])
     lines: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def tags(self) -> tuple[tuple[str, str], ...]:
@@ -148,7 +149,10 @@ class Account:
     def _sts(self, *_: Any) -> dict[str, Any]:
         return {"Account": self.names.account}
 
-    def _ssm(self, *_: Any) -> dict[str, Any]:
+    def _ssm(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        if operation == "GetParameterHistory":
+            told = [{"Value": each} for each in self.versions[params["Name"]]]
+            return {"Parameters": told}
         return {"Parameter": {"Value": "28"}}
 
     def old_url(self, stack: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ from millrace.infra.policies import MANAGED
 from millrace.lifecycle import audit_kafka, catalog_columns
 from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_table import LandedRecords
-from millrace.lifecycle.upgrade import Version
+from millrace.lifecycle.versions import Version
 from millrace.sandbox import history_server, start_rehearsal, toolchain
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sizing import plan
@@ -166,8 +167,12 @@ def account(
         version = Version(
             job, "20261101T000000000000Z", made.old_url(stack).replace("old", "older"), made._template(stack)
         )
-        place = (scope.names.bucket("checkpoints"), f"{job}/_millrace/versions/{version.at}-x.json")
-        made.objects[place] = json.dumps(version.__dict__).encode()
+        body = json.dumps(version.__dict__).encode()
+        digest = hashlib.sha256(body).hexdigest()
+        place = (scope.names.bucket("checkpoints"), f"_versions/{job}/{digest}.json")
+        made.objects[place] = body
+        told = {"sha256": digest, "document_url": version.document_url}
+        made.versions[scope.names.versions_parameter(job)] = [json.dumps(told)]
         bucket, key = version.document_url.removeprefix("s3://").split("/", 1)
         made.objects[bucket, key] = made.objects[bucket, key.replace("older", "old")]
         for query, log in (
@@ -249,9 +254,20 @@ def test_what_a_command_asks_is_allowed(
     assert asked
     statements = grants(scope, command)
     refused = sorted(
-        (each for each in asked if not any(each.allowed(grant) for grant in statements)), key=str
+        (each for each in asked if {g.effect for g in statements if each.allowed(g)} != {"Allow"}), key=str
     )
     assert refused == []
+
+
+def test_nobody_but_a_deployer_writes_what_a_rollback_deploys(scope: PermissionScope) -> None:
+    names = scope.names
+    for job in scope.jobs:
+        place = names.versions(job).replace("s3://", f"arn:{names.partition}:s3:::")
+        parameter = names.arn("ssm", f"parameter{names.versions_parameter(job)}")
+        for each in (Asked("s3:PutObject", f"{place}/1.json"), Asked("ssm:PutParameter", parameter)):
+            for role, effect in (("deployer", "Allow"), ("operator", "Deny")):
+                told = [g for command in ROLES[role] for g in grants(scope, command) if each.allowed(g)]
+                assert {g.effect for g in told} == {effect}, (role, each)
 
 
 def test_every_command_of_a_person_is_tried() -> None:
@@ -268,7 +284,8 @@ def test_no_action_is_allowed_that_no_command_asks_for(
         (grant.sid, action)
         for grant in statements
         for action in grant.actions
-        if not any(each.action == action and each.allowed(grant) for each in asked)
+        if grant.effect == "Allow"
+        and not any(each.action == action and each.allowed(grant) for each in asked)
     }
     # CDK asks for these roles itself; the test below holds them against the assembly.
     known = {("ActAsBootstrapRoles", "sts:AssumeRole")}

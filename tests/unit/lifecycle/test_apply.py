@@ -22,7 +22,7 @@ from millrace.lifecycle.deploy import (
 )
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import Aws
-from millrace.lifecycle.upgrade import UpgradeError
+from millrace.lifecycle.versions import UpgradeError
 from tests.unit.lifecycle.test_deploy import put_metric
 
 JOB = "clicks"
