@@ -20,7 +20,7 @@ from .policies import split_into_policies
 
 _Part = Callable[[PermissionScope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.state_machines,)
-_ONCE: tuple[_Part, ...] = (*_ASK, run.start_runs, run.log_lines)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.watch_runs, run.log_lines)
 _DEPLOY: tuple[_Part, ...] = (
     *(run.bootstrap, run.read_stacks, *_ASK, run.stop_applications, run.read_health, run.log_lines),
     *(read.catalog, read.read_checkpoints, run.versions),

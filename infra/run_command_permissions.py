@@ -101,20 +101,13 @@ def state_machines(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def start_runs(scope: PermissionScope) -> list[Grant]:
-    """Start one run of a job with arguments of its own, by the call of its state machine."""
-    found = [
-        allow(
-            "ReadMachines",
-            ["states:DescribeStateMachine"],
-            [scope.names.arn("states", "stateMachine:*")],
-            scope.only_own_resources(),
-            why=TAGGED,
-        )
+def watch_runs(scope: PermissionScope) -> list[Grant]:
+    """Watch one run of a job with arguments of its own; its state machine starts it, and checks them."""
+    return [
+        grant
+        for kind, jobs in scope.by_engine.items()
+        for grant in engines.engine_of(KINDS[kind]).run_grants(scope, jobs)
     ]
-    for kind, jobs in scope.by_engine.items():
-        found += engines.engine_of(KINDS[kind]).run_grants(scope, jobs)
-    return found
 
 
 def stream_metrics(_: PermissionScope) -> list[Grant]:

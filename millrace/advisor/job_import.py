@@ -81,7 +81,11 @@ def glue(client: Client, name: str, region: str) -> RunningJob:
     with look_up("SOURCE", where, "a Glue job of this account and region that may be read"):
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
-        arguments = {key.removeprefix("--"): value for key, value in job.get("DefaultArguments", {}).items()}
+        arguments = {
+            key.removeprefix("--"): value
+            for held in ("DefaultArguments", "NonOverridableArguments")
+            for key, value in job.get(held, {}).items()
+        }
         said = read(_program(client, str(job["Command"].get("ScriptLocation", ""))), arguments)
         subnets = [
             subnet

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -268,6 +269,16 @@ def test_nobody_but_a_deployer_writes_what_a_rollback_deploys(scope: PermissionS
             for role, effect in (("deployer", "Allow"), ("operator", "Deny")):
                 told = [g for command in ROLES[role] for g in grants(scope, command) if each.allowed(g)]
                 assert {g.effect for g in told} == {effect}, (role, each)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nobody_chooses_what_a_run_is_started_with(scope: PermissionScope, role: str) -> None:
+    """Who starts a run of a job's engine, or passes its role, chooses its code: everything that the role may is theirs."""
+    said = json.dumps(policies(scope, role))
+    for action in ("StartJobRun", "PassRole", "UpdateJob", "CreateJob"):
+        assert action not in said
+    # A role of another environment, whose name begins with the same letters, is none of theirs.
+    assert [each for each in re.findall(r'"arn:[^"]*:role/[^"]*"', said) if "*" in each] == []
 
 
 def test_every_command_of_a_person_is_tried() -> None:
