@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Mapping
-from importlib.metadata import distribution
 from pathlib import Path
 
 from aws_cdk import Stack, Stage, Token
@@ -16,6 +15,7 @@ import millrace
 from millrace.config.engines.versions import jar_set
 from millrace.config.model import Environment, Job
 
+from .carried import boto3_files
 from .errors import InfrastructureError
 from .jars import locked_jars
 from .launch_document import AssetUrls
@@ -24,12 +24,6 @@ from .sinks import written_clusters
 
 _TOOL = Path(millrace.__file__).parent
 _CORE = _TOOL / "etl"
-_CARRIED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
-"""boto3 and its dependencies, in the versions of requirements.txt."""
-
-SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager", "sts")
-"""AWS services that the core calls; botocore's descriptions of all others, 25 MB, are left out."""
-
 _EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -94,20 +88,6 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
         for jar in locked_jars(root, jar_set(group, job.spark_line), why)
     ]
     return tuple(sorted(found, key=lambda jar: jar.name))
-
-
-def boto3_files() -> Mapping[str, Path]:
-    """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3`)."""
-    found = {}
-    for name in _CARRIED:
-        for file in distribution(name).files or ():
-            package, *rest = file.parts
-            described = package == "botocore" and rest[0] == "data" and len(rest) > 2
-            unused = package.endswith(".dist-info") or ".." in file.parts or "__pycache__" in file.parts
-            if unused or (described and rest[1] not in SERVICES):
-                continue
-            found[f"carried/{file.as_posix()}"] = Path(str(file.locate()))
-    return found
 
 
 def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core: Path = _CORE) -> Path:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import fnmatch
+import hashlib
 import json
 import shutil
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millrace.config import load
+from millrace.infra import carried
 from millrace.infra.assets import missing_jars
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.jars import locked_jars
@@ -62,7 +66,7 @@ def test_a_job_reads_its_own_assets_and_nobody_elses(each: Synthesis) -> None:
 def test_a_job_deletes_below_prefixes_of_its_own_name_alone(each: Synthesis) -> None:
     for job in each.documents:
         for statement in statements(each, job):
-            if "s3:DeleteObject" not in listed(statement["Action"]):
+            if statement["Effect"] == "Deny" or "s3:DeleteObject" not in listed(statement["Action"]):
                 continue
             for resource in listed(statement["Resource"]):
                 text = resource if isinstance(resource, str) else json.dumps(resource)
@@ -123,3 +127,27 @@ def test_a_bootstrap_with_a_key_of_its_own_lets_jobs_read_their_files(
         if key in json.dumps(each["Resource"]):
             assert each["Condition"] == {"StringEquals": {"kms:ViaService": "s3.us-east-1.amazonaws.com"}}
     assert readers(dev, key, "kms:Decrypt") == set()
+
+
+def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = carried.boto3_files()
+    # Its digests are those of the wheels, whose own record is a second witness.
+    for name, wanted in json.loads(carried.LOCK.read_text()).items():
+        installed = distribution(name)
+        assert wanted["version"] == installed.version
+        for file in installed.files or ():
+            if (path := files.get(f"carried/{file.as_posix()}")) is not None and file.hash is not None:
+                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+                assert digest.rstrip(b"=").decode() == file.hash.value, path
+    changed = tmp_path / "session.py"
+    changed.write_bytes(files["carried/boto3/session.py"].read_bytes() + b"import os\n")
+    real = carried._files
+    monkeypatch.setattr(
+        carried,
+        "_files",
+        lambda name: real(name) | ({"carried/boto3/session.py": changed} if name == "boto3" else {}),
+    )
+    with pytest.raises(InfrastructureError, match=r"boto3 .* is not the one .* pip install --require-hashes"):
+        carried.boto3_files()

@@ -364,6 +364,23 @@ def test_an_environment_without_account_is_told_what_to_do(tmp_path: Path) -> No
         documents(load(str(file), root=ROOT))
 
 
+def test_a_role_of_a_workflow_trusts_one_environment_of_one_repository(tmp_path: Path) -> None:
+    asked = ["policies", "--env", "prod", "--out", str(tmp_path), "--repository"]
+    done = CliRunner().invoke(app, [*asked, "acme/streams"])
+    assert done.exit_code == 0, done.output
+    (statement,) = json.loads((tmp_path / "trust.json").read_text())["Statement"]
+    issuer = "token.actions.githubusercontent.com"
+    assert statement["Principal"]["Federated"].endswith(f":oidc-provider/{issuer}")
+    assert statement["Condition"] == {
+        "StringEquals": {
+            f"{issuer}:aud": "sts.amazonaws.com",
+            f"{issuer}:sub": "repo:acme/streams:environment:prod",
+        }
+    }
+    for wrong in ("acme/*", "acme", "acme/streams:ref:refs/heads/*", "*/streams"):
+        assert CliRunner().invoke(app, [*asked, wrong]).exit_code == 2, wrong
+
+
 def test_files_of_before_do_not_stay(tmp_path: Path) -> None:
     (tmp_path / "operator-7.json").write_text("{}")
     (tmp_path / "mine.json").write_text("{}")
