@@ -23,6 +23,7 @@ from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment, load
+from millrace.config.accounts import inherited_names
 from millrace.config.load import find_root
 from millrace.config.problems import wrong_option
 from millrace.sizing import Plan, plan
@@ -178,7 +179,8 @@ def _differs(
 def validate_command(env: EnvironmentName) -> None:
     """Check an environment file and list all its mistakes at once.
 
-    Also sizes the environment, because a pinned number may break a limit. Exit status 2 if there is a mistake.
+    Also sizes the environment, because a pinned number may break a limit. Lists the accounts, hosts and secrets that the
+    environment takes over from a file that it extends. Exit status 2 if there is a mistake.
 
     [bold]Examples[/bold]
 
@@ -190,3 +192,7 @@ def validate_command(env: EnvironmentName) -> None:
     typer.echo(
         f"{environment.name} is valid: {streams} stream{'s' * (streams != 1)}, {jobs} job{'s' * (jobs != 1)}"
     )
+    tree = environment.places.tree
+    if tree is not None and (taken := inherited_names(tree)):
+        typer.echo("accounts, hosts and secrets from the file that it extends:")
+        typer.echo("\n".join(f"  {line}" for line in taken))
