@@ -20,6 +20,7 @@ from .errors import InfrastructureError
 from .jars import locked_jars
 from .launch_document import AssetUrls
 from .launch_settings import kafka_clusters, sources
+from .packed_files import packed_files, project_files
 from .sinks import written_clusters
 
 _TOOL = Path(millrace.__file__).parent
@@ -111,10 +112,15 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     -------
     Path
         ``folder/job.zip``, with both packages at its root; ``job-with-libraries.zip`` when there are others.
+
+    Raises
+    ------
+    InfrastructureError
+        A file of ``pipelines/`` may not travel.
     """
     ours = {"millrace/__init__.py": _TOOL / "__init__.py"}
-    for package, place in ((core, "millrace/etl"), (root / "pipelines", "pipelines")):
-        ours |= {f"{place}/{file.relative_to(package).as_posix()}": file for file in _sources(package)}
+    ours |= {f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in packed_files(core)}
+    ours |= {file.relative_to(root).as_posix(): file for file in project_files(root)}
     archive = folder / ("job-with-libraries.zip" if others else "job.zip")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
         for name, file in sorted({**ours, **others}.items()):
@@ -146,16 +152,6 @@ def asset_url(asset: Asset) -> str:
             "region"
         )
     return str(url)
-
-
-def _sources(package: Path) -> list[Path]:
-    return [
-        file
-        for file in package.rglob("*")
-        if file.is_file()
-        and file.suffix != ".pyc"
-        and not any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(package).parts)
-    ]
 
 
 def _staging(scope: Construct) -> Path:

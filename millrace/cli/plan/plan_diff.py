@@ -73,7 +73,17 @@ def _unpack(reference: str, root: Path, folder: Path) -> None:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise wrong_option("--diff", reference, f"{_ALLOWED}: {said[0] if said else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
-        packed.extractall(folder, filter="data")
+        members = [member for member in packed if _is_inside(member, str(folder))]
+        packed.extractall(folder, members=members, filter="data")
+
+
+def _is_inside(member: tarfile.TarInfo, folder: str) -> bool:
+    """Return whether it neither lies nor leads outside of the folder, as an absolute link does: no plan is made of that."""
+    try:
+        tarfile.data_filter(member, folder)
+    except tarfile.FilterError:
+        return False
+    return True
 
 
 def as_json(found: Sequence[Difference]) -> dict[str, Any]:

@@ -24,9 +24,10 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with one commit, and a change on top: five times the records, and a second job."""
+    """A project with one commit, in which a link leads out of it, and a change on top: five times the records, and a second job."""
     for name in ("environments", "pipelines"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "linked").symlink_to("/nowhere/at/all")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "as it was")
