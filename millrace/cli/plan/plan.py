@@ -161,19 +161,23 @@ def _differs(
     environment: Environment, sized: Plan, reference: str, env: str, *, as_json: bool, as_markdown: bool
 ) -> None:
     root = environment.places.root or find_root()
-    before = plan_diff.plan_to_compare(reference, env, root)
+    before, keys_before = plan_diff.plan_to_compare(reference, env, root)
+    keys = [] if keys_before is None else plan_diff.changed_keys(keys_before, plan_diff.keys_of(environment))
     found = differences(before, json.loads(json.dumps(to_json(sized))))
     if as_json:
-        typer.echo(json.dumps(plan_diff.as_json(found), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(plan_diff.as_json(found, keys), indent=2, ensure_ascii=False))
     elif as_markdown:
-        typer.echo(plan_diff.markdown_table(found, reference), nl=False)
+        typer.echo(plan_diff.markdown_table(found, reference) + plan_diff.markdown_keys(keys), nl=False)
     elif not found:
-        typer.echo(f"no difference from the plan of {reference}")
+        typer.echo(f"no size and no cost differs from the plan of {reference}")
     else:
         table = plain_table(*words(""), *figures("before", "after", "more"))
         for each in found:
             table.add_row(*map(Text, plan_diff.cells(each)))
         show(table)
+    if keys and not as_json and not as_markdown:
+        typer.echo("keys")
+        typer.echo("\n".join(f"  {each}" for each in keys))
 
 
 def validate_command(env: EnvironmentName) -> None:

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_compare
-from millrace.cli.run.changes_report import describe, refuse, review
+from millrace.cli.run.changes_report import describe, refuse, refuse_wider, review
 from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
 from millrace.cli.shared.expected_failures import confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Wider, Yes, load_with_job
 
 Patience = Annotated[
     int,
@@ -28,6 +28,7 @@ def upgrade(
     env: EnvironmentName,
     job: JobName,
     yes: Yes = False,
+    wider: Wider = False,
     as_json: AsJson = False,
     only_show: Annotated[bool, typer.Option("--diff", help="Show the changes and stop.")] = False,
     patience: Patience = 900,
@@ -70,6 +71,7 @@ def upgrade(
     review("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
+    refuse_wider("upgrade", own, yes=yes, wider=wider)
     confirm("Upgrade this?", yes=yes)
     started = steps.upgrade(
         aws,
