@@ -254,3 +254,24 @@ def test_templates_are_those_of_the_clone(deploying: Installed, project: Path, t
     assert {name for name in names if name.startswith("pipelines/")} == {
         file.relative_to(project).as_posix() for file in (project / "pipelines").rglob("*") if file.is_file()
     }
+
+
+@pytest.mark.slow
+def test_two_environments_of_another_day_make_the_same_archive(
+    deploying: Installed, project: Path, tmp_path: Path
+) -> None:
+    """Also where libraries travel with a job: on EMR Serverless boto3 is that of the lock."""
+    text = (project / "environments" / "dev.yaml").read_text().replace("engine: glue", "engine: emr")
+    again = tmp_path / "my-streams"
+    shutil.copytree(project, again)
+    made = []
+    for place, installed in ((project, deploying), (again, install(again, "deploy"))):
+        (place / "environments" / "emr.yaml").write_text(text)
+        out = tmp_path / f"assembly-{len(made)}"
+        found = templates(installed.python, place, "emr", out)
+        made.append((found, {file.name: file.read_bytes() for file in out.glob("asset.*.zip")}))
+    assert made[0] == made[1]
+    names = [
+        n for file in (tmp_path / "assembly-0").glob("asset.*.zip") for n in zipfile.ZipFile(file).namelist()
+    ]
+    assert "carried/boto3/session.py" in names
