@@ -246,6 +246,8 @@ format: $(STAMPS)/python-dev ## Let ruff mend what it can
 lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@./toolchain/lock.sh $(UV)
 	@$(BIN)/python -m millrace.sandbox.jars --lock
+	@$(PIP) $(BIN)/python --require-hashes -r requirements.txt -r requirements-dev.txt
+	@$(BIN)/python -m millrace.infra.carried
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(WITH_NODE) $(NPM) install --prefix toolchain/browser --package-lock-only --omit-lockfile-registry-resolved
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Mapping
-from importlib.metadata import distribution
 from pathlib import Path
 
 from aws_cdk import Stack, Stage, Token
@@ -16,20 +15,16 @@ import millrace
 from millrace.config.engines.versions import jar_set
 from millrace.config.model import Environment, Job
 
+from .carried import boto3_files
 from .errors import InfrastructureError
 from .jars import locked_jars
 from .launch_document import AssetUrls
 from .launch_settings import kafka_clusters, sources
+from .packed_files import packed_files, project_files
 from .sinks import written_clusters
 
 _TOOL = Path(millrace.__file__).parent
 _CORE = _TOOL / "etl"
-_CARRIED = ("boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3")
-"""boto3 and its dependencies, in the versions of requirements.txt."""
-
-SERVICES = ("cloudwatch", "dynamodb", "kafka", "kinesis", "s3", "secretsmanager", "sts")
-"""AWS services that the core calls; botocore's descriptions of all others, 25 MB, are left out."""
-
 _EARLIEST_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -96,20 +91,6 @@ def missing_jars(environment: Environment, job: Job, root: Path) -> tuple[Path, 
     return tuple(sorted(found, key=lambda jar: jar.name))
 
 
-def boto3_files() -> Mapping[str, Path]:
-    """Return boto3's files by their path in the archive, for an engine without it (:mod:`etl.services.bundled_boto3`)."""
-    found = {}
-    for name in _CARRIED:
-        for file in distribution(name).files or ():
-            package, *rest = file.parts
-            described = package == "botocore" and rest[0] == "data" and len(rest) > 2
-            unused = package.endswith(".dist-info") or ".." in file.parts or "__pycache__" in file.parts
-            if unused or (described and rest[1] not in SERVICES):
-                continue
-            found[f"carried/{file.as_posix()}"] = Path(str(file.locate()))
-    return found
-
-
 def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core: Path = _CORE) -> Path:
     """Zip the core and ``pipelines/`` so that the same content always gives the same bytes.
 
@@ -131,10 +112,15 @@ def write_archive(root: Path, folder: Path, others: Mapping[str, Path], *, core:
     -------
     Path
         ``folder/job.zip``, with both packages at its root; ``job-with-libraries.zip`` when there are others.
+
+    Raises
+    ------
+    InfrastructureError
+        A file of ``pipelines/`` may not travel.
     """
     ours = {"millrace/__init__.py": _TOOL / "__init__.py"}
-    for package, place in ((core, "millrace/etl"), (root / "pipelines", "pipelines")):
-        ours |= {f"{place}/{file.relative_to(package).as_posix()}": file for file in _sources(package)}
+    ours |= {f"millrace/etl/{file.relative_to(core).as_posix()}": file for file in packed_files(core)}
+    ours |= {file.relative_to(root).as_posix(): file for file in project_files(root)}
     archive = folder / ("job-with-libraries.zip" if others else "job.zip")
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as target:
         for name, file in sorted({**ours, **others}.items()):
@@ -166,16 +152,6 @@ def asset_url(asset: Asset) -> str:
             "region"
         )
     return str(url)
-
-
-def _sources(package: Path) -> list[Path]:
-    return [
-        file
-        for file in package.rglob("*")
-        if file.is_file()
-        and file.suffix != ".pyc"
-        and not any(part.startswith(".") or part == "__pycache__" for part in file.relative_to(package).parts)
-    ]
 
 
 def _staging(scope: Construct) -> Path:

@@ -20,10 +20,10 @@ from .policies import split_into_policies
 
 _Part = Callable[[PermissionScope], list[Grant]]
 _ASK: tuple[_Part, ...] = (run.state_machines,)
-_ONCE: tuple[_Part, ...] = (*_ASK, run.start_runs, run.log_lines)
+_ONCE: tuple[_Part, ...] = (*_ASK, run.watch_runs, run.log_lines)
 _DEPLOY: tuple[_Part, ...] = (
     *(run.bootstrap, run.read_stacks, *_ASK, run.stop_applications, run.read_health, run.log_lines),
-    *(read.catalog, read.read_checkpoints, run.keep_versions),
+    *(read.catalog, read.read_checkpoints, run.versions),
 )
 _PARTS: dict[str, tuple[_Part, ...]] = {
     "deploy": _DEPLOY,
@@ -63,7 +63,7 @@ def statement(grant: Grant) -> dict[str, Any]:
     """Write a grant as a statement of IAM's JSON."""
     found: dict[str, Any] = {
         "Sid": grant.sid,
-        "Effect": "Allow",
+        "Effect": grant.effect,
         "Action": list(grant.actions),
         "Resource": list(grant.resources),
     }

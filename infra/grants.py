@@ -11,6 +11,7 @@ def statement(grant: Grant) -> iam.PolicyStatement:
     """Write a grant as a statement of a CDK policy."""
     return iam.PolicyStatement(
         sid=grant.sid,
+        effect=iam.Effect[grant.effect.upper()],
         actions=list(grant.actions),
         resources=list(grant.resources),
         conditions=dict(grant.conditions),

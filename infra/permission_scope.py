@@ -14,9 +14,6 @@ from millrace.config.names import Names
 from millrace.config.platform import Bucket
 from millrace.config.regions import domain
 
-STACK_IN_ROLE = 20
-"""Characters of a stack's name that its role's name is assumed to contain; a role's name has 64 at most."""
-
 
 @dataclass(frozen=True)
 class PermissionScope:
@@ -93,12 +90,3 @@ class PermissionScope:
         """Allow the use of a data class's key through S3; the statement's name starts with ``verb``."""
         given = getattr(self.names.environment.storage.keys, data_class) is not None
         return self.key(f"{verb}{data_class.title() if given else ''}Files", actions, "s3", data_class)
-
-    def role(self, job: str) -> str:
-        """Write the ARN of a job's role; it ends with a wildcard where CloudFormation makes up the name."""
-        given = self.names.environment.jobs[job].role
-        if given is not None:
-            return given
-        path = self.names.environment.governance.role_path
-        stack = self.names.stack(f"job-{job}")
-        return f"arn:{self.names.partition}:iam::{self.names.account}:role{path}{stack[:STACK_IN_ROLE]}*"

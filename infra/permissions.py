@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, list_prefixes
-from millrace.config.names import Names
+from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, deny, list_prefixes
+from millrace.config.names import VERSIONS, Names
 from millrace.config.platform import ExistingTable
 from millrace.config.queries import DeriveQuery, StreamQuery, sink_writes
 from millrace.config.regions import domain
@@ -69,6 +69,7 @@ class JobPermissions:
             *self._keys(),
             *self._telemetry(),
             allow("RemoteWrite", ["aps:RemoteWrite"], [self.workspace] if self.workspace else []),
+            *deny_versions(self.names),
         ]
         return [grant for grant in found if grant.resources]
 
@@ -286,6 +287,27 @@ class JobPermissions:
 
 
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+
+
+def deny_versions(names: Names) -> list[Grant]:
+    """Return the statements that keep the deployed versions from everybody but deployers.
+
+    CloudFormation deploys a kept template with the rights of the bootstrap: whoever writes one is the account's administrator.
+    """
+    return [
+        deny(
+            "NeverVersions",
+            ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutObjectAcl"],
+            [f"arn:{names.partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
+            why=FILES,
+        ),
+        deny(
+            "NeverDigests",
+            ["ssm:DeleteParameter", "ssm:DeleteParameters", "ssm:PutParameter"],
+            [names.arn("ssm", f"parameter{names.versions_parameter('*')}")],
+            why="The digests of all jobs' versions",
+        ),
+    ]
 
 
 def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_id: str) -> list[Grant]:

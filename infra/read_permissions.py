@@ -8,6 +8,7 @@ from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
 from .constructs.log_flattener import FLAT_PREFIX
 from .permission_scope import PermissionScope
+from .permissions import deny_versions
 from .spark import database_location
 
 _AUDIT_GROUP = "millrace-audit"
@@ -34,6 +35,7 @@ def write_checkpoints(scope: PermissionScope) -> list[Grant]:
         actions.append("s3:DeleteObjectVersion")
     return [
         allow("WriteCheckpoints", actions, [f"{bucket}/{job}/*" for job in scope.jobs], why=FILES),
+        *deny_versions(scope.names),
         *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
     ]
 

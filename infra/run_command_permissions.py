@@ -47,11 +47,14 @@ def read_stacks(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def keep_versions(scope: PermissionScope) -> list[Grant]:
-    """Keep the version that a deployment replaces."""
-    places = [f"{scope.bucket('checkpoints')}/{job}/_millrace/versions/*" for job in scope.jobs]
+def versions(scope: PermissionScope) -> list[Grant]:
+    """Keep the version that a deployment replaces, and find it again."""
+    names = scope.names
+    places = [f"{scope.s3(names.versions(job).removeprefix('s3://'))}/*" for job in scope.jobs]
+    digests = [names.arn("ssm", f"parameter{names.versions_parameter(job)}") for job in scope.jobs]
     return [
-        allow("KeepVersions", ["s3:PutObject"], places, why=FILES),
+        allow("KeepVersions", ["s3:GetObject", "s3:PutObject"], places, why=FILES),
+        allow("KeepDigests", ["ssm:GetParameterHistory", "ssm:PutParameter"], digests),
         *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
     ]
 
@@ -98,20 +101,13 @@ def state_machines(scope: PermissionScope) -> list[Grant]:
     ]
 
 
-def start_runs(scope: PermissionScope) -> list[Grant]:
-    """Start one run of a job with arguments of its own, by the call of its state machine."""
-    found = [
-        allow(
-            "ReadMachines",
-            ["states:DescribeStateMachine"],
-            [scope.names.arn("states", "stateMachine:*")],
-            scope.only_own_resources(),
-            why=TAGGED,
-        )
+def watch_runs(scope: PermissionScope) -> list[Grant]:
+    """Watch one run of a job with arguments of its own; its state machine starts it, and checks them."""
+    return [
+        grant
+        for kind, jobs in scope.by_engine.items()
+        for grant in engines.engine_of(KINDS[kind]).run_grants(scope, jobs)
     ]
-    for kind, jobs in scope.by_engine.items():
-        found += engines.engine_of(KINDS[kind]).run_grants(scope, jobs)
-    return found
 
 
 def stream_metrics(_: PermissionScope) -> list[Grant]:

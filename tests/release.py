@@ -96,7 +96,7 @@ def write(number: str, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    wheel = folder / f"millrace-{number}-py3-none-any.whl"
+    wheel = folder / f"millrace_streams-{number}-py3-none-any.whl"
     bill = folder / f"millrace-{number}.sbom.json"
     bill.write_text(
         json.dumps(json.loads(JsonV1Dot4(bill_of_materials(number)).output_as_string()), indent=1) + "\n"

@@ -8,6 +8,15 @@ compile() {
 uv=$1
 compile --all-extras pyproject.toml -o requirements.txt
 compile --group dev -c requirements.txt -o requirements-dev.txt
+# What a project installs beside the wheel, by the extra that it needs (millrace/cli/plan/vendor.py).
+project() {
+  "$uv" pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
+    --no-emit-package millrace-streams -c requirements-dev.txt -c requirements.txt pyproject.toml "$@"
+}
+project -o toolchain/locks/base.txt
+project --extra pages -o toolchain/locks/pages.txt
+project --extra deploy -o toolchain/locks/deploy.txt
+project --extra pages --extra sandbox toolchain/project.in -o toolchain/locks/sandbox.txt
 for name in java mutants node uv; do
   compile "toolchain/$name.in" -o "toolchain/$name.txt"
 done

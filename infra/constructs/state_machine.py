@@ -69,6 +69,7 @@ class JobStateMachine(RecordedStateMachine):
                     plan, names.environment.jobs[plan.name].latency.total_seconds()
                 ),
                 silenced=silenced,
+                own_files=f"{names.checkpoints(plan.name)}/_millrace/",
             ),
             grants=[
                 *runs.grants,

@@ -9,6 +9,7 @@ differ (list, start, look, stop). Nothing here uses CDK: the result is a plain
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -25,7 +26,23 @@ from .state_machine_outcomes import (
     success_states,
 )
 
-VERBS = ("start", "stop", "drain", "status", "restart")
+VERBS = ("start", "stop", "drain", "status", "restart", "once")
+
+ONCE = (
+    "--replay",
+    "--id",
+    "--corrected",
+    "--backfill",
+    "--since",
+    "--until",
+    "--replace",
+    "--from",
+    "--benchmark",
+)
+"""Arguments of the entry script that a run of its own may have (``docs/launch-document.md``): none names code or settings."""
+
+_OWN_FILES = ("--corrected", "--benchmark")
+"""Those of them that name a file, which a command has put beside the job's checkpoints."""
 
 SHORTEST_GRACE_SECONDS, LONGEST_GRACE_SECONDS = 15, 1800
 """Limits of ``shutdownGracePeriodInSeconds`` in ``CancelJobRun`` (EMR Serverless API reference)."""
@@ -90,11 +107,13 @@ def definition(
     starts_per_hour: int,
     default_grace_seconds: int,
     silenced: Sequence[str],
+    own_files: str,
 ) -> dict[str, Any]:
     """Write a job's state machine.
 
     Its input is ``{"verb": ..., "reason": ..., "grace_seconds": ..., "patience_seconds": ...,
-    "poll_seconds": ...}``, of which only ``verb`` (of :data:`VERBS`) is needed. It succeeds
+    "poll_seconds": ..., "arguments": ...}``, of which only ``verb`` (of :data:`VERBS`) is needed; ``once`` starts one run of
+    a stopped job with ``arguments``, a list of ``{"name": ..., "value": ...}`` with names of :data:`ONCE`. It succeeds
     with ``{"job", "outcome", "message", "wish", "run", "state", "starts_last_hour", "alarms",
     "grace_seconds", "reason"}``, or fails with an error named ``Millrace...`` or the service's own.
 
@@ -115,6 +134,8 @@ def definition(
     silenced
         Names of the alarms that missing data sets off, 1 to 100 (``DisableAlarmActions``): their
         actions are off while the job is stopped, and on while it should run and runs.
+    own_files
+        Beginning of the URLs of files for a run with arguments of its own.
     """
     write = _Writer(engine, parameter)
     states: dict[str, State] = {
@@ -136,6 +157,7 @@ def definition(
                     f"$min([{LONGEST_GRACE_SECONDS}, $states.input.grace_seconds])]) : 0"
                 ),
                 "defaultGrace": default_grace_seconds,
+                "once": "{% $exists($states.input.arguments) ? [$states.input.arguments] : [] %}",
                 "slowest": 0,
                 "alarms": "unchanged",
                 "run": "",
@@ -152,12 +174,22 @@ def definition(
             ("$verb in ['stop', 'drain']", "WantStopped"),
             ("$verb = 'restart'", "Settle"),
             ("$verb = 'status'", "ReadWish"),
+            ("$verb = 'once'", "CheckArguments"),
             default="UnknownVerb",
         ),
         "UnknownVerb": {
             "Type": "Fail",
             "Error": "Millrace.UnknownVerb",
             "Cause": expr(f"'verb is ' & $verb & '; allowed: {', '.join(VERBS)}'"),
+        },
+        "CheckArguments": choice_state((_allowed(own_files), "ReadWish"), default="WrongArguments"),
+        "WrongArguments": {
+            "Type": "Fail",
+            "Error": "Millrace.WrongArguments",
+            "Cause": (
+                f"arguments is a list of objects with name and value. Allowed names: {', '.join(ONCE)}. A value is a text that "
+                f"does not begin with a dash; a URL of {' or '.join(_OWN_FILES)} begins with {own_files}"
+            ),
         },
         "WantRunning": write.wish("running", "Look"),
         "WantStopped": write.wish("stopped", "SwitchOffAlarms"),
@@ -181,13 +213,14 @@ def definition(
         },
         "Decide": choice_state(
             ("$verb = 'status'", "Status"),
+            ("$verb = 'once' and ($wish = 'running' or $count($going) > 0)", "NotStopped"),
             ("$verb = 'restart' and $wish != 'running'", "KeepAlarmsOff"),
             ("$verb in ['start', 'restart'] and $count($going) > 0", "KeepAlarmsOn"),
             ("$verb in ['stop', 'drain'] and $count($live) = 0", "Stopped"),
             ("$millis() > $deadline", "NoEnd"),
             ("$count($going) = 0 and $count($live) > 0", "WaitForEnd"),
             (f"$verb = 'restart' and $recent >= {starts_per_hour}", "TooOften"),
-            ("$verb in ['start', 'restart']", "StartRun"),
+            ("$verb in ['start', 'restart', 'once']", "StartRun"),
             # A given grace period needs no measurement.
             ("$grace = 0", "Measure" if engine.measure else "StopRun"),
             default="StopRun",
@@ -197,8 +230,9 @@ def definition(
         "KeepAlarmsOn": alarm_actions("on", silenced, "AlreadyRunning"),
         "WaitForEnd": _wait("Look"),
         "StartRun": write.task(
-            engine.start_run, "Confirm", catch=[{"ErrorEquals": list(engine.busy), "Next": "WaitForEnd"}]
+            engine.start_run, "Begun", catch=[{"ErrorEquals": list(engine.busy), "Next": "WaitForEnd"}]
         ),
+        "Begun": choice_state(("$verb = 'once'", "Once"), default="Confirm"),
         # Somebody who stopped the job during its start saw no run: read the desired state again.
         "Confirm": write.read_wish("StillWanted"),
         "StillWanted": choice_state(("$wish = 'running'", "WaitForStart"), default="Revoked"),
@@ -277,6 +311,16 @@ def _measuring(engine: Engine, write: _Writer, silenced: Sequence[str]) -> dict[
             "runs it again'",
         ),
     }
+
+
+def _allowed(own_files: str) -> str:
+    """Write the condition that all arguments of a run of its own are allowed: nothing else reaches the entry script."""
+    own, length = json.dumps(own_files), len(own_files)
+    wrong = (
+        f"$not(name in {jsonata_array(ONCE)}) or $type(value) != 'string' or $substring(value, 0, 1) = '-' "
+        f"or (name in {jsonata_array(_OWN_FILES)} and $substring(value, 0, {length}) != {own})"
+    )
+    return f"$count($once) > 0 and $count($once[{wrong}]) = 0"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ writes their parameters with a capital first letter.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,9 @@ _LIMIT_MS = 3_600_000
 
 _GRACE_FACTOR, _GRACE_MARGIN_SECONDS = 1.5, 15
 """Allowance for a batch while its job is stopped: a factor of the slowest recent batch, plus a margin."""
+
+_LONGEST_BATCH_MINUTES = 10_080
+"""Longest time of a run of mode BATCH (API reference, StartJobRun)."""
 
 _RECENT_HOURS = 6
 _HOUR_SECONDS = 3600
@@ -70,7 +74,12 @@ def glue_engine(job_name: str) -> Engine:
                 "token": "",
             },
         ),
-        start_run=_call("glue:startJobRun", {"JobName": job_name}, {"run": "{% $states.result.JobRunId %}"}),
+        start_run=_call(
+            "glue:startJobRun",
+            f"{{% $merge([{{'JobName': '{job_name}'}}, "
+            "$count($once) = 0 ? {} : {'Arguments': $merge($once.{name: value})}]) %}",
+            {"run": "{% $states.result.JobRunId %}"},
+        ),
         look_at_run=_call(
             "glue:getJobRun",
             {"JobName": job_name, "RunId": "{% $run %}"},
@@ -205,20 +214,25 @@ def start_job_run(
     would replace all of it, Prometheus included (user guide, "Default application configuration").
     """
     plain, quoted = _spark_settings(document)
+    given = [*document["arguments"], "--launch-document", document_url]
+    retries = document["retries_per_hour"]
     call: dict[str, Any] = {
         "ApplicationId": application_id,
         "ClientToken": ("{% '" + application_id + "-' & ($count($newest) > 0 ? $newest[0].id : 'first') %}"),
         "ExecutionRoleArn": role_arn,
         "Name": name,
-        "Mode": "STREAMING",
+        "Mode": _unless_once("'STREAMING'", "'BATCH'"),
         # By default a run is cancelled after 12 hours, without a grace period; 0 means no limit (EMR Serverless
-        # user guide, "Other considerations").
-        "ExecutionTimeoutMinutes": 0,
-        "RetryPolicy": {"MaxFailedAttemptsPerHour": document["retries_per_hour"]},
+        # user guide, "Other considerations"), which only streaming runs may have.
+        "ExecutionTimeoutMinutes": _unless_once("0", str(_LONGEST_BATCH_MINUTES)),
+        "RetryPolicy": _unless_once(f"{{'MaxFailedAttemptsPerHour': {retries}}}", "{'MaxAttempts': 1}"),
         "JobDriver": {
             "SparkSubmit": {
                 "EntryPoint": document["entry_script"],
-                "EntryPointArguments": [*document["arguments"], "--launch-document", document_url],
+                # A switch has an empty value.
+                "EntryPointArguments": (
+                    f"{{% $append({json.dumps(given)}, $once.(value = '' ? name : [name, value])) %}}"
+                ),
                 "SparkSubmitParameters": " ".join(f"--conf {key}={value}" for key, value in plain.items()),
             }
         },
@@ -228,6 +242,11 @@ def start_job_run(
             "ApplicationConfiguration": [{"Classification": "spark-defaults", "Properties": quoted}]
         }
     return call
+
+
+def _unless_once(value: str, once: str) -> str:
+    """Write a field's value, and another one for a run with arguments of its own; both are JSONata expressions."""
+    return f"{{% $verb = 'once' ? {once} : {value} %}}"
 
 
 def _spark_settings(document: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:

@@ -46,6 +46,7 @@ def success_states(job: str) -> dict[str, State]:
             state=going_state,
         ),
         "Running": success("running", "'run ' & $run & ' is RUNNING'"),
+        "Once": success("once", "'run ' & $run & ' has begun'", state="'STARTING'"),
         "Stopped": success("stopped", "'no run is left'", state="'NONE'"),
     }
 
@@ -74,6 +75,10 @@ def failures(job: str, topic: str, starts_per_hour: int) -> dict[str, State]:
             "NoEnd",
             "($count($live) > 0 ? 'run ' & $live[0].id & ' is still ' & $live[0].state "
             ": 'no run is listed, and yet no other can be started') & ', longer than was to be waited'",
+        ),
+        "NotStopped": problem(
+            "NotStopped",
+            "'a run with arguments of its own takes the place of the job: stop it first; wanted: ' & $wish",
         ),
         "TooOften": problem(
             "TooOften",

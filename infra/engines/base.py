@@ -50,5 +50,5 @@ class Engine:
         return []
 
     def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
-        """Return the grants of a command that starts a run of one of these jobs itself."""
+        """Return the grants of a command that watches a single run of one of these jobs."""
         return []

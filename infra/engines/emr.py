@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _MIB = 1024 * 1024
 _RUNS = "The id of a run is known when it has begun"
-_ROLE = "CloudFormation makes up the end of a role's name, and shortens its stack's"
 
 _EMR_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
 """A jar that a release ships without putting it on the class path (EMR Serverless user guide)."""
@@ -96,25 +95,9 @@ class Emr(Engine):
         ]
 
     def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
-        """Return the grants to start and read runs, and to pass the jobs' roles."""
-        application = scope.names.arn("emr-serverless", "/applications/*")
-        return [
-            allow(
-                "StartEmrRuns",
-                ["emr-serverless:StartJobRun"],
-                [application],
-                scope.only_own_resources(),
-                why=TAGGED,
-            ),
-            allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [f"{application}/jobruns/*"], why=_RUNS),
-            allow(
-                "PassJobRoles",
-                ["iam:PassRole"],
-                list(dict.fromkeys(scope.role(job) for job in jobs)),
-                {"StringEquals": {"iam:PassedToService": "emr-serverless.amazonaws.com"}},
-                why=_ROLE,
-            ),
-        ]
+        """Return the grant to read runs."""
+        runs = scope.names.arn("emr-serverless", "/applications/*/jobruns/*")
+        return [allow("WatchEmrRuns", ["emr-serverless:GetJobRun"], [runs], why=_RUNS)]
 
 
 def gigabytes(size: int) -> str:

@@ -39,9 +39,9 @@ class Glue(Engine):
                 )
 
     def run_grants(self, scope: PermissionScope, jobs: Sequence[str]) -> list[Grant]:
-        """Return the grants to start and read runs."""
+        """Return the grant to read runs."""
         named = [scope.names.arn("glue", f"job/{scope.names.job(name)}") for name in jobs]
-        return [allow("RunGlueJobs", ["glue:GetJobRun", "glue:StartJobRun"], named)]
+        return [allow("WatchGlueRuns", ["glue:GetJobRun"], named)]
 
 
 def glue_conf(settings: dict[str, str]) -> str:

@@ -95,6 +95,13 @@ class GlueJobStack(JobStack):
         resource = job.node.default_child
         assert isinstance(resource, glue.CfnJob)
         resource.maintenance_window = settings.maintenance_window
+        # Who may start a run would otherwise choose its script, files and jars, and with them what the role does. The argument
+        # takes precedence over the script of the job's command (Glue developer guide, "Using job parameters").
+        resource.non_overridable_arguments = {
+            **resource.default_arguments,
+            "--scriptLocation": self.document["entry_script"],
+        }
+        resource.default_arguments = None
         if settings.timeout is not None:
             resource.timeout = settings.timeout // timedelta(minutes=1)
         if isinstance(self.role, JobRole):

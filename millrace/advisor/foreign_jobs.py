@@ -90,7 +90,11 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
             runs = [client.get_job_run(JobName=name, RunId=run)["JobRun"]]
     ran = runs[0] if runs else {}
     # A run may have been started with other arguments than the job's own.
-    arguments = {**job.get("DefaultArguments", {}), **ran.get("Arguments", {})}
+    arguments = {
+        **job.get("DefaultArguments", {}),
+        **ran.get("Arguments", {}),
+        **job.get("NonOverridableArguments", {}),
+    }
     logs = arguments.get("--spark-event-logs-path", "")
     if not logs or arguments.get("--enable-spark-ui", "true") != "true":
         raise wrong_option(

@@ -127,7 +127,12 @@ def glue(client: Client, name: str, region: str, answers: Answers = NO_ANSWERS) 
         job = client("glue").get_job(JobName=name)["Job"]
         account = client("sts").get_caller_identity()["Account"]
         run = _latest_run(client("glue"), name)
-        arguments = {"--JOB_NAME": name, **job.get("DefaultArguments", {}), **run.get("Arguments", {})}
+        arguments = {
+            "--JOB_NAME": name,
+            **job.get("DefaultArguments", {}),
+            **run.get("Arguments", {}),
+            **job.get("NonOverridableArguments", {}),
+        }
         launch = Launch(
             tuple(word for each in arguments.items() for word in each), _variables(arguments), ordered=False
         )

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.extras import extra_of_missing_module
-from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split_topic
+from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split_topic, vendor
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
@@ -36,6 +36,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
     {
         "Plan": {
             "init": init.init,
+            "vendor": vendor.vendor,
             "import": import_job.import_command,
             "validate": plan.validate_command,
             "plan": plan.plan_command,
@@ -94,12 +95,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
+        from millrace.etl import __version__
 
-        try:
-            typer.echo(f"millrace {version('millrace')}")
-        except PackageNotFoundError:
-            typer.echo("millrace, from a working copy")
+        typer.echo(f"millrace {__version__}")
         raise typer.Exit
 
 

@@ -33,4 +33,4 @@ def extra_of_missing_module(error: ModuleNotFoundError) -> str | None:
     extra = EXTRAS.get(module)
     if extra is None:
         return None
-    return f"a part of Millrace is not installed ({module}); run: pip install 'millrace[{extra}]'"
+    return f"a part of Millrace is not installed ({module}); run in your project: pip install --require-hashes -r requirements-{extra}.txt"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 TAGGED = "Its id is made by CloudFormation; the tags of the environment hold it to its own"
 FILES = "Files below one prefix: their names are made at run time"
@@ -32,6 +32,8 @@ class Grant:
         Reason for wildcards in the resources; without a reason, a wildcard is a finding.
     conditions
         IAM conditions.
+    effect
+        ``Deny`` for what no other policy of the role may allow either.
     """
 
     sid: str
@@ -39,6 +41,7 @@ class Grant:
     resources: tuple[str, ...]
     why: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
+    effect: Literal["Allow", "Deny"] = "Allow"
 
     @property
     def wildcards(self) -> tuple[str, ...]:
@@ -56,6 +59,11 @@ def allow(
 ) -> Grant:
     """Return a grant; ``why`` is the reason for its wildcards."""
     return Grant(sid, tuple(actions), tuple(resources), why, conditions or {})
+
+
+def deny(sid: str, actions: Sequence[str], resources: Sequence[str], *, why: str | None = None) -> Grant:
+    """Return a statement that takes actions away, whatever else allows them."""
+    return Grant(sid, tuple(actions), tuple(resources), why, effect="Deny")
 
 
 def list_prefixes(sid: str, bucket: str, prefixes: list[str]) -> Grant:

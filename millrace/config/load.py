@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from millrace.config import checks, explain, secrets
+from millrace.config import accounts, checks, explain, secrets
 from millrace.config.document import DocumentError, Tree, is_file, merge, read
 from millrace.config.locations import Locations
 from millrace.config.model import Environment
@@ -126,6 +126,9 @@ def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environm
     checked = _readable_parts(plain) if environment is None else environment
     later = checks.run_checks(checked, _declared(plain, "streams"), _declared(plain, "kafka"), root)
     found += _new(later, found)
+    if checked.account is not None:
+        foreign = accounts.foreign_accounts(tree, checked.account, checked.governance.other_accounts)
+        found += _new(foreign, found)
     problems += [places.problem(finding) for finding in one_per_path(found)]
     if problems or environment is None:
         raise ConfigurationError(problems)

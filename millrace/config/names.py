@@ -11,6 +11,9 @@ from millrace.config.regions import partition
 
 __all__ = ["Bucket", "Names"]
 
+VERSIONS = "_versions"
+"""Prefix in the bucket of checkpoints that is no job's: no name of a job begins with an underscore."""
+
 
 @dataclass(frozen=True)
 class Names:
@@ -100,3 +103,11 @@ class Names:
     def checkpoints(self, job: str) -> str:
         """Return the prefix for the checkpoints of a job's queries."""
         return f"s3://{self.bucket('checkpoints')}/{job}"
+
+    def versions(self, job: str) -> str:
+        """Return the prefix for a job's deployed versions, beside all checkpoints: a job writes below its own name alone."""
+        return f"s3://{self.bucket('checkpoints')}/{VERSIONS}/{job}"
+
+    def versions_parameter(self, job: str) -> str:
+        """Return the name of the SSM parameter with the digests of a job's deployed versions."""
+        return f"/{self.prefix}/jobs/{job}/versions"

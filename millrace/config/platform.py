@@ -156,6 +156,11 @@ class Governance(Model):
     qualifier: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,10}$")] | None = Field(
         default=None, description="Qualifier of the CDK bootstrap stack, if it is not the default."
     )
+    other_accounts: tuple[Annotated[str, StringConstraints(pattern=r"^\d{12}$")], ...] = Field(
+        default=(),
+        description="Accounts beside the environment's own that its ARNs and images may be of.",
+        examples=[["444455556666"]],
+    )
     bootstrap_key: KeyArn | None = Field(
         default=None,
         description="The customer managed key of the CDK bootstrap's bucket, if it has one: jobs need it to read "

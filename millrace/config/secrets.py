@@ -65,6 +65,9 @@ _FORMS = tuple(
     )
 )
 
+_NAMED_FORMS = 2
+"""The first of them, which look for a secret's name with a value behind it."""
+
 _LONGEST = 100_000
 """Most characters of a text that are searched; no key of an environment file needs as many."""
 
@@ -94,6 +97,19 @@ def find_secrets(tree: Tree) -> Iterator[Finding]:
             if isinstance(step, str) and _has_form(step):
                 shown = f"{step[:2]}… ({len(step)} characters)"
                 yield Finding((*path[: depth - 1], shown), shown, ALLOWED, "a secret in plain text")
+
+
+def holds_secret(text: str, *, names: bool) -> int:
+    """Return the first line of a file that holds something with a secret's form, 0 without one.
+
+    Parameters
+    ----------
+    names
+        Whether a secret's name with a value behind it is one; in a program it is a variable.
+    """
+    forms = _FORMS if names else _FORMS[_NAMED_FORMS:]
+    lines = enumerate(text.splitlines(), 1)
+    return next((at for at, line in lines if any(form.search(_ARNS.sub("", line)) for form in forms)), 0)
 
 
 def _is_secret(path: Path, value: str) -> bool:

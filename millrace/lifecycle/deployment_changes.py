@@ -5,18 +5,16 @@ Pure functions over templates and launch documents, deployed and new.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from millrace.lifecycle.permission_changes import POLICIES, permission_lines
 
 Template = Mapping[str, Any]
 
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
 """Types of resources that jobs read, and the property with the name."""
-
-_POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
-"""Types of resources that hold permissions: a role with many has managed policies."""
 
 _RUNS = ("AWS::Glue::Job", "AWS::EMRServerless::Application")
 
@@ -106,7 +104,7 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
     lines = []
     for name in sorted(before.keys() | after.keys()):
         kind = (after.get(name) or before[name])["Type"]
-        if kind in _POLICIES or kind == "AWS::CDK::Metadata":
+        if kind in POLICIES or kind == "AWS::CDK::Metadata":
             continue  # reported as permissions, or not at all
         if name not in before:
             lines.append(f"+ {kind} {name}")
@@ -116,7 +114,7 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
             changed = _changed(before[name], after[name])
             if changed:
                 lines.append(f"~ {kind} {name}: {', '.join(changed)}")
-    was, will = set(_statements(old or {})), set(_statements(new))
+    was, will = set(permission_lines(old or {})), set(permission_lines(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
     return StackChange(stack, old is None, tuple(lines), tuple(permissions))
 
@@ -160,20 +158,3 @@ def _read(document: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(
         str(source.get("stream") or source.get("topic")) for source in sources if isinstance(source, Mapping)
     )
-
-
-def _statements(template: Template) -> Iterator[str]:
-    for resource in template.get("Resources", {}).values():
-        if resource["Type"] not in _POLICIES:
-            continue
-        for statement in resource["Properties"]["PolicyDocument"]["Statement"]:
-            actions, targets = _listed(statement["Action"]), _listed(statement["Resource"])
-            condition = statement.get("Condition")
-            when = f" when {json.dumps(condition, sort_keys=True)}" if condition else ""
-            for target in targets:
-                shown = target if isinstance(target, str) else json.dumps(target, sort_keys=True)
-                yield f"{statement['Effect']} {', '.join(actions)} on {shown}{when}"
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

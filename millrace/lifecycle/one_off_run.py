@@ -7,26 +7,21 @@ meantime.
 
 from __future__ import annotations
 
-import json
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from millrace.lifecycle.deployed import NotDeployedError, ignore_missing
+from millrace.lifecycle.deployed import NotDeployedError, outputs
 from millrace.lifecycle.logs import events
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
-from millrace.lifecycle.state_machine import Aws, Verb, execute, machine_arn
+from millrace.lifecycle.state_machine import Aws, Verb, execute
 
 POLL_SECONDS = 10.0
 
 PATIENCE_SECONDS = 60.0
 """Usual longest delay of a line from a run to CloudWatch Logs."""
-
-_CLEARED_SECONDS = 120.0
-"""Longest time for which Glue counts a run that has ended: it shows the state before it clears up (apache/airflow#43688)."""
 
 _ENDED = (
     *("STOPPED", "SUCCEEDED", "FAILED", "TIMEOUT", "ERROR", "EXPIRED"),
@@ -34,11 +29,6 @@ _ENDED = (
 )
 """States of a run that has ended, on Glue and on EMR Serverless."""
 
-_EMR_LONGEST_BATCH_MINUTES = 10_080
-"""Longest time of a run of mode BATCH (API reference, StartJobRun); only streaming runs may have no limit."""
-
-_EMR_STREAMING = ("ClientToken", "ExecutionTimeoutMinutes", "Mode", "RetryPolicy")
-"""Keys of the call that only continuous runs have."""
 _WELL = ("SUCCEEDED", "SUCCESS")
 
 
@@ -90,13 +80,13 @@ def run_once(
     AwsError
         AWS refused, or the job did not stop or start; the message has its state.
     """
-    start = _start_of(aws, job)
     was_to_run = _verb(aws, job, "status", progress)["wish"] == "running"
     try:
         if was_to_run:
             # Also if it fails: a stop first sets the desired state to stopped.
             _verb(aws, job, "stop", progress)
-        ended = start(arguments, progress, poll_seconds)
+        run = _verb(aws, job, "once", progress, arguments)["run"]
+        ended = _watch(aws, job, run, progress, poll_seconds)
     finally:
         if was_to_run:
             _start_again(aws, job, progress)
@@ -156,8 +146,21 @@ def await_outcome(
         time.sleep(poll_seconds)
 
 
-def _verb(aws: Aws, job: str, verb: Verb, progress: Callable[[str], None]) -> dict[str, Any]:
-    done = execute(aws, job, verb, progress=lambda phrase: progress(f"{job}: {phrase}"), reason="a run once")
+def _verb(
+    aws: Aws,
+    job: str,
+    verb: Verb,
+    progress: Callable[[str], None],
+    arguments: Sequence[tuple[str, str]] = (),
+) -> dict[str, Any]:
+    done = execute(
+        aws,
+        job,
+        verb,
+        progress=lambda phrase: progress(f"{job}: {phrase}"),
+        reason="a run once",
+        arguments=arguments,
+    )
     if not done.ok:
         raise AwsError(
             f"{verb} of {job} failed: {done.outcome}: {done.message}; look at it with "
@@ -166,125 +169,21 @@ def _verb(aws: Aws, job: str, verb: Verb, progress: Callable[[str], None]) -> di
     return done.answer
 
 
-_Run = Callable[[Sequence[tuple[str, str]], Callable[[str], None], float], EndedRun]
-
-
-def _start_of(aws: Aws, job: str) -> _Run:
-    """Return a function that runs a job once, with the call by which its state machine starts it."""
-    arn = machine_arn(aws, job)
-    with translate_aws_errors(f"reading the state machine of {job}"):
-        definition = json.loads(
-            aws.client("stepfunctions").describe_state_machine(stateMachineArn=arn)["definition"]
-        )
-    found = _find(definition, ":startJobRun")
-    if found is None:
-        raise NotDeployedError(
-            f"the state machine of {job} has no step that starts a run; deploy the job with this version"
-        )
-    resource, call = found
-    if ":glue:" in resource:
-        return lambda *given: _on_glue(aws, call["JobName"], *given)
-    return lambda *given: _on_emr(aws, job, call, *given)
-
-
-def _find(node: Any, ending: str) -> tuple[str, dict[str, Any]] | None:
-    """Return resource and arguments of the first call of a definition whose resource has this ending."""
-    if isinstance(node, dict):
-        resource = node.get("Resource")
-        if (
-            isinstance(resource, str)
-            and resource.endswith(ending)
-            and isinstance(node.get("Arguments"), dict)
-        ):
-            return resource, node["Arguments"]
-        node = list(node.values())
-    if isinstance(node, list):
-        return next((found for each in node if (found := _find(each, ending)) is not None), None)
-    return None
-
-
-def _on_glue(
-    aws: Aws,
-    name: str,
-    arguments: Sequence[tuple[str, str]],
-    progress: Callable[[str], None],
-    poll_seconds: float,
-) -> EndedRun:
-    glue, run = aws.client("glue"), ""
-    until = time.monotonic() + _CLEARED_SECONDS
-    while not run:
-        counted = () if time.monotonic() > until else ("ConcurrentRunsExceededException",)
-        with translate_aws_errors(f"starting job {name} once"), ignore_missing(*counted):
-            run = glue.start_job_run(JobName=name, Arguments=dict(arguments))["JobRunId"]
-        if not run:
-            time.sleep(poll_seconds)
-    return _watch(
-        run,
-        lambda: glue.get_job_run(JobName=name, RunId=run)["JobRun"],
-        ("JobRunState", "ErrorMessage"),
-        progress,
-        poll_seconds,
-    )
-
-
-def _on_emr(
-    aws: Aws,
-    job: str,
-    call: Mapping[str, Any],
-    arguments: Sequence[tuple[str, str]],
-    progress: Callable[[str], None],
-    poll_seconds: float,
-) -> EndedRun:
-    emr = aws.client("emr-serverless")
-    given = _as_boto({key: value for key, value in call.items() if key not in _EMR_STREAMING})
-    given["jobDriver"]["sparkSubmit"]["entryPointArguments"] += [
-        part for pair in arguments for part in pair if part
-    ]
-    with translate_aws_errors(f"starting job {job} once"):
-        run = emr.start_job_run(
-            clientToken=uuid.uuid4().hex,
-            mode="BATCH",
-            executionTimeoutMinutes=_EMR_LONGEST_BATCH_MINUTES,
-            **given,
-        )["jobRunId"]
-    return _watch(
-        run,
-        lambda: emr.get_job_run(applicationId=given["applicationId"], jobRunId=run)["jobRun"],
-        ("state", "stateDetails"),
-        progress,
-        poll_seconds,
-    )
-
-
-def _watch(
-    run: str,
-    look: Callable[[], Mapping[str, Any]],
-    keys: tuple[str, str],
-    progress: Callable[[str], None],
-    poll_seconds: float,
-) -> EndedRun:
-    """Wait for the end of a run; ``keys`` name its state and its message in the engine's answer."""
-    state, detail = keys
+def _watch(aws: Aws, job: str, run: str, progress: Callable[[str], None], poll_seconds: float) -> EndedRun:
+    """Wait for the end of a run."""
+    stack = aws.names.stack(f"job-{job}")
+    with translate_aws_errors(f"reading stack {stack}"):
+        application = outputs(aws.client("cloudformation"), stack).get("ApplicationId")
     progress(f"run {run} has begun")
     while True:
         with translate_aws_errors(f"looking at run {run}"):
-            seen = look()
-        if seen[state] in _ENDED:
-            return EndedRun(run, seen[state], str(seen.get(detail, "")))
+            if application is None:
+                seen = aws.client("glue").get_job_run(JobName=aws.names.job(job), RunId=run)["JobRun"]
+                state, detail = seen["JobRunState"], seen.get("ErrorMessage", "")
+            else:
+                emr = aws.client("emr-serverless")
+                seen = emr.get_job_run(applicationId=application, jobRunId=run)["jobRun"]
+                state, detail = seen["state"], seen.get("stateDetails", "")
+        if state in _ENDED:
+            return EndedRun(run, state, str(detail))
         time.sleep(poll_seconds)
-
-
-_OURS = ("Properties",)
-"""Keys whose content has names that are not the service's."""
-
-
-def _as_boto(node: Any) -> Any:
-    """Return a call of Step Functions in boto3's form: names begin with a small letter."""
-    if isinstance(node, list):
-        return [_as_boto(each) for each in node]
-    if isinstance(node, dict):
-        return {
-            key[0].lower() + key[1:]: value if key in _OURS else _as_boto(value)
-            for key, value in node.items()
-        }
-    return node

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from millrace.config.names import Names
 from millrace.lifecycle.deployed import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.problems import CredentialsError, translate_aws_errors
 
-Verb = Literal["start", "stop", "drain", "status"]
+Verb = Literal["start", "stop", "drain", "status", "once"]
 
 _POLL_SECONDS = 1.0
 
@@ -136,6 +136,7 @@ def execute(
     progress: Callable[[str], None],
     grace_seconds: int | None = None,
     reason: str = "asked for on the command line",
+    arguments: Sequence[tuple[str, str]] = (),
     poll_seconds: float = _POLL_SECONDS,
 ) -> Outcome:
     """Run a verb and return its outcome.
@@ -146,6 +147,8 @@ def execute(
         Called with a phrase whenever something new happens.
     grace_seconds
         For ``stop`` and ``drain`` on EMR Serverless, 15 to 1800; by default the machine measures it.
+    arguments
+        For ``once``: names and values for the entry script; the machine checks them.
     poll_seconds
         Seconds between two looks at the execution.
 
@@ -161,6 +164,8 @@ def execute(
     given: dict[str, Any] = {"verb": verb, "reason": reason}
     if grace_seconds is not None:
         given["grace_seconds"] = grace_seconds
+    if arguments:
+        given["arguments"] = [{"name": name, "value": value} for name, value in arguments]
     with translate_aws_errors(f"starting the state machine of {job}"):
         execution = client.start_execution(stateMachineArn=arn, input=json.dumps(given))["executionArn"]
     settled = time.monotonic() + _SETTLE_SECONDS

@@ -7,31 +7,31 @@ is kept before it is replaced, so that a rollback needs neither the old code nor
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from millrace.lifecycle.checkpoints import FOLDER
 from millrace.lifecycle.deploy import (
     Changes,
     DeployError,
     UnhealthyDeploymentError,
     UnknownHealthError,
     apply,
-    deployed_document,
-    deployed_template,
 )
-from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
-from millrace.lifecycle.deployment_changes import JobChange, Template, job_change, stream_names
+from millrace.lifecycle.deployment_changes import (
+    JobChange,
+    Template,
+    differences,
+    job_change,
+    stack_change,
+    stream_names,
+)
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
-from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 """Stacks that other jobs depend on as well."""
@@ -39,48 +39,6 @@ _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 Progress = Callable[[str], None]
 CdkDeploy = Callable[[Path, str], None]
 """Function that deploys one stack of an assembly; it raises :class:`DeployError`."""
-
-
-class UpgradeError(RuntimeError):
-    """An upgrade that was not started, or was rolled back; the message says what runs now."""
-
-
-@dataclass(frozen=True)
-class Version:
-    """A deployed version of a job.
-
-    Attributes
-    ----------
-    at
-        Time of its replacement.
-    document_url
-        URL of its launch document, whose name depends on its content.
-    """
-
-    job: str
-    at: str
-    document_url: str
-    template: Template
-
-    def document(self, s3: Any) -> dict[str, Any]:
-        """Read its launch document.
-
-        Raises
-        ------
-        UpgradeError
-            It no longer exists, so this version cannot be started.
-        AwsError
-            AWS refused the call.
-        """
-        bucket, key = split_url(self.document_url)
-        reading = translate_aws_errors(f"reading the launch document {self.document_url}")
-        with reading, ignore_missing(*MISSING_OBJECT):
-            return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
-        raise UpgradeError(
-            f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
-            "bucket of assets deletes old versions); check out the version in git, and deploy it with `millrace "
-            "upgrade`"
-        )
 
 
 def of_job(found: Changes, job: str) -> JobChange:
@@ -98,71 +56,6 @@ def shared_stacks(found: Changes, prefix: str) -> tuple[str, ...]:
     """
     names = {f"{prefix}-{part}" for part in _SHARED}
     return tuple(change.stack for change in found.stacks if change and change.stack in names)
-
-
-def deployed_version(aws: Aws, job: str) -> Version:
-    """Keep the deployed version of a job, before it is replaced.
-
-    Raises
-    ------
-    UpgradeError
-        Nothing is deployed.
-    AwsError
-        AWS refused a call.
-    """
-    version = current(aws, job)
-    bucket, folder = _versions(aws, job)
-    name = hashlib.sha256(version.document_url.encode()).hexdigest()[:12]
-    with translate_aws_errors(f"keeping what is deployed of {job}"):
-        aws.client("s3").put_object(
-            Bucket=bucket,
-            Key=f"{folder}/{version.at}-{name}.json",
-            Body=json.dumps({"version": 1, **dataclasses.asdict(version)}).encode(),
-        )
-    return version
-
-
-def current(aws: Aws, job: str) -> Version:
-    """Read the deployed version of a job.
-
-    Raises
-    ------
-    UpgradeError
-        Nothing is deployed.
-    AwsError
-        AWS refused a call.
-    """
-    stack = aws.names.stack(f"job-{job}")
-    with translate_aws_errors(f"reading stack {stack}"):
-        template = deployed_template(aws.client("cloudformation"), stack)
-    url = None if template is None else deployed_document(aws, stack)[0]
-    if template is None or url is None:
-        env = aws.names.environment.name
-        raise UpgradeError(f"{job} is not deployed yet: `millrace deploy --env {env}` deploys it")
-    return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
-
-
-def previous(aws: Aws, job: str) -> Version:
-    """Find the version that was deployed before the current one.
-
-    Raises
-    ------
-    UpgradeError
-        No earlier version was kept.
-    AwsError
-        AWS refused a call.
-    """
-    now = current(aws, job)
-    bucket, folder = _versions(aws, job)
-    s3 = aws.client("s3")
-    with translate_aws_errors(f"reading what was deployed of {job}"):
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/")
-        keys = sorted((item["Key"] for page in pages for item in page.get("Contents", ())), reverse=True)
-        for key in keys:
-            held = json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
-            if held["document_url"] != now.document_url:
-                return Version(held["job"], held["at"], held["document_url"], held["template"])
-    raise UpgradeError(f"no earlier version of {job} was kept: s3://{bucket}/{folder}/")
 
 
 def upgrade(
@@ -252,6 +145,7 @@ def roll_back(
     patience_seconds: float = PATIENCE_SECONDS,
     poll_seconds: float = POLL_SECONDS,
     keeps: bool = True,
+    found: Changes | None = None,
 ) -> bool:
     """Deploy an earlier version of a job again, on the same checkpoints; the parameters are those of :func:`upgrade`.
 
@@ -259,6 +153,8 @@ def roll_back(
     ----------
     keeps
         Whether the replaced version is kept for a later rollback; false for one that never became healthy.
+    found
+        The changes of :func:`rollback_changes`, where they were shown before.
 
     Returns
     -------
@@ -274,27 +170,18 @@ def roll_back(
     AwsError, millrace.lifecycle.deployed.NotDeployedError
         AWS refused a call.
     """
-    job, now = version.job, current(aws, version.job)
+    job = version.job
+    found = found or rollback_changes(aws, version)
     if keeps:
         deployed_version(aws, job)
     stack = aws.names.stack(f"job-{job}")
-    s3 = aws.client("s3")
-    documents = (now.document(s3), version.document(s3))
-    owned = frozenset[str]().union(*(stream_names(t) for t in (now.template, version.template)))
-    change = job_change(
-        job,
-        stack=(now.template, version.template),
-        document=documents,
-        document_url=(now.document_url, version.document_url),
-        sources=(owned, owned),
-    )
     earlier = with_template(
         assembly, stack, version.template, assembly.with_name(f"{assembly.name}-{job}-earlier")
     )
     return bool(
         apply(
             aws,
-            Changes((), (change,), {}),
+            found,
             cdk_deploy=lambda: cdk_deploy(earlier, stack),
             progress=progress,
             patience_seconds=patience_seconds,
@@ -302,6 +189,31 @@ def roll_back(
             undoable=keeps,
         )
     )
+
+
+def rollback_changes(aws: Aws, version: Version) -> Changes:
+    """Return what changes when an earlier version takes the place of the deployed one.
+
+    Raises
+    ------
+    UpgradeError
+        A launch document no longer exists.
+    AwsError
+        AWS refused a call.
+    """
+    now, s3 = current(aws, version.job), aws.client("s3")
+    old, new = now.document(s3), version.document(s3)
+    owned = frozenset[str]().union(*(stream_names(t) for t in (now.template, version.template)))
+    change = job_change(
+        version.job,
+        stack=(now.template, version.template),
+        document=(old, new),
+        document_url=(now.document_url, version.document_url),
+        sources=(owned, owned),
+    )
+    numbers = tuple(f"{path}: {before} → {after}" for path, before, after in differences(old, new))
+    stack = aws.names.stack(f"job-{version.job}")
+    return Changes((stack_change(stack, now.template, version.template),), (change,), {version.job: numbers})
 
 
 def with_template(assembly: Path, stack: str, template: Template, target: Path) -> Path:
@@ -344,8 +256,3 @@ def with_template(assembly: Path, stack: str, template: Template, target: Path) 
     manifest["artifacts"] = json.loads(json.dumps(kept).replace(name, own))
     (target / "manifest.json").write_text(json.dumps(manifest))
     return target
-
-
-def _versions(aws: Aws, job: str) -> tuple[str, str]:
-    bucket, prefix = split_url(aws.names.checkpoints(job))
-    return bucket, f"{prefix}/{FOLDER}/versions"

@@ -39,7 +39,7 @@ def install_for_deploy(say: Say) -> None:
     _install_once("CDK's command line", node_modules().parent, node, _node_packages, say)
     if importlib.util.find_spec("pyspark") is None:
         say(
-            "left out: jars of jobs that read or write Kafka, which Spark's Ivy fetches: pip install 'millrace[sandbox]'"
+            "left out: jars of jobs that read or write Kafka, which Spark's Ivy fetches: pip install --require-hashes -r requirements-sandbox.txt"
         )
         return
     from millrace.sandbox import jars

@@ -80,7 +80,9 @@ def package(name: str) -> Path:
     """
     path = _package(name)
     if path is None:
-        raise ToolchainError(f"the Python package {name} is not installed: pip install 'millrace[sandbox]'")
+        raise ToolchainError(
+            f"the Python package {name} is not installed: pip install --require-hashes -r requirements-sandbox.txt"
+        )
     return path
 
 

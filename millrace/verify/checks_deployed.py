@@ -21,9 +21,6 @@ from millrace.verify.claim_context import Answer, Check, ClaimContext, NotAskedE
 ICEBERG = {each.name: each.iceberg for each in VERSIONS if each.iceberg is not None}
 """Iceberg version of each engine version whose document has it."""
 
-ROLE_BEGINS = 20
-"""Characters of its stack's name that a generated role name is assumed to start with (``infra/permission_scope.py``)."""
-
 _NONE = Answer(None, "no such job in the environment")
 _NO_RUN = Answer(None, "no run of it has lived")
 _EXECUTIONS = 20
@@ -211,21 +208,6 @@ def msk_zones(question: ClaimContext) -> Answer:
     return Answer(not refused & set(zones), f"taken: {shortened_list(zones)}")
 
 
-def role_names(question: ClaimContext) -> Answer:
-    """Compare CloudFormation's generated role names with the names of their stacks."""
-    found = [
-        (role, question.names.stack(f"job-{job}"))
-        for job in question.names.environment.jobs
-        for role in question.resources(f"job-{job}", "AWS::IAM::Role")
-    ]
-    if not found:
-        return Answer(None, "the jobs have roles of the company's")
-    other = sum(not role.startswith(stack[:ROLE_BEGINS]) for role, stack in found)
-    return Answer(
-        not other, f"{other} of {len(found)} roles begin otherwise" if other else f"{len(found)} roles"
-    )
-
-
 def _executions(question: ClaimContext, job: str) -> Iterator[tuple[dict[str, Any], set[str]]]:
     """Yield input and left states of the newest successful executions."""
     machine, client = question.output(job, "StateMachineArn"), question.client("stepfunctions")
@@ -332,6 +314,6 @@ def missing_keys(question: ClaimContext) -> Answer:
 
 ALL: tuple[Check, ...] = (
     *(role_policies, glue_runs, glue_timeout, log_groups_with_streams, engine_versions, emr_runs, emr_start),
-    *(emr_zones, msk_zones, role_names, emr_stop, restarts, msk_brokers, job_metrics),
+    *(emr_zones, msk_zones, emr_stop, restarts, msk_brokers, job_metrics),
     *(event_log_copies, history_server, lake_formation, missing_keys),
 )

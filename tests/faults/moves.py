@@ -31,7 +31,7 @@ from millrace.config.engines.versions import spark_line_of
 from millrace.lifecycle.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.state_machine import Aws, Verb, execute
-from millrace.lifecycle.upgrade import UpgradeError, current
+from millrace.lifecycle.versions import UpgradeError, current
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.running_sandbox import save_endpoints
 from tests.faults.project import ENVIRONMENT, millrace, synthesise

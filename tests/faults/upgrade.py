@@ -29,7 +29,8 @@ from pathlib import Path
 from millrace.cli.run.checkpoint_compatibility import refusals
 from millrace.lifecycle.deploy import DeployError, compare_with_deployed, document_of
 from millrace.lifecycle.state_machine import Aws, execute
-from millrace.lifecycle.upgrade import UpgradeError, current, previous, roll_back, upgrade
+from millrace.lifecycle.upgrade import roll_back, upgrade
+from millrace.lifecycle.versions import UpgradeError, current, previous
 from millrace.sandbox import kafka, kinesalite
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.ledger import Difference

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -82,39 +81,66 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def install(wheel: Path, extra: str, *others: str) -> Installed:
-    """Install the wheel in the lock's versions into an environment of its own."""
-    home, uv = wheel.parent / (extra or "base"), state_folder() / "uv" / "bin" / "uv"
-    locked = re.findall(r"^([\w.-]+==\S+)", (ROOT / "requirements.txt").read_text(), re.M)
-    constraints = wheel.parent / "constraints.txt"
-    constraints.write_text("\n".join(locked))
-    asked = f"millrace[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+def install(project: Path, extra: str = "") -> Installed:
+    """Install a project's requirements into an environment of its own: everything is held against its hash."""
+    home, uv = project.parent / f"python-{extra or 'base'}", state_folder() / "uv" / "bin" / "uv"
+    lock = f"requirements-{extra}.txt" if extra else "requirements.txt"
     for command in (
         ["venv", "--quiet", "--python", "3.11", home],
-        ["pip", "install", "--quiet", "--python", home / "bin" / "python", "-c", constraints, asked, *others],
+        ["pip", "install", "--quiet", "--python", home / "bin" / "python", "--require-hashes", "-r", lock],
     ):
-        done = run([uv, *command], wheel.parent)
+        done = run([uv, *command], project)
         assert done.returncode == 0, done.stderr
     return Installed(home)
 
 
 @pytest.fixture(scope="module")
-def base(wheel: Path) -> Installed:
-    return install(wheel, "")
+def base(project: Path) -> Installed:
+    return install(project)
 
 
 @pytest.fixture(scope="module")
-def deploying(wheel: Path) -> Installed:
-    return install(wheel, "deploy")
+def deploying(project: Path) -> Installed:
+    return install(project, "deploy")
 
 
 @pytest.fixture(scope="module")
-def project(base: Installed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("outside") / "my-streams"
-    done = base.millrace("init", folder, cwd=folder.parent)
+    done = run([sys.executable, "-m", "millrace", "init", folder], folder.parent, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stderr
+    (vendored,) = (folder / "vendor").iterdir()
+    assert files(vendored) == files(wheel)
     assert done.stdout.splitlines()[-1] == f"next: cd {folder} && millrace plan --env dev"
     return folder
+
+
+def files(wheel: Path) -> Mapping[str, bytes]:
+    with zipfile.ZipFile(wheel) as packed:
+        return {name: packed.read(name) for name in packed.namelist() if not name.endswith("/RECORD")}
+
+
+def test_an_installed_millrace_puts_its_own_wheel_into_a_project(
+    base: Installed, wheel: Path, tmp_path: Path
+) -> None:
+    done = base.millrace("init", tmp_path / "more", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (vendored,) = (tmp_path / "more" / "vendor").iterdir()
+    assert files(vendored) == files(wheel)
+    # Installed with its hash, it is the same program, and packs itself again into the same bytes.
+    again = install(tmp_path / "more").millrace("init", tmp_path / "again", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    (second,) = (tmp_path / "again" / "vendor").iterdir()
+    assert second.read_bytes() == vendored.read_bytes()
+    changed = base.packages / "millrace" / "cli" / "app.py"
+    text = changed.read_bytes()
+    try:
+        changed.write_bytes(text + b"\n")
+        refused = base.millrace("init", tmp_path / "third", cwd=tmp_path)
+    finally:
+        changed.write_bytes(text)
+    assert refused.returncode == 2
+    assert "this is not the file of the wheel" in refused.stderr
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_no_other_at_the_top(wheel: Path) -> None:
@@ -156,10 +182,10 @@ def test_the_base_is_small_and_decides(base: Installed, project: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * SETUP_SECONDS)
-def test_a_project_is_tested_and_run_on_this_machine(wheel: Path, project: Path, tmp_path: Path) -> None:
+def test_a_project_is_tested_and_run_on_this_machine(project: Path, tmp_path: Path) -> None:
     here = tmp_path / "my-streams"
     shutil.copytree(project, here)
-    installed = install(wheel, "sandbox", "pytest")
+    installed = install(here, "sandbox")
     for program, *arguments in (
         ("millrace", "setup"),
         ("pytest", "-q"),  # as people type it: the project's own settings find its modules
@@ -184,7 +210,7 @@ def test_a_verb_whose_part_is_left_out_says_which(base: Installed, project: Path
         done = base.millrace(*verb, "--env", "dev", cwd=project)
         assert done.returncode == 2, (verb, done.stderr)
         (line,) = done.stderr.splitlines()
-        assert f"pip install 'millrace[{extra}]'" in line
+        assert f"pip install --require-hashes -r requirements-{extra}.txt" in line
 
 
 @pytest.mark.slow
@@ -228,3 +254,24 @@ def test_templates_are_those_of_the_clone(deploying: Installed, project: Path, t
     assert {name for name in names if name.startswith("pipelines/")} == {
         file.relative_to(project).as_posix() for file in (project / "pipelines").rglob("*") if file.is_file()
     }
+
+
+@pytest.mark.slow
+def test_two_environments_of_another_day_make_the_same_archive(
+    deploying: Installed, project: Path, tmp_path: Path
+) -> None:
+    """Also where libraries travel with a job: on EMR Serverless boto3 is that of the lock."""
+    text = (project / "environments" / "dev.yaml").read_text().replace("engine: glue", "engine: emr")
+    again = tmp_path / "my-streams"
+    shutil.copytree(project, again)
+    made = []
+    for place, installed in ((project, deploying), (again, install(again, "deploy"))):
+        (place / "environments" / "emr.yaml").write_text(text)
+        out = tmp_path / f"assembly-{len(made)}"
+        found = templates(installed.python, place, "emr", out)
+        made.append((found, {file.name: file.read_bytes() for file in out.glob("asset.*.zip")}))
+    assert made[0] == made[1]
+    names = [
+        n for file in (tmp_path / "assembly-0").glob("asset.*.zip") for n in zipfile.ZipFile(file).namelist()
+    ]
+    assert "carried/boto3/session.py" in names

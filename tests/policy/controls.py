@@ -188,8 +188,15 @@ JOBS = (
     Mutation(
         "Glue: continuous log",
         GLUE,
-        ("Properties", "DefaultArguments", "--enable-continuous-cloudwatch-log"),
+        ("Properties", "NonOverridableArguments", "--enable-continuous-cloudwatch-log"),
         Remove(),
+    ),
+    *(
+        Mutation(f"Glue: fixed {key}", GLUE, ("Properties", "NonOverridableArguments", key), Remove())
+        for key in ("--scriptLocation", "--extra-py-files", "--launch-document", "--conf")
+    ),
+    Mutation(
+        "Glue: no open arguments", GLUE, ("Properties", "DefaultArguments"), Put({"--extra-files": "s3://x"})
     ),
     Mutation(
         "Glue connection: security group",

@@ -157,6 +157,16 @@ PERMISSIONS = (
         (*STATEMENTS, {"Action": "cloudwatch:PutMetricData"}, "Condition"),
         Remove(),
     ),
+    *(
+        Mutation(f"permission: {what}", POLICY, (*STATEMENTS, {"Sid": sid}), Remove())
+        for what, sid in (("no version of a rollback", "NeverVersions"), ("no digest of one", "NeverDigests"))
+    ),
+    Mutation(
+        "permission: versions of all jobs",
+        POLICY,
+        (*STATEMENTS, {"Sid": "NeverVersions"}, "Resource"),
+        Put("arn:aws:s3:::flights-prod-checkpoints/_versions/flights/*"),
+    ),
     Mutation(
         "no user",
         ROLE,

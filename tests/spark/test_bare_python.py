@@ -17,8 +17,8 @@ import py4j
 import pyspark
 import pytest
 
-from millrace.infra.assets import boto3_files as carried_libraries
 from millrace.infra.assets import write_archive
+from millrace.infra.carried import boto3_files as carried_libraries
 from millrace.sandbox import jars
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import PORTION, Job
@@ -94,7 +94,7 @@ print(sorted(aws.client(name, "us-east-1", None).meta.service_model.service_name
 def test_every_module_and_the_lease_need_pyspark_alone(
     python: Path, environ: dict[str, str], s3: str
 ) -> None:
-    from millrace.infra.assets import SERVICES
+    from millrace.infra.carried import SERVICES
 
     client: Any = boto3.client(
         "s3", region_name="us-east-1", endpoint_url=s3, aws_access_key_id="t", aws_secret_access_key="t"

@@ -167,7 +167,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     made = synthesised(home)
     job = made.job
     (deployed,) = (each for each in job["Resources"].values() if each["Type"] == "AWS::Glue::Job")
-    assert "--extra-jars" in deployed["Properties"]["DefaultArguments"]
+    assert "--extra-jars" in deployed["Properties"]["NonOverridableArguments"]
     settings = json.loads(made.launch_document)["settings"]
     assert settings["queries"][0]["format"] == {"kind": "toy", "between": ";"}
     done = tool(home, "-c", RECORDS)

@@ -6,9 +6,9 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
+from millrace.etl import __version__
 from millrace.sandbox.toolchain import ROOT, npm
 from tests.supply import audit
 from tests.supply.audit import Known, LookUpError
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return secrets()
     if given.verb == "bill":
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(bill(ROOT, version("millrace")), encoding="utf-8")
+        given.out.write_text(bill(ROOT, __version__), encoding="utf-8")
         say(f"{given.out}: {len({part.purl for part in parts(ROOT)})} parts")
         return 0
     return known_vulnerabilities()

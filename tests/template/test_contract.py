@@ -159,7 +159,7 @@ def test_the_glue_job_is_rendered_from_its_document(each: Synthesis) -> None:
         if not isinstance(job, GlueJob):
             continue
         document, properties = each.documents[name], each.the("AWS::Glue::Job", f"job-{name}")
-        arguments = properties["DefaultArguments"]
+        arguments = properties["NonOverridableArguments"]
         assert properties["Command"]["ScriptLocation"] == document["entry_script"]
         assert properties["GlueVersion"] == document["engine_version"]
         assert arguments["--extra-py-files"] == document["archive"]
@@ -167,6 +167,9 @@ def test_the_glue_job_is_rendered_from_its_document(each: Synthesis) -> None:
         assert settings == document["spark"]
         output = each.templates[f"job-{name}"]["Outputs"]["LaunchDocument"]["Value"]
         assert arguments["--launch-document"] == output
+        # No run chooses other code or settings: everything that the job is started with is fixed.
+        assert arguments["--scriptLocation"] == document["entry_script"]
+        assert "DefaultArguments" not in properties
 
 
 def test_documents_are_json_without_template_expressions(each: Synthesis) -> None:

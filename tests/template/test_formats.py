@@ -58,8 +58,8 @@ def test_a_format_survives_the_core_unchanged(name: str) -> None:
 def test_avros_jar_travels_with_the_job(prod: Synthesis) -> None:
     [jar] = prod.documents["ground"]["jars"]
     assert (prod.folder / f"asset.{jar.rsplit('/', 1)[1]}").stat().st_size > 100_000
-    assert prod.the("AWS::Glue::Job", "job-ground")["DefaultArguments"]["--extra-jars"] == jar
-    assert "--extra-jars" not in prod.the("AWS::Glue::Job", "job-departures")["DefaultArguments"]
+    assert prod.the("AWS::Glue::Job", "job-ground")["NonOverridableArguments"]["--extra-jars"] == jar
+    assert "--extra-jars" not in prod.the("AWS::Glue::Job", "job-departures")["NonOverridableArguments"]
 
 
 def test_other_jobs_have_no_jar_and_a_missing_one_is_one_clear_message(tmp_path: Path) -> None:

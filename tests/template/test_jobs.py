@@ -36,7 +36,7 @@ def test_glue_runs_one_at_a_time_and_on_and_on(prod: Synthesis, glue: tuple[str,
 
 def test_glue_arguments_disarm_the_defaults(prod: Synthesis, glue: tuple[str, GlueJob]) -> None:
     name, _ = glue
-    arguments = prod.the("AWS::Glue::Job", f"job-{name}")["DefaultArguments"]
+    arguments = prod.the("AWS::Glue::Job", f"job-{name}")["NonOverridableArguments"]
     assert arguments["--enable-auto-scaling"] == "true"
     assert arguments["--enable-spark-ui"] == "true"
     assert arguments["--enable-spark-ui-legacy-path"] == "true"
@@ -231,7 +231,7 @@ def test_fixed_scaling_holds_all_workers(prod: Synthesis, synthesise: Synthesise
     asked = {name: prod.environment.jobs[name] for name in ("departures", "flights")}
     jobs = {name: job.model_copy(update={"scaling": "fixed"}) for name, job in asked.items()}
     found = synthesise(prod.environment.model_copy(update={"jobs": jobs}))
-    arguments = found.the("AWS::Glue::Job", "job-departures")["DefaultArguments"]
+    arguments = found.the("AWS::Glue::Job", "job-departures")["NonOverridableArguments"]
     assert "--enable-auto-scaling" not in arguments
     spark = found.documents["flights"]["spark"]
     counts = {spark[f"spark.dynamicAllocation.{which}Executors"] for which in ("min", "initial", "max")}

@@ -14,7 +14,7 @@ def test_event_logs_are_rolled_by_glue_and_left_to_the_service_on_emr(each: Synt
                 "spark.eventLog.rolling.enabled": "true",
                 "spark.eventLog.rolling.maxFileSize": "64m",
             }
-            arguments = each.the("AWS::Glue::Job", f"job-{name}")["DefaultArguments"]
+            arguments = each.the("AWS::Glue::Job", f"job-{name}")["NonOverridableArguments"]
             assert "spark.eventLog.rolling.enabled=true" in arguments["--conf"]
         else:
             assert settings == {}

@@ -266,7 +266,7 @@ def test_standard_output_goes_where_cloudwatch_reads_metrics_out_of_it(each: Syn
         group = f"/{each.names.prefix}/jobs/{name}"
         part = f"job-{name}"
         if job.engine == "glue":
-            arguments = each.the("AWS::Glue::Job", part)["DefaultArguments"]
+            arguments = each.the("AWS::Glue::Job", part)["NonOverridableArguments"]
             assert arguments["--custom-logGroup-prefix"] == group
         else:
             monitoring = each.the("AWS::EMRServerless::Application", part)["MonitoringConfiguration"]

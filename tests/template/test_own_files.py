@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import fnmatch
+import hashlib
 import json
 import shutil
+import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from millrace.config import load
-from millrace.infra.assets import missing_jars
+from millrace.infra import carried
+from millrace.infra.assets import missing_jars, write_archive
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.jars import locked_jars
 from tests.template.conftest import ROOT, Synthesis, Synthesise
@@ -62,7 +67,7 @@ def test_a_job_reads_its_own_assets_and_nobody_elses(each: Synthesis) -> None:
 def test_a_job_deletes_below_prefixes_of_its_own_name_alone(each: Synthesis) -> None:
     for job in each.documents:
         for statement in statements(each, job):
-            if "s3:DeleteObject" not in listed(statement["Action"]):
+            if statement["Effect"] == "Deny" or "s3:DeleteObject" not in listed(statement["Action"]):
                 continue
             for resource in listed(statement["Resource"]):
                 text = resource if isinstance(resource, str) else json.dumps(resource)
@@ -123,3 +128,79 @@ def test_a_bootstrap_with_a_key_of_its_own_lets_jobs_read_their_files(
         if key in json.dumps(each["Resource"]):
             assert each["Condition"] == {"StringEquals": {"kms:ViaService": "s3.us-east-1.amazonaws.com"}}
     assert readers(dev, key, "kms:Decrypt") == set()
+
+
+def test_what_is_carried_to_an_engine_is_the_locks_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = carried.boto3_files()
+    # Its digests are those of the wheels, whose own record is a second witness.
+    for name, wanted in json.loads(carried.LOCK.read_text()).items():
+        installed = distribution(name)
+        assert wanted["version"] == installed.version
+        for file in installed.files or ():
+            if (path := files.get(f"carried/{file.as_posix()}")) is not None and file.hash is not None:
+                digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest())
+                assert digest.rstrip(b"=").decode() == file.hash.value, path
+    changed = tmp_path / "session.py"
+    changed.write_bytes(files["carried/boto3/session.py"].read_bytes() + b"import os\n")
+    real = carried._files
+    monkeypatch.setattr(
+        carried,
+        "_files",
+        lambda name: real(name) | ({"carried/boto3/session.py": changed} if name == "boto3" else {}),
+    )
+    with pytest.raises(InfrastructureError, match=r"boto3 .* is not the one .* pip install --require-hashes"):
+        carried.boto3_files()
+
+
+def test_what_may_not_travel_is_refused_all_at_once(tmp_path: Path) -> None:
+    """A private key, credentials, a link to a file outside with its content, and a size that every worker would load."""
+    (tmp_path / "elsewhere").write_text("secret of the machine")
+    root = tmp_path / "project"
+    packed = root / "pipelines"
+    (packed / "shop").mkdir(parents=True)
+    fine = """password = row.password
+token: str = options["token"]
+SAFE = "arn:aws:secretsmanager:us-east-1:111122223333:secret:shop-AbCdEf"
+"""
+    (packed / "shop" / "transforms.py").write_text(fine)
+    (packed / "shop" / "again.py").symlink_to(packed / "shop" / "transforms.py")
+    archive = write_archive(root, tmp_path, {})
+    assert "pipelines/shop/again.py" in zipfile.ZipFile(archive).namelist()
+    key = "AKIA" + "Q3EGRIYZ7JPFN4XS"
+    begin = "-----BEGIN " + "PRIVATE KEY-----"
+    (packed / "credentials.json").write_text("{}")
+    (packed / "server.PEM").write_bytes(b"\0")
+    (packed / "linked.txt").symlink_to(tmp_path / "elsewhere")
+    (packed / "notes").write_text(f"x\n{begin}\n")
+    (packed / "shop" / "client.py").write_text(f"# a client\nID = '{key}'\n")
+    (packed / "shop" / "options.json").write_text('{"url": "x", "db_password": "hunter2hunter2"}')
+    with pytest.raises(InfrastructureError) as caught:
+        write_archive(root, tmp_path, {})
+    told = str(caught.value).splitlines()[1:]
+    assert [line.partition(": ")[0] for line in told] == [
+        "pipelines/credentials.json",
+        "pipelines/linked.txt",
+        "pipelines/notes",
+        "pipelines/server.PEM",
+        "pipelines/shop/client.py",
+        "pipelines/shop/options.json",
+    ]
+    assert "line 2 holds a secret" in told[2]
+    assert "leads out of the project" in told[1]
+    for left in (
+        "credentials.json",
+        "server.PEM",
+        "linked.txt",
+        "notes",
+        "shop/client.py",
+        "shop/options.json",
+    ):
+        (packed / left).unlink()
+    with (packed / "model.bin").open("wb") as file:
+        file.truncate(60_000_000)
+    with pytest.raises(
+        InfrastructureError, match=r"60,000,\d+ bytes; allowed: 33,554,432.*model\.bin \(60,000,000\)"
+    ):
+        write_archive(root, tmp_path, {})

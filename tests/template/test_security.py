@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -84,6 +85,30 @@ def test_only_what_knows_no_resource_is_allowed_on_everything(each: Synthesis) -
     for part, statement in each.statements():
         if part.startswith("job-") and "*" in listed(statement["Resource"]):
             assert set(listed(statement["Action"])) <= ON_EVERYTHING, statement
+
+
+def test_no_job_writes_what_a_rollback_deploys(each: Synthesis) -> None:
+    """An explicit refusal: CloudFormation deploys a kept template with the rights of the bootstrap."""
+    for job in each.environment.jobs:
+        place = each.names.versions(job).replace("s3://", "arn:aws:s3:::") + "/1.json"
+        parameter = each.names.arn("ssm", f"parameter{each.names.versions_parameter(job)}")
+        for own in each.environment.jobs:
+            told = {
+                (action, statement["Effect"])
+                for part, statement in each.statements()
+                if part == f"job-{own}"
+                for action in listed(statement["Action"])
+                for resource in listed(statement["Resource"])
+                if isinstance(resource, str)
+                and (fnmatchcase(place, resource) or fnmatchcase(parameter, resource))
+            }
+            assert {
+                ("s3:PutObject", "Deny"),
+                ("s3:DeleteObject", "Deny"),
+                ("ssm:PutParameter", "Deny"),
+            } <= told
+            on_all = {(action, "Allow") for action in ON_EVERYTHING}
+            assert {each for each in told if each[1] == "Allow"} <= on_all
 
 
 def test_engines_assume_roles_for_this_account_only(each: Synthesis) -> None:
@@ -188,7 +213,9 @@ def test_a_job_writes_below_its_own_prefixes_only(each: Synthesis) -> None:
         written = {
             resource
             for part, statement in each.statements()
-            if part == f"job-{name}" and "s3:PutObject" in listed(statement["Action"])
+            if part == f"job-{name}"
+            and statement["Effect"] == "Allow"
+            and "s3:PutObject" in listed(statement["Action"])
             for resource in listed(statement["Resource"])
         }
         lake, database = each.names.bucket("lake"), each.names.database

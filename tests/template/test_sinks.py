@@ -194,7 +194,7 @@ def test_what_jobs_write_to_can_be_reached(of: Of) -> None:
 
 def test_delta_comes_with_the_job_that_writes_it(of: Of) -> None:
     found = of()
-    arguments = found.the("AWS::Glue::Job", "job-clicks")["DefaultArguments"]
+    arguments = found.the("AWS::Glue::Job", "job-clicks")["NonOverridableArguments"]
     assert arguments["--datalake-formats"] == "iceberg,delta"
     assert "DeltaSparkSessionExtension" in arguments["--conf"]
     assert "IcebergSparkSessionExtensions" in arguments["--conf"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -32,6 +33,8 @@ def init(
 ) -> None:
     """Create a project: an environment file, a transform with its test, the CDK app, a pull-request workflow.
 
+    The wheel of Millrace goes into vendor/, and requirements with hashes install it.
+
     [bold]Examples[/bold]
 
       millrace init my-streams
@@ -41,6 +44,8 @@ def init(
         raise wrong_option(
             "FOLDER" if name is None else "--name", project, f"{SLUG_SAID}; set another name with --name"
         )
+    from millrace.cli.plan.vendor import into_project, own_wheel
+
     made = files(project)
     with report_write_errors("FOLDER", folder):
         if folder.exists() and not folder.is_dir():
@@ -52,6 +57,9 @@ def init(
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
             typer.echo(f"wrote {target}")
+        with tempfile.TemporaryDirectory() as scratch:
+            for target in into_project(own_wheel(Path(scratch)), folder):
+                typer.echo(f"wrote {target}")
     typer.echo(f"next: cd {folder} && millrace plan --env dev")
 
 
@@ -63,9 +71,7 @@ def files(project: str) -> dict[str, str]:
     dict
         Text by path below the project's folder.
     """
-    from importlib.metadata import version
-
-    values = {"project": project, "version": version("millrace")}
+    values = {"project": project}
     found = {SCHEMA_FILE: schema_text()}
     for path, template in _templates(resources.files("millrace.cli.plan") / "new_project", ""):
         text = template.read_text(encoding="utf-8")

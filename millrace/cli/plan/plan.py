@@ -23,6 +23,7 @@ from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment, load
+from millrace.config.accounts import inherited_names
 from millrace.config.load import find_root
 from millrace.config.problems import wrong_option
 from millrace.sizing import Plan, plan
@@ -160,25 +161,30 @@ def _differs(
     environment: Environment, sized: Plan, reference: str, env: str, *, as_json: bool, as_markdown: bool
 ) -> None:
     root = environment.places.root or find_root()
-    before = plan_diff.plan_to_compare(reference, env, root)
+    before, keys_before = plan_diff.plan_to_compare(reference, env, root)
+    keys = [] if keys_before is None else plan_diff.changed_keys(keys_before, plan_diff.keys_of(environment))
     found = differences(before, json.loads(json.dumps(to_json(sized))))
     if as_json:
-        typer.echo(json.dumps(plan_diff.as_json(found), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(plan_diff.as_json(found, keys), indent=2, ensure_ascii=False))
     elif as_markdown:
-        typer.echo(plan_diff.markdown_table(found, reference), nl=False)
+        typer.echo(plan_diff.markdown_table(found, reference) + plan_diff.markdown_keys(keys), nl=False)
     elif not found:
-        typer.echo(f"no difference from the plan of {reference}")
+        typer.echo(f"no size and no cost differs from the plan of {reference}")
     else:
         table = plain_table(*words(""), *figures("before", "after", "more"))
         for each in found:
             table.add_row(*map(Text, plan_diff.cells(each)))
         show(table)
+    if keys and not as_json and not as_markdown:
+        typer.echo("keys")
+        typer.echo("\n".join(f"  {each}" for each in keys))
 
 
 def validate_command(env: EnvironmentName) -> None:
     """Check an environment file and list all its mistakes at once.
 
-    Also sizes the environment, because a pinned number may break a limit. Exit status 2 if there is a mistake.
+    Also sizes the environment, because a pinned number may break a limit. Lists the accounts, hosts and secrets that the
+    environment takes over from a file that it extends. Exit status 2 if there is a mistake.
 
     [bold]Examples[/bold]
 
@@ -190,3 +196,7 @@ def validate_command(env: EnvironmentName) -> None:
     typer.echo(
         f"{environment.name} is valid: {streams} stream{'s' * (streams != 1)}, {jobs} job{'s' * (jobs != 1)}"
     )
+    tree = environment.places.tree
+    if tree is not None and (taken := inherited_names(tree)):
+        typer.echo("accounts, hosts and secrets from the file that it extends:")
+        typer.echo("\n".join(f"  {line}" for line in taken))

@@ -4,24 +4,55 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.config import ConfigurationError, load
-from millrace.config.problems import wrong_option
+from millrace.config import ConfigurationError, Environment, load
+from millrace.config.problems import dotted_path, wrong_option
 from millrace.sizing import plan
 from millrace.sizing.export import VERSION, to_json
 from millrace.sizing.plan_difference import MONEY, Difference
 
+_GUARDS = re.compile(
+    r"(^|\.)(account|project|name|region|removal|governance|redact|role|read_role|flow_logs_role|keys?|owner_key|buckets|image"
+    r"|disposable|url|host|secret|secret_key|bootstrap_servers|authentication|tls|authorities|existing|domain|clients|certificate"
+    r"|sign_in|network|vpc|subnets|notify|transform|spark|connections)(\.|\[|$)"
+)
+"""Keys that say who may do what, where data goes, what is hidden or kept, and which code runs."""
+
 _ALLOWED = "a commit, branch or tag of the project's repository, or a file that `millrace plan --json` wrote"
 
 
-def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
-    """Return the plan to compare with, as ``millrace plan --json`` prints it.
+@dataclass(frozen=True)
+class KeyChange:
+    """A key whose value differs; None where there is no such key.
+
+    Attributes
+    ----------
+    guards
+        Whether the key guards or opens something.
+    """
+
+    key: str
+    before: str | None
+    after: str | None
+    guards: bool
+
+    def __str__(self) -> str:
+        before, after = ("-" if each is None else each for each in (self.before, self.after))
+        return f"{self.key}: {before} → {after}{' (security)' if self.guards else ''}"
+
+
+def plan_to_compare(
+    reference: str, env: str, root: Path
+) -> tuple[Mapping[str, Any], Mapping[str, str] | None]:
+    """Return the plan to compare with, as ``millrace plan --json`` prints it, and the keys of its environment.
 
     Parameters
     ----------
@@ -36,19 +67,37 @@ def plan_to_compare(reference: str, env: str, root: Path) -> Mapping[str, Any]:
         The reference is neither such a file nor a commit, or the environment did not exist there or was invalid.
     """
     if Path(reference).is_file():
-        return _of_file(Path(reference))
+        return _of_file(Path(reference)), None
 
     with tempfile.TemporaryDirectory() as folder:
         _unpack(reference, root, Path(folder))
         given = Path(env)
         name = Path(folder) / given.resolve().relative_to(root) if given.suffix in (".yaml", ".yml") else env
         try:
-            found: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(load(name, root=Path(folder))))))
+            environment = load(name, root=Path(folder))
+            found: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(environment))))
         except ConfigurationError as error:
             raise wrong_option(
                 "--diff", reference, f"{_ALLOWED}; there {env} has no plan: {error}"
             ) from error
-    return found
+    return found, keys_of(environment)
+
+
+def keys_of(environment: Environment) -> dict[str, str]:
+    """Return all values of an environment's files, merged, by their dotted keys."""
+    tree = environment.places.tree
+    leaves = () if tree is None else tree.leaves()
+    return {dotted_path(path): str(value) for path, value in leaves if path != ("extends",)}
+
+
+def changed_keys(before: Mapping[str, str], after: Mapping[str, str]) -> list[KeyChange]:
+    """Return the keys whose values differ, those that guard or open something first."""
+    found = [
+        KeyChange(key, before.get(key), after.get(key), bool(_GUARDS.search(key)))
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key)
+    ]
+    return sorted(found, key=lambda each: not each.guards)
 
 
 def _of_file(file: Path) -> Mapping[str, Any]:
@@ -73,11 +122,21 @@ def _unpack(reference: str, root: Path, folder: Path) -> None:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise wrong_option("--diff", reference, f"{_ALLOWED}: {said[0] if said else 'git failed'}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as packed:
-        packed.extractall(folder, filter="data")
+        members = [member for member in packed if _is_inside(member, str(folder))]
+        packed.extractall(folder, members=members, filter="data")
 
 
-def as_json(found: Sequence[Difference]) -> dict[str, Any]:
-    """Return ``version`` (1) and ``differences``: objects of ``key``, ``unit``, ``before``, ``after`` and ``more``."""
+def _is_inside(member: tarfile.TarInfo, folder: str) -> bool:
+    """Return whether it neither lies nor leads outside of the folder, as an absolute link does: no plan is made of that."""
+    try:
+        tarfile.data_filter(member, folder)
+    except tarfile.FilterError:
+        return False
+    return True
+
+
+def as_json(found: Sequence[Difference], keys: Sequence[KeyChange]) -> dict[str, Any]:
+    """Return ``version`` (1), ``differences``: objects of ``key``, ``unit``, ``before``, ``after`` and ``more``, and ``keys``."""
     rows = [
         {
             "key": each.key,
@@ -88,7 +147,7 @@ def as_json(found: Sequence[Difference]) -> dict[str, Any]:
         }
         for each in found
     ]
-    return {"version": 1, "differences": rows}
+    return {"version": 1, "differences": rows, "keys": [asdict(each) for each in keys]}
 
 
 def cells(each: Difference) -> tuple[str, str, str, str]:
@@ -117,10 +176,31 @@ def cells(each: Difference) -> tuple[str, str, str, str]:
     )
 
 
+def markdown_keys(found: Sequence[KeyChange]) -> str:
+    """Return a table of changed keys for a pull request; marked ones guard or open something."""
+    if not found:
+        return ""
+
+    def cell(value: str | None) -> str:
+        # Whoever writes the file writes no table, link or mention of the comment.
+        return (
+            "-"
+            if value is None
+            else f"`{value.replace('`', ' ').replace('|', ' ').replace(chr(10), ' ')[:200]}`"
+        )
+
+    rows = ["", "| key | before | after | |", "|---|---|---|---|"]
+    rows += [
+        f"| {cell(each.key)} | {cell(each.before)} | {cell(each.after)} | {'**security**' if each.guards else ''} |"
+        for each in found
+    ]
+    return "\n".join(rows) + "\n"
+
+
 def markdown_table(found: Sequence[Difference], reference: str) -> str:
     """Return a table for a pull request."""
     if not found:
-        return f"No difference from the plan of `{reference}`.\n"
+        return f"No size and no cost differs from the plan of `{reference}`.\n"
     rows = ["| | before | after | |", "|---|---|---|---|"]
     rows += [f"| `{key}` | {before} | {after} | {more} |" for key, before, after, more in map(cells, found)]
     return "\n".join(rows) + "\n"

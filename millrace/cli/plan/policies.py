@@ -13,11 +13,21 @@ from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.output_files import report_write_errors
 from millrace.config import Environment, Finding, load
 from millrace.config.names import Names
+from millrace.config.problems import wrong_option
+from millrace.config.regions import partition
 from millrace.sizing import plan
 
 
 def policies(
     env: EnvironmentName,
+    repository: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OWNER/NAME",
+            help="Also write trust.json: the trust of a role that workflows of this GitHub repository assume to deploy, in the "
+            "repository's environment with the name of ENV.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -39,9 +49,13 @@ def policies(
       millrace policies --env prod
 
       millrace policies --env prod --out policies
+
+      millrace policies --env prod --repository acme/streams --out policies
     """
     environment = load(env)
     found = documents(environment)
+    if repository is not None:
+        found["trust.json"] = github_trust(environment, repository)
     if out is None:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -56,6 +70,36 @@ def policies(
         with report_write_errors("--out", file):
             file.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         typer.echo(f"wrote {file}")
+
+
+def github_trust(environment: Environment, repository: str) -> dict[str, Any]:
+    """Return the trust of a role for workflows of one repository in one of its environments.
+
+    The subject names both, without a wildcard, so that neither another repository nor a job outside of the environment, whose
+    branches and reviewers GitHub enforces, gets the role (GitHub documentation, "Configuring OpenID Connect in Amazon Web
+    Services").
+
+    Raises
+    ------
+    ConfigurationError
+        The repository is not OWNER/NAME.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+", repository):
+        raise wrong_option("--repository", repository, "OWNER/NAME of one repository, without a wildcard")
+    issuer, where = "token.actions.githubusercontent.com", partition(environment.region)
+    statement = {
+        "Sid": "DeployFromOneEnvironment",
+        "Effect": "Allow",
+        "Principal": {"Federated": f"arn:{where}:iam::{environment.account}:oidc-provider/{issuer}"},
+        "Action": "sts:AssumeRoleWithWebIdentity",
+        "Condition": {
+            "StringEquals": {
+                f"{issuer}:aud": "sts.amazonaws.com",
+                f"{issuer}:sub": f"repo:{repository}:environment:{environment.name}",
+            }
+        },
+    }
+    return {"Version": "2012-10-17", "Statement": [statement]}
 
 
 def documents(environment: Environment) -> dict[str, dict[str, Any]]:

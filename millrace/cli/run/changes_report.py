@@ -68,6 +68,25 @@ def refuse(command: str, reasons: list[str]) -> None:
         raise typer.Exit(REFUSED)
 
 
+def refuse_wider(command: str, found: Changes, *, yes: bool, wider: bool) -> None:
+    """End a command that nobody watches if it gives more permissions than are deployed; the first deployment gives all.
+
+    Parameters
+    ----------
+    yes, wider
+        Whether nobody is asked, and whether wider permissions are meant.
+    """
+    from millrace.lifecycle.permission_changes import widenings
+
+    changed = [stack for stack in found.stacks if stack]
+    if not yes or wider or all(stack.new for stack in found.stacks):
+        return
+    more = [f"{stack.stack}: {line}" for stack in changed for line in widenings(stack.permissions)]
+    if more:
+        more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
+    refuse(command, more)
+
+
 def describe(found: Changes) -> list[str]:
     """Return the changes of a deployment as lines."""
     if not found:

@@ -7,15 +7,16 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_all, synthesize_and_compare
-from millrace.cli.run.changes_report import describe, review
+from millrace.cli.run.changes_report import describe, refuse_wider, review
 from millrace.cli.shared.expected_failures import confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.cli.shared.options import AsJson, EnvironmentName, Wider
 from millrace.config import load
 
 
 def deploy(
     env: EnvironmentName,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    wider: Wider = False,
     as_json: AsJson = False,
     only_show: Annotated[bool, typer.Option("--diff", help="Show the changes and stop.")] = False,
     stopped: Annotated[
@@ -25,7 +26,8 @@ def deploy(
     """Deploy an environment: show the changes, drain affected jobs, deploy, start them, wait until healthy.
 
     Shows which numbers of the plan, resources, permissions and tables change, and asks for confirmation. Refuses a schema
-    that a deployed table cannot take, before any job is stopped. Drains the jobs whose application or stream is replaced.
+    that a deployed table cannot take, before any job is stopped; with --yes also permissions that are wider than the deployed
+    ones, unless --wider says that they are meant. Drains the jobs whose application or stream is replaced.
     After the deployment, restarts jobs with new code or settings on their checkpoints. A job that was stopped by hand
     stays stopped.
 
@@ -38,7 +40,7 @@ def deploy(
       millrace deploy --env orders --stopped
     """
     from millrace.lifecycle.deploy import apply, compare_with_deployed, without_starts
-    from millrace.lifecycle.upgrade import deployed_version
+    from millrace.lifecycle.versions import deployed_version
 
     environment = load(env)
     aws, assembly, found = synthesize_and_compare(environment, env)
@@ -50,6 +52,7 @@ def deploy(
     review("deploy", aws, assembly, found, begun, as_json=as_json)
     if only_show or not found:
         return
+    refuse_wider("deploy", found, yes=yes, wider=wider)
     confirm("Deploy this?", yes=yes)
     for job in begun:
         deployed_version(aws, job)

@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from millrace.cli.run.cdk_assembly import cdk_deploy_stack, synthesize_and_compare
-from millrace.cli.run.changes_report import describe, refuse, review
+from millrace.cli.run.changes_report import describe, refuse, refuse_wider, review
 from millrace.cli.run.checkpoint_compatibility import AnotherReleaseError, checkpoint_refusals
 from millrace.cli.shared.expected_failures import confirm
-from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Yes, load_with_job
+from millrace.cli.shared.options import AsJson, EnvironmentName, JobName, Wider, Yes, load_with_job
 
 Patience = Annotated[
     int,
@@ -28,6 +28,7 @@ def upgrade(
     env: EnvironmentName,
     job: JobName,
     yes: Yes = False,
+    wider: Wider = False,
     as_json: AsJson = False,
     only_show: Annotated[bool, typer.Option("--diff", help="Show the changes and stop.")] = False,
     patience: Patience = 900,
@@ -46,6 +47,7 @@ def upgrade(
     """
     from millrace.lifecycle import upgrade as steps
     from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.versions import UpgradeError
 
     environment = load_with_job(env, job)
     aws, assembly, found = synthesize_and_compare(environment, env)
@@ -59,16 +61,17 @@ def upgrade(
     if not as_json:
         typer.echo("\n".join(describe(own)))
     if change.after == "start":
-        raise steps.UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
+        raise UpgradeError(f"{job} is not deployed yet; run `millrace deploy --env {environment.name}`")
     others = steps.shared_stacks(found, aws.names.prefix)
     if others:
-        raise steps.UpgradeError(
+        raise UpgradeError(
             f"{job} cannot be upgraded alone: {', '.join(others)} would change too, and other jobs depend on it; run "
             f"`millrace deploy --env {environment.name}`"
         )
     review("upgrade", aws, assembly, own, [job], as_json=as_json)
     if only_show or change.after == "leave":
         return
+    refuse_wider("upgrade", own, yes=yes, wider=wider)
     confirm("Upgrade this?", yes=yes)
     started = steps.upgrade(
         aws,
@@ -85,18 +88,22 @@ def upgrade(
 def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Patience = 900) -> None:
     """Roll one deployed job back to the previously deployed version, on the same checkpoints.
 
-    `millrace upgrade` and `millrace deploy` keep the version that they replace. A version that cannot continue from the
-    current checkpoints is refused before the job is stopped.
+    `millrace upgrade` and `millrace deploy` keep the version that they replace, and its digest where no job can write. Shows
+    which numbers, resources and permissions change, and asks for confirmation. A version that cannot continue from the
+    current checkpoints, or that somebody has changed, is refused before the job is stopped.
 
     [bold]Examples[/bold]
 
       millrace rollback --env prod flights --yes
     """
     from millrace.lifecycle import upgrade as steps
+    from millrace.lifecycle.versions import previous
 
     environment = load_with_job(env, job)
     aws, assembly, _ = synthesize_and_compare(environment, env)
-    version = steps.previous(aws, job)
+    version = previous(aws, job)
+    found = steps.rollback_changes(aws, version)
+    typer.echo("\n".join(describe(found)))
     typer.echo(
         f"{job}: rolling back to the version deployed until {version.at}: {version.document_url}", err=True
     )
@@ -118,5 +125,6 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
         cdk_deploy=cdk_deploy_stack,
         progress=lambda line: typer.echo(line, err=True),
         patience_seconds=patience,
+        found=found,
     )
     typer.echo(f"rolled {job} back; {'it runs' if started else 'it stays stopped'}")

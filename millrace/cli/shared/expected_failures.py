@@ -28,7 +28,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.lifecycle.health.UnhealthyError": FAILED,
         "millrace.lifecycle.problems.AwsError": FAILED,
         "millrace.lifecycle.problems.CredentialsError": REFUSED,
-        "millrace.lifecycle.upgrade.UpgradeError": FAILED,
+        "millrace.lifecycle.versions.UpgradeError": FAILED,
         "millrace.sandbox.avro_encoding.AvroSchemaError": FAILED,
         "millrace.sandbox.infer.InferenceError": FAILED,
         "millrace.sandbox.jars.JarError": FAILED,

@@ -37,6 +37,12 @@ KinesisAddress = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Wider = Annotated[
+    bool,
+    typer.Option(
+        "--wider", help="With --yes: deploy also what gives somebody more permissions than are deployed."
+    ),
+]
 
 
 def check_job(environment: Environment, job: str) -> None:

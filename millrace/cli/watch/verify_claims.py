@@ -69,8 +69,7 @@ def observer(
 
 def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path | None) -> None:
     """Write the report that a user sends back, and say where it is."""
-    from importlib.metadata import version
-
+    from millrace.etl import __version__
     from millrace.sandbox.toolchain import state_folder
     from millrace.verify import claim_checks
 
@@ -79,7 +78,7 @@ def save(told: tuple[ClaimAnswer, ...], environment: Environment, report: Path |
     with report_write_errors("--report", file):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            claim_checks.report(told, version=version("millrace"), region=environment.region, read=read),
+            claim_checks.report(told, version=__version__, region=environment.region, read=read),
             encoding="utf-8",
         )
     typer.echo(

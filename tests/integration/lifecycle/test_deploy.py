@@ -24,7 +24,8 @@ from millrace.lifecycle.deploy import Changes, DeployError, apply, compare_with_
 from millrace.lifecycle.deployed import outputs
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import execute, machine_arn
-from millrace.lifecycle.upgrade import UpgradeError, current, previous, upgrade, with_template
+from millrace.lifecycle.upgrade import upgrade, with_template
+from millrace.lifecycle.versions import UpgradeError, current, previous
 from millrace.sandbox import localstack
 from millrace.sandbox.toolchain import state_folder
 from tests.integration.lifecycle.engines import Engines

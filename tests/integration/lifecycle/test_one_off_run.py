@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.one_off_run import run_once
-from millrace.lifecycle.state_machine import execute
+from millrace.lifecycle.state_machine import execute, machine_arn
 from millrace.sizing.benchmark_figures import read
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import EMR, GLUE, GLUE_KAFKA, Shop
@@ -52,6 +53,51 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     given = emr["jobDriver"]["sparkSubmit"]["entryPointArguments"]
     assert given[-5:] == ["--backfill", "q", "--since", "2026-11-20T00:00:00+00:00", "--replace"]
     assert "--launch-document" in given
+
+
+@pytest.mark.parametrize("job", [GLUE, EMR])
+def test_no_run_is_started_with_code_or_settings_of_the_callers(
+    shop: Shop, engines: Engines, job: str
+) -> None:
+    """Also not by a value that the entry script would read as a name, nor by another shape of the input."""
+    assert execute(shop.aws, job, "stop", progress=lambda _: None).ok
+    engines.asked.clear()
+    client, arn = shop.stack.client("stepfunctions"), machine_arn(shop.aws, job)
+    own = f"{shop.names.checkpoints(job)}/_millrace/replays/1/corrected.jsonl"
+    replay = {"name": "--replay", "value": "q"}
+    for arguments in (
+        [],
+        replay["name"],
+        ["--replay"],
+        [replay, {"name": "--launch-document", "value": "s3://x/launch.json"}],
+        [replay, {"name": "--extra-py-files", "value": "s3://x/a.zip"}],
+        [replay, {"name": "--bind", "value": "checkpoints=s3://x"}],
+        [{"name": "--id", "value": "--launch-document"}, {"name": "--since", "value": "s3://x/launch.json"}],
+        [{"name": "--id", "value": ["a", "--launch-document", "s3://x"]}],
+        [{"name": ["--id", "--launch-document"], "value": "s3://x"}],
+        [replay, {"name": "--corrected", "value": "s3://elsewhere/corrected.jsonl"}],
+        [{"name": "--benchmark", "value": own.replace(f"/{job}/", "/other/")}],
+        [{"value": "q"}],
+    ):
+        started = client.start_execution(
+            stateMachineArn=arn, input=json.dumps({"verb": "once", "arguments": arguments})
+        )
+        ended = until_ended(client, started["executionArn"])
+        assert (ended["status"], ended.get("error")) == ("FAILED", "Millrace.WrongArguments"), arguments
+    assert engines.calls("StartJobRun") == []
+    # As it is asked for by `millrace replay`; then a second one, while the job runs.
+    given = [("--replay", "q"), ("--corrected", own)]
+    first = execute(shop.aws, job, "once", progress=lambda _: None, arguments=given)
+    assert (first.ok, first.outcome) == (True, "once"), first
+    assert execute(shop.aws, job, "start", progress=lambda _: None).ok
+    second = execute(shop.aws, job, "once", progress=lambda _: None, arguments=given)
+    assert (second.ok, second.outcome) == (False, "Millrace.NotStopped")
+
+
+def until_ended(client: Any, execution: str) -> dict[str, Any]:
+    while (found := client.describe_execution(executionArn=execution))["status"] == "RUNNING":
+        time.sleep(0.1)
+    return dict(found)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from millrace.lifecycle.deployed import split_url
-from millrace.lifecycle.upgrade import Version
+from millrace.lifecycle.versions import Version
 from tests.integration.lifecycle.shop import Shop
 
 

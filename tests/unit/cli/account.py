@@ -36,7 +36,7 @@ class Asked:
     context: tuple[tuple[str, str], ...] = ()
 
     def allowed(self, grant: Grant) -> bool:
-        """Whether a statement allows it; of its conditions, those that the context has keys for must hold."""
+        """Whether a statement is about it; of its conditions, those that the context has keys for must hold."""
         given = dict(self.context)
         for operator, keys in grant.conditions.items():
             assert operator in ("StringEquals", "StringLike"), operator
@@ -57,6 +57,7 @@ class Account:
     objects: dict[tuple[str, str], bytes] = field(default_factory=dict)
     states: list[str] = field(default_factory=lambda: ["STARTED"])
     lines: list[dict[str, Any]] = field(default_factory=list)
+    versions: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def tags(self) -> tuple[tuple[str, str], ...]:
@@ -98,9 +99,6 @@ class Account:
             yield Asked(
                 action, self._arn("emr-serverless", resource), () if "jobRunId" in params else self.tags
             )
-            if "executionRoleArn" in params:
-                passed = (("iam:PassedToService", "emr-serverless.amazonaws.com"),)
-                yield Asked("iam:PassRole", params["executionRoleArn"], passed)
         else:
             yield Asked(action, self._resource(service, params))
             if operation == "GetRecords":
@@ -148,7 +146,10 @@ class Account:
     def _sts(self, *_: Any) -> dict[str, Any]:
         return {"Account": self.names.account}
 
-    def _ssm(self, *_: Any) -> dict[str, Any]:
+    def _ssm(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        if operation == "GetParameterHistory":
+            told = [{"Value": each} for each in self.versions[params["Name"]]]
+            return {"Parameters": told}
         return {"Parameter": {"Value": "28"}}
 
     def old_url(self, stack: str) -> str:
@@ -191,25 +192,11 @@ class Account:
         if operation == "GetExecutionHistory":
             return {"events": []}
         if operation == "DescribeExecution":
-            answer = {"outcome": "status", "message": "", "wish": "running"}
+            answer = {"outcome": "status", "message": "", "wish": "running", "run": "r1"}
             return {"status": "SUCCEEDED", "output": json.dumps(answer)}
-        stack = params["stateMachineArn"].split(f"{MACHINE}-")[1]
-        call: dict[str, Any] = {"JobName": self.names.job(stack.split("-job-")[1])}
-        engine = "glue"
-        if "ApplicationId" in self._template(stack)["Outputs"]:
-            engine = "emrserverless"
-            # As CloudFormation names roles: stack, logical id, and an end of its own.
-            role = (
-                f"arn:{self.names.partition}:iam::{self.names.account}:role/{stack}-Role1ABCC5F0-0123456789AB"
-            )
-            spark = {"EntryPoint": "s3://x/main.py", "EntryPointArguments": []}
-            call = {"ApplicationId": "00f1", "ExecutionRoleArn": role, "JobDriver": {"SparkSubmit": spark}}
-        resource = f"arn:aws:states:::aws-sdk:{engine}:startJobRun"
-        return {"definition": json.dumps({"States": {"StartRun": {"Resource": resource, "Arguments": call}}})}
+        raise AssertionError(operation)
 
     def _glue(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
-        if operation == "StartJobRun":
-            return {"JobRunId": "jr_1"}
         if operation == "GetJobRun":
             return {"JobRun": {"JobRunState": "SUCCEEDED"}}
         raise ClientError(
@@ -221,7 +208,7 @@ class Account:
             return {"application": {"state": self.states[-1]}}
         if operation == "StopApplication":
             self.states.append("STOPPED")
-        return {"jobRunId": "00r1", "jobRun": {"state": "SUCCESS"}}
+        return {"jobRun": {"state": "SUCCESS"}}
 
     def _cloudwatch(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         if operation == "GetMetricStatistics":

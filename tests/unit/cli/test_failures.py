@@ -99,7 +99,7 @@ def test_missing_credentials_are_a_users_mistake(command: str) -> None:
 def test_each_command_that_asks_aws_is_tried() -> None:
     """A new one is added to the list, or to those that ask nothing."""
     asks_nothing = {
-        "init", "validate", "plan", "simulate", "policies", "schema", "setup", "demo", "notebook",
+        "init", "vendor", "validate", "plan", "simulate", "policies", "schema", "setup", "demo", "notebook",
         "sandbox run", "sandbox stop",
     }  # fmt: skip
     tried = {name for name, _ in words() if any(f"{each} ".startswith(f"{name} ") for each in ASKS_AWS)}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from millrace.config import environments, load
 from millrace.config.schema import schema_text
@@ -34,11 +39,100 @@ def test_its_app_is_the_clones(project: Path) -> None:
         assert (project / name).read_text() == (ROOT / name).read_text()
 
 
-def test_the_workflow_signs_in_without_a_key_and_comments(project: Path) -> None:
+def test_the_workflow_gives_credentials_to_no_test_and_pins_what_it_runs(project: Path) -> None:
     text = (project / ".github" / "workflows" / "millrace.yaml").read_text()
-    for wanted in ("id-token: write", "role-to-assume: ${{ vars.AWS_ROLE }}", '--diff "$BASE" --markdown'):
-        assert wanted in text
+    workflow = YAML(typ="safe").load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    jobs = workflow["jobs"]
+    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["deploy"]
+    assert (jobs["deploy"]["needs"], jobs["deploy"]["environment"]) == ("test", "dev")
+    assert "role-to-assume: ${{ vars.AWS_ROLE }}" in text
     assert "aws-access-key" not in text
+    steps = {name: [step.get("run", "") for step in job["steps"]] for name, job in jobs.items()}
+    assert [name for name, runs in steps.items() if any("pytest" in run for run in runs)] == ["test"]
+    for job in jobs.values():
+        for step in job["steps"]:
+            if "uses" in step:
+                assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"]), step
+            assert "pip install" not in step.get("run", "") or "--require-hashes -r" in step["run"], step
+            # Nobody writes a pull request's title or branch into a shell.
+            assert "${{" not in step.get("run", ""), step
+    assert '--diff "$BASE" --markdown' in text
+    assert "--edit-last" not in text
+    assert text.count("<!-- millrace plan dev -->") == 2
+
+
+def test_nothing_that_is_written_installs_millrace_by_its_name(project: Path) -> None:
+    """On the public index the name of the command is somebody else's, and any name may become so."""
+    written = [file for file in project.rglob("*") if file.is_file() and file.suffix != ".whl"]
+    pages = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
+    code = [*(ROOT / "millrace").rglob("*.py"), *(ROOT / "millrace" / "cli" / "plan").rglob("*.template")]
+    asked = re.compile(
+        r"(pip|pipx|uv|poetry)\b[^\n]*\b(install|add|run|tool)\b[^\n]*|^millrace[\w-]*\s*(\[[^\]]*\])?\s*[=~<>@].*",
+        re.M,
+    )
+    named = re.compile(r"(?<![\w./-])millrace(-streams)?(\[[\w,]+\])?(?=['\"\s=<>~]|$)(?! (vendor|init))")
+    for file in (*written, *pages, *code):
+        for found in asked.finditer(file.read_text(encoding="utf-8")):
+            line = found.group().partition(" && ")[0].partition("#")[0]
+            assert not named.search(line.partition("install")[2] or line), (file, line)
+
+
+def test_the_wheel_that_runs_is_the_projects_and_pinned(project: Path) -> None:
+    (wheel,) = (project / "vendor").iterdir()
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+        record = packed.read(next(name for name in names if name.endswith("/RECORD"))).decode()
+    assert names == {line.split(",")[0] for line in record.splitlines()}
+    assert {"millrace/cli/plan/vendor.py", "millrace/etl/main.py"} <= names
+    for name, extras in (
+        ("", ""),
+        ("-pages", "[pages]"),
+        ("-deploy", "[deploy]"),
+        ("-sandbox", "[pages,sandbox]"),
+    ):
+        lines = (project / f"requirements{name}.txt").read_text().replace("\\\n", "").splitlines()
+        wanted, *others = (line for line in lines if not line.startswith("#"))
+        assert wanted.split() == [f"./vendor/{wheel.name}{extras}", f"--hash=sha256:{digest}"]
+        for line in others:
+            assert re.match(r"[\w.-]+==\S+ +--hash=sha256:[0-9a-f]{64}", line), line
+    assert "pytest==" in (project / "requirements-sandbox.txt").read_text()
+
+
+def test_the_locks_of_a_project_are_the_clones() -> None:
+    """Its parts are in the bill of materials and are asked about, as the clone's are."""
+    pinned = {
+        block.partition(" ")[0]: block
+        for f in ("requirements.txt", "requirements-dev.txt")
+        for block in blocks(ROOT / f)
+    }
+    for file in (ROOT / "toolchain" / "locks").iterdir():
+        for block in blocks(file):
+            assert pinned[block.partition(" ")[0]] == block
+
+
+def blocks(file: Path) -> list[str]:
+    return [each.strip() for each in re.split(r"\n(?=\S)", file.read_text())]
+
+
+def test_another_wheel_takes_the_place_of_the_one_that_is_there(project: Path, tmp_path: Path) -> None:
+    here = tmp_path / "copy"
+    shutil.copytree(project, here)
+    (old,) = (here / "vendor").iterdir()
+    newer = tmp_path / old.name.replace("0.1.0", "0.2.0")
+    shutil.copy(old, newer)
+    done = millrace("vendor", str(newer), cwd=here)
+    assert done.returncode == 0, done.stderr
+    assert [each.name for each in (here / "vendor").iterdir()] == [newer.name]
+    assert f"./vendor/{newer.name}" in (here / "requirements.txt").read_text()
+    other = tmp_path / "other.whl"
+    with zipfile.ZipFile(other, "w") as packed:
+        packed.writestr("stranger/__init__.py", "")
+    refused = millrace("vendor", str(other), cwd=here)
+    assert refused.returncode == 2
+    assert "a wheel of Millrace with its locks" in refused.stderr
+    assert [each.name for each in (here / "vendor").iterdir()] == [newer.name]
 
 
 def test_the_environment_may_be_a_variable(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from millrace.cli import app
+from millrace.cli.plan.plan_diff import KeyChange, markdown_keys
 from millrace.config import ConfigurationError
 
 ROOT = Path(__file__).parents[3]
@@ -24,9 +25,10 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with one commit, and a change on top: five times the records, and a second job."""
+    """A project with one commit, in which a link leads out of it, and a change on top: five times the records, and a second job."""
     for name in ("environments", "pipelines"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "linked").symlink_to("/nowhere/at/all")
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "as it was")
@@ -61,12 +63,53 @@ def test_what_a_change_costs_and_which_sizes_it_moves(project: Path) -> None:
     assert "streams.clicks.expected_partitions" in run("--diff", "HEAD")
 
 
+def test_what_guards_something_is_told_first_where_no_size_changes(project: Path) -> None:
+    """A boundary that goes, another role, disposable buckets, a field that is no longer cut out: none costs anything."""
+    file = project / "environments" / "minimal.yaml"
+    text = git_show(project, "environments/minimal.yaml")
+    guarded = (
+        text.replace("        kind: land\n", "        kind: land\n        redact: [referrer, page]\n", 1)
+        + "\ngovernance: {permissions_boundary: 'arn:aws:iam::111122223333:policy/limits'}\ntags: {team: a}\n"
+    )
+    assert guarded.count("redact") == 1
+    file.write_text(guarded)
+    git(project, "commit", "-qam", "guarded")
+    opened = text.replace(
+        "    engine: glue", "    role: arn:aws:iam::111122223333:role/admin\n    engine: glue", 1
+    )
+    file.write_text(opened + "\nremoval: destroy\ntags: {team: b}\n")
+    table = run("--diff", "HEAD", "--markdown")
+    assert table.startswith("No size and no cost differs from the plan of `HEAD`.\n")
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+    assert [row[0].strip("| `") for row in rows if "security" in row[3]] == [
+        "jobs.clicks.queries.land-clicks.redact[0]",
+        "jobs.clicks.queries.land-clicks.redact[1]",
+        "governance.permissions_boundary",
+        "jobs.clicks.role",
+        "removal",
+    ]
+    assert [row[0].strip("| `") for row in rows][-1] == "tags.team"
+    odd = markdown_keys([KeyChange("k", "a ` | **b** |\n| c", None, guards=False)]).splitlines()
+    assert odd[3:] == ["| `k` | `a     **b**     c` | - |  |"], "a value makes no cell and no text of its own"
+    said = run("--diff", "HEAD").splitlines()
+    assert "  governance.permissions_boundary: arn:aws:iam::111122223333:policy/limits → - (security)" in said
+    assert json.loads(run("--diff", "HEAD", "--json"))["keys"][-1]["key"] == "tags.team"
+
+
+def git_show(folder: Path, file: str) -> str:
+    return subprocess.run(
+        ["git", "show", f"HEAD:{file}"], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
+
+
 def test_the_same_plan_and_a_file_of_one(project: Path) -> None:
     kept = project / "plan.json"
     kept.write_text(run("--json"))
-    assert run("--diff", str(kept)) == f"no difference from the plan of {kept}\n"
+    assert run("--diff", str(kept)) == f"no size and no cost differs from the plan of {kept}\n"
     assert json.loads(run("--diff", str(kept), "--json"))["differences"] == []
-    assert run("--diff", str(kept), "--markdown") == f"No difference from the plan of `{kept}`.\n"
+    assert (
+        run("--diff", str(kept), "--markdown") == f"No size and no cost differs from the plan of `{kept}`.\n"
+    )
 
 
 def test_a_job_that_is_new_is_told_by_its_dollars(project: Path) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -28,7 +30,7 @@ from millrace.infra.policies import MANAGED
 from millrace.lifecycle import audit_kafka, catalog_columns
 from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_table import LandedRecords
-from millrace.lifecycle.upgrade import Version
+from millrace.lifecycle.versions import Version
 from millrace.sandbox import history_server, start_rehearsal, toolchain
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sizing import plan
@@ -166,8 +168,12 @@ def account(
         version = Version(
             job, "20261101T000000000000Z", made.old_url(stack).replace("old", "older"), made._template(stack)
         )
-        place = (scope.names.bucket("checkpoints"), f"{job}/_millrace/versions/{version.at}-x.json")
-        made.objects[place] = json.dumps(version.__dict__).encode()
+        body = json.dumps(version.__dict__).encode()
+        digest = hashlib.sha256(body).hexdigest()
+        place = (scope.names.bucket("checkpoints"), f"_versions/{job}/{digest}.json")
+        made.objects[place] = body
+        told = {"sha256": digest, "document_url": version.document_url}
+        made.versions[scope.names.versions_parameter(job)] = [json.dumps(told)]
         bucket, key = version.document_url.removeprefix("s3://").split("/", 1)
         made.objects[bucket, key] = made.objects[bucket, key.replace("older", "old")]
         for query, log in (
@@ -249,9 +255,30 @@ def test_what_a_command_asks_is_allowed(
     assert asked
     statements = grants(scope, command)
     refused = sorted(
-        (each for each in asked if not any(each.allowed(grant) for grant in statements)), key=str
+        (each for each in asked if {g.effect for g in statements if each.allowed(g)} != {"Allow"}), key=str
     )
     assert refused == []
+
+
+def test_nobody_but_a_deployer_writes_what_a_rollback_deploys(scope: PermissionScope) -> None:
+    names = scope.names
+    for job in scope.jobs:
+        place = names.versions(job).replace("s3://", f"arn:{names.partition}:s3:::")
+        parameter = names.arn("ssm", f"parameter{names.versions_parameter(job)}")
+        for each in (Asked("s3:PutObject", f"{place}/1.json"), Asked("ssm:PutParameter", parameter)):
+            for role, effect in (("deployer", "Allow"), ("operator", "Deny")):
+                told = [g for command in ROLES[role] for g in grants(scope, command) if each.allowed(g)]
+                assert {g.effect for g in told} == {effect}, (role, each)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_nobody_chooses_what_a_run_is_started_with(scope: PermissionScope, role: str) -> None:
+    """Who starts a run of a job's engine, or passes its role, chooses its code: everything that the role may is theirs."""
+    said = json.dumps(policies(scope, role))
+    for action in ("StartJobRun", "PassRole", "UpdateJob", "CreateJob"):
+        assert action not in said
+    # A role of another environment, whose name begins with the same letters, is none of theirs.
+    assert [each for each in re.findall(r'"arn:[^"]*:role/[^"]*"', said) if "*" in each] == []
 
 
 def test_every_command_of_a_person_is_tried() -> None:
@@ -268,7 +295,8 @@ def test_no_action_is_allowed_that_no_command_asks_for(
         (grant.sid, action)
         for grant in statements
         for action in grant.actions
-        if not any(each.action == action and each.allowed(grant) for each in asked)
+        if grant.effect == "Allow"
+        and not any(each.action == action and each.allowed(grant) for each in asked)
     }
     # CDK asks for these roles itself; the test below holds them against the assembly.
     known = {("ActAsBootstrapRoles", "sts:AssumeRole")}
@@ -334,6 +362,24 @@ def test_an_environment_without_account_is_told_what_to_do(tmp_path: Path) -> No
     file.write_text("\n".join(line for line in text.splitlines() if not line.startswith("account")))
     with pytest.raises(ConfigurationError, match="write account: into the environment file"):
         documents(load(str(file), root=ROOT))
+
+
+def test_a_role_of_a_workflow_trusts_one_environment_of_one_repository(tmp_path: Path) -> None:
+    asked = ["policies", "--env", "prod", "--out", str(tmp_path), "--repository"]
+    done = CliRunner().invoke(app, [*asked, "acme/streams"])
+    assert done.exit_code == 0, done.output
+    (statement,) = json.loads((tmp_path / "trust.json").read_text())["Statement"]
+    issuer = "token.actions.githubusercontent.com"
+    assert statement["Principal"]["Federated"].endswith(f":oidc-provider/{issuer}")
+    assert statement["Condition"] == {
+        "StringEquals": {
+            f"{issuer}:aud": "sts.amazonaws.com",
+            f"{issuer}:sub": "repo:acme/streams:environment:prod",
+        }
+    }
+    for wrong in ("acme/*", "acme", "acme/streams:ref:refs/heads/*", "*/streams"):
+        with pytest.raises(ConfigurationError, match="OWNER/NAME of one repository, without a wildcard"):
+            CliRunner().invoke(app, [*asked, wrong], catch_exceptions=False)
 
 
 def test_files_of_before_do_not_stay(tmp_path: Path) -> None:

@@ -209,6 +209,8 @@ def test_one_message_names_the_key_the_value_and_what_is_allowed(row: tuple, pro
     old, new, key, value, allowed = row
     assert GOOD.count(old) == 1, "the row must change one place"
     text = GOOD.replace(old, new)
+    if EXISTING in text:
+        text += 'governance: {other_accounts: ["999988887777"]}\n'
     if row is ROWS["fan-out at an existing stream"]:
         text = text.replace(CLICKS, CLICKS + "    existing: theirs\n    shards: 2\n")
     if row is ROWS["twenty consumers and ours"]:
@@ -233,7 +235,7 @@ def test_what_exists_keeps_its_own_name(project: Path) -> None:
         .replace(
             TOP,
             TOP + "storage: {buckets: {lake: company-lake}, database: company}\n"
-            "governance: {name_prefix: acme}\n"
+            "governance: {name_prefix: acme, other_accounts: ['999988887777']}\n"
             "tables: {pages: {database: reference, table: web_pages, location: s3://company-lake/pages}}\n",
         )
     )

@@ -22,7 +22,7 @@ from millrace.lifecycle.deploy import (
 )
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import Aws
-from millrace.lifecycle.upgrade import UpgradeError
+from millrace.lifecycle.versions import UpgradeError
 from tests.unit.lifecycle.test_deploy import put_metric
 
 JOB = "clicks"
@@ -74,7 +74,7 @@ class Deployed:
     def describe_execution(self, executionArn: str) -> dict[str, str]:
         if (end := self.ends.get(executionArn)) is not None:
             raise end
-        answer = {"outcome": "done", "message": "done", "wish": self.wish}
+        answer = {"outcome": "done", "message": "done", "wish": self.wish, "run": "r"}
         return {"status": "SUCCEEDED", "output": json.dumps(answer)}
 
     def get_paginator(self, _: str) -> Deployed:

@@ -205,11 +205,12 @@ def test_a_stream_of_another_account_is_not_looked_for_in_ours(
 ) -> None:
     (tmp_path / "environments").mkdir()
     ours = (ROOT / "environments/minimal.yaml").read_text()
+    meant = '\ngovernance: {other_accounts: ["999988887777"]}\n'
     theirs = (
         "existing: arn:aws:kinesis:us-east-1:999988887777:stream/clicks\n    shards: 2\n"
         "    read_role: arn:aws:iam::999988887777:role/reader\n    traffic:"
     )
-    (tmp_path / "environments/shop.yaml").write_text(ours.replace("traffic:", theirs))
+    (tmp_path / "environments/shop.yaml").write_text(ours.replace("traffic:", theirs) + meant)
     (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     names = Names(load("shop", root=tmp_path), "111122223333")
     monkeypatch.setattr(LandedRecords, "open", lambda *_: None)

@@ -16,7 +16,7 @@ def test_a_stop_that_cannot_be_watched_leaves_no_job_stopped(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ) -> None:
     deployed, runs = Deployed(aws, wish="running", ends={f"stop {JOB}": end}), list[object]()
-    monkeypatch.setattr(one_off_run, "_start_of", lambda *_: lambda *given: runs.append(given))
+    monkeypatch.setattr(one_off_run, "_watch", lambda *given: runs.append(given))
     with pytest.raises((AwsError, KeyboardInterrupt)):
         run_once(deployed.place, JOB, [], progress=lambda _: None)
     assert (deployed.verbs, deployed.wish, runs) == (["stop", "start"], "running", [])
@@ -26,6 +26,6 @@ def test_a_job_that_stands_still_after_the_run_is_told_with_what_starts_it(
     aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployed = Deployed(aws, wish="running", ends={f"start {JOB}": throttled("StartExecution")})
-    monkeypatch.setattr(one_off_run, "_start_of", lambda *_: lambda *_given: EndedRun("r", "SUCCEEDED", ""))
+    monkeypatch.setattr(one_off_run, "_watch", lambda *_: EndedRun("r", "SUCCEEDED", ""))
     with pytest.raises(AwsError, match=r"clicks is stopped.*`millrace start --env minimal clicks`"):
         run_once(deployed.place, JOB, [], progress=lambda _: None)

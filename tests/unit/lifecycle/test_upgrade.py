@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +15,8 @@ from millrace.lifecycle.deployed import split_url
 from millrace.lifecycle.deployment_changes import StackChange
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
-from millrace.lifecycle.upgrade import (
-    UpgradeError,
-    Version,
-    current,
-    deployed_version,
-    previous,
-    shared_stacks,
-)
+from millrace.lifecycle.upgrade import rollback_changes, shared_stacks
+from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version, previous
 
 JOB = "clicks"
 
@@ -54,7 +49,9 @@ class Deployed:
     def deploy(self, url: str) -> None:
         s3, (bucket, key) = self.aws.client("s3"), split_url(url)
         s3.create_bucket(Bucket=bucket)
-        s3.put_object(Bucket=bucket, Key=key, Body=json.dumps({"of": url}).encode())
+        s3.put_object(
+            Bucket=bucket, Key=key, Body=json.dumps({"of": url, "settings": {"queries": []}}).encode()
+        )
         self.url = url
 
 
@@ -74,7 +71,8 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
 ) -> None:
     stack.deploy("s3://assets/1.json")
     with pytest.raises(
-        UpgradeError, match=r"no earlier version of clicks was kept: s3://.*/clicks/_millrace/versions/"
+        UpgradeError,
+        match=r"no earlier version of clicks was kept: SSM parameter /hello-minimal/jobs/clicks/versions",
     ):
         previous(deployed, JOB)
     for url in ("s3://assets/2.json", "s3://assets/3.json"):
@@ -82,7 +80,7 @@ def test_a_job_goes_back_to_what_was_deployed_before_and_forward_again(
         stack.deploy(url)
     back = previous(deployed, JOB)
     assert (back.document_url, back.template) == ("s3://assets/2.json", template("s3://assets/2.json"))
-    assert back.document(deployed.client("s3")) == {"of": "s3://assets/2.json"}
+    assert back.document(deployed.client("s3"))["of"] == "s3://assets/2.json"
     # Its document may be gone, and AWS may refuse it.
     s3 = deployed.client("s3")
     s3.delete_object(Bucket="assets", Key="2.json")
@@ -106,6 +104,49 @@ def test_a_job_that_is_not_deployed_has_no_versions(deployed: Aws) -> None:
         UpgradeError, match=r"clicks is not deployed yet: `millrace deploy --env minimal` deploys it"
     ):
         current(deployed, JOB)
+
+
+def test_a_version_that_somebody_forged_is_not_deployed(stack: Deployed, deployed: Aws) -> None:
+    stack.deploy("s3://assets/1.json")
+    deployed_version(deployed, JOB)
+    stack.deploy("s3://assets/2.json")
+    s3, (bucket, folder) = deployed.client("s3"), split_url(deployed.names.versions(JOB))
+    (kept,) = (each["Key"] for each in s3.list_objects_v2(Bucket=bucket)["Contents"])
+    honest = s3.get_object(Bucket=bucket, Key=kept)["Body"].read()
+    # As the job's role could write it before, and under the name of the version that is deployed next.
+    forged = json.dumps({**json.loads(honest), "template": template("s3://assets/1.json") | {"Metadata": {}}})
+    for key in ("clicks/_millrace/versions/29991231T000000000000Z-f.json", f"{folder}/f.json"):
+        s3.put_object(Bucket=bucket, Key=key, Body=forged.encode())
+    assert previous(deployed, JOB).template == template("s3://assets/1.json")
+    s3.put_object(Bucket=bucket, Key=kept, Body=forged.encode())
+    with pytest.raises(UpgradeError, match="has another digest than when it was kept, so somebody has writ"):
+        previous(deployed, JOB)
+    # A version of another job is none of this one, even if its digest is right.
+    other = json.dumps({**json.loads(honest), "job": "orders"}).encode()
+    digest = hashlib.sha256(other).hexdigest()
+    s3.put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=other)
+    told = {"sha256": digest, "document_url": "s3://assets/1.json"}
+    name = deployed.names.versions_parameter(JOB)
+    deployed.client("ssm").put_parameter(Name=name, Type="String", Overwrite=True, Value=json.dumps(told))
+    with pytest.raises(UpgradeError, match="has job 'orders', so somebody has written it"):
+        previous(deployed, JOB)
+    s3.delete_object(Bucket=bucket, Key=f"{folder}/{digest}.json")
+    with pytest.raises(UpgradeError, match=r"no longer exists: s3://.*/_versions/clicks/"):
+        previous(deployed, JOB)
+
+
+def test_a_rollback_shows_what_changes(stack: Deployed, deployed: Aws) -> None:
+    role = {"Type": "AWS::IAM::Role", "Properties": {"ManagedPolicyArns": ["arn:aws:iam::aws:policy/Admin"]}}
+    stack.deploy("s3://assets/1.json")
+    before = deployed_version(deployed, JOB)
+    stack.deploy("s3://assets/2.json")
+    found = rollback_changes(deployed, Version(JOB, "", before.document_url, {"Resources": {"Door": role}}))
+    assert found.stacks[0].resources == ("+ AWS::IAM::Role Door",)
+    assert found.stacks[0].permissions == (
+        "+ AWS::IAM::Role Door: managed policy arn:aws:iam::aws:policy/Admin",
+    )
+    assert found.jobs[0].after == "restart"
+    assert found.numbers[JOB] == ("of: s3://assets/2.json → s3://assets/1.json",)
 
 
 def test_what_other_jobs_stand_on_is_not_changed_by_an_upgrade() -> None:

@@ -63,7 +63,7 @@ def test_who_lacks_an_extra_is_told_which(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "pip install 'millrace[pages]'" in capsys.readouterr().err
+    assert "pip install --require-hashes -r requirements-pages.txt" in capsys.readouterr().err
     assert not page.exists()
     # A plan's pictures are drawn without them.
     monkeypatch.setattr(sys, "argv", ["millrace", "plan", "--env", "minimal", "--html", str(page)])

@@ -199,12 +199,17 @@ def test_every_query_and_stream_is_watched(name: str) -> None:
             assert f"stream/{stream}/iterator-age" in alarms
 
 
+MEANT = '\ngovernance: {other_accounts: ["999988887777"]}\n'
+
+
 def test_a_stream_in_another_account_has_its_metrics_there(from_text: Loader) -> None:
     stream = (
         "existing: arn:aws:kinesis:us-east-1:999988887777:stream/clicks\n    shards: 32\n"
         "    read_role: arn:aws:iam::999988887777:role/readers"
     )
-    assert not [name for name in names(plan(from_text(text(stream=stream)))) if name.startswith("stream/")]
+    assert not [
+        name for name in names(plan(from_text(text(stream=stream) + MEANT))) if name.startswith("stream/")
+    ]
 
 
 def test_executors_beyond_the_plan_are_refused(from_text: Loader) -> None:

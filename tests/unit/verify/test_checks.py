@@ -275,8 +275,6 @@ CLUSTER = {
         ("msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}}, "ec2": zones("use1-az3")}, False, "use1-az3"),
         ("msk_zones", {"kafka": {"ListClustersV2": {"ClusterInfoList": []}}}, None, "no such cluster"),
         ("msk_brokers", {"kafka": {"ListClustersV2": {"ClusterInfoList": [CLUSTER]}, "GetBootstrapBrokers": {"BootstrapBrokerStringSaslIam": "b:9098"}}}, True, "iam"),
-        ("role_names", roles("{}-Role-x"), True, "roles"),
-        ("role_names", roles("flights-Role-x"), False, "begin otherwise"),
         ("role_policies", roles("r") | found(), True, "policies"),
         ("role_policies", roles("r") | found(("SECURITY_WARNING", "PASS_ROLE_WITH_STAR_IN_RESOURCE")), False, "PASS_ROLE"),
         ("emr_stop", {"cloudformation": DEPLOYED, "stepfunctions": machine("stop", "x", "StopRun")}, True, "1 runs"),
@@ -337,7 +335,7 @@ def test_every_check_of_an_account_that_refuses_everything_says_what_was_refused
 def test_nothing_is_said_of_what_is_not_deployed() -> None:
     told = claim_checks.ask_claims(question({"cloudformation": {"DescribeStacks": absent}}))
     why = {each.id: each.why for each in told}
-    assert "nothing of it is deployed" in why["role-names"]
+    assert "nothing of it is deployed" in why["role-policies"]
     assert "nothing of it is deployed" in why["emr-runs"]
 
 

@@ -56,9 +56,30 @@ class GlueStandsInTheVpc(PolicyRule):
         """Check connections and log."""
         if not listed(found.value("Connections", "Connections")):
             yield properties("Connections"), "it would run outside of the VPC"
-        arguments = found.value("DefaultArguments") or {}
+        arguments = found.value("NonOverridableArguments") or {}
         if arguments.get("--enable-continuous-cloudwatch-log") != "true":
-            yield properties("DefaultArguments"), "continuous logging is off"
+            yield properties("NonOverridableArguments"), "continuous logging is off"
+
+
+class GlueRunsWhatItIs(PolicyRule):
+    """Who may start a run otherwise chooses its script, files and jars: the job's role is theirs."""
+
+    id = "E9406"
+    shortdesc = "No run of a Glue job replaces its code or settings"
+    description = "Every argument of the job is one that a run cannot override, its script among them"
+    source_url = "https://docs.aws.amazon.com/glue/latest/dg/aws-glue-programming-etl-glue-arguments.html"
+    kinds = ("AWS::Glue::Job",)
+
+    def faults(self, found: Resource) -> Iterator[Fault]:
+        """Check both groups of arguments."""
+        fixed = found.value("NonOverridableArguments") or {}
+        if found.value("DefaultArguments"):
+            yield properties("DefaultArguments"), "a run may override them"
+        for key in ("--launch-document", "--extra-py-files", "--conf"):
+            if not fixed.get(key):
+                yield properties("NonOverridableArguments"), f"no {key}"
+        if fixed.get("--scriptLocation") != found.value("Command", "ScriptLocation"):
+            yield properties("NonOverridableArguments"), "--scriptLocation is not the job's script"
 
 
 class ConnectionHasItsGroup(PolicyRule):

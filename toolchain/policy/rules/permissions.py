@@ -15,6 +15,7 @@ from toolchain.policy.rules._policy import (
     listed,
     principals,
     properties,
+    refers_to,
 )
 
 WITHOUT_RESOURCES = {
@@ -215,6 +216,43 @@ class ResourcePoliciesAreTied(PolicyRule):
             ]
             if open_to and not OF_CALLER & condition_keys(statement):
                 yield properties(key), f"statement {index} lets in {', '.join(map(str, open_to))} for anybody"
+
+
+class JobsWriteNoVersion(PolicyRule):
+    """CloudFormation deploys a kept version with the rights of the bootstrap: who writes one is an administrator."""
+
+    id = "E9607"
+    shortdesc = "A job's role is refused what a rollback deploys"
+    description = "Explicit Deny to write deployed versions and the parameters with their digests"
+    source_url = "https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic_AccessPolicyLanguage_Interplay.html"
+    kinds = ("AWS::IAM::Role",)
+
+    def faults(self, found: Resource) -> Iterator[Fault]:
+        """Read the policies of a role that an engine assumes."""
+        trusted = [
+            service
+            for _, statement in allowed(found.value("AssumeRolePolicyDocument"))
+            for service in principals(statement, "Service")
+        ]
+        if not {"glue.amazonaws.com", "emr-serverless.amazonaws.com"} & set(trusted):
+            return
+        refused = {
+            (action, str(place).rpartition("/jobs/" if action.startswith("ssm:") else "/_versions")[2])
+            for kind in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
+            for policy in found.others(kind)
+            if refers_to(policy.value("Roles"), found.name)
+            for statement in listed(policy.value("PolicyDocument", "Statement"))
+            if statement.get("Effect") == "Deny" and not statement.get("Condition")
+            for action in listed(statement.get("Action"))
+            for place in listed(statement.get("Resource"))
+        }
+        for action, end in (
+            ("s3:PutObject", "/*"),
+            ("s3:DeleteObject", "/*"),
+            ("ssm:PutParameter", "*/versions"),
+        ):
+            if (action, end) not in refused:
+                yield properties("AssumeRolePolicyDocument"), f"no Deny of {action} on the deployed versions"
 
 
 class NothingRunsAtDeployment(PolicyRule):

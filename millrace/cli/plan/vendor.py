@@ -1,0 +1,142 @@
+"""``millrace vendor``: the wheel of Millrace in a project, and files of requirements that install it with hashes.
+
+Nothing that a project installs is asked of a package index by the name of Millrace: the wheel lies in ``vendor/``, and
+everything beside it is a line of its own lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from millrace.cli.shared.expected_failures import REFUSED
+from millrace.cli.shared.output_files import report_write_errors
+from millrace.config import find_root
+from millrace.config.problems import wrong_option
+from millrace.sandbox.toolchain import ROOT
+
+DISTRIBUTION = "millrace-streams"
+FOLDER = "vendor"
+
+LOCKS: Mapping[str, str] = {
+    "base": "requirements.txt",
+    "pages": "requirements-pages.txt",
+    "deploy": "requirements-deploy.txt",
+    "sandbox": "requirements-sandbox.txt",
+}
+"""Files of requirements that a project has, by the lock in the wheel: that of the base or of an extra."""
+
+_FIRST = (1980, 1, 1, 0, 0, 0)
+_MADE_HERE = ("INSTALLER", "RECORD", "REQUESTED", "direct_url.json", "uv_cache.json")
+"""Files that an installer puts beside a wheel's own."""
+
+
+def vendor(
+    wheel: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[WHEEL]", help="Wheel of Millrace. Default: the one that this command runs from."
+        ),
+    ] = None,
+) -> None:
+    """Put a wheel of Millrace into the project's vendor/, and write files of requirements that install it with hashes.
+
+    Replaces the wheel that is there, and its requirements. Nothing of the given wheel is run.
+
+    [bold]Examples[/bold]
+
+      millrace vendor ../millrace_streams-0.1.0-py3-none-any.whl
+    """
+    root = find_root()
+    with tempfile.TemporaryDirectory() as scratch:
+        given = wheel or own_wheel(Path(scratch))
+        for file in into_project(given, root):
+            typer.echo(f"wrote {file}")
+    typer.echo("next: pip install --require-hashes -r requirements.txt")
+
+
+def into_project(wheel: Path, root: Path) -> list[Path]:
+    """Put a wheel into a project in place of the one that is there, and write the requirements.
+
+    Returns
+    -------
+    list of Path
+        The written files.
+
+    Raises
+    ------
+    ConfigurationError
+        The file is no wheel of Millrace.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as packed:
+            content = wheel.read_bytes()
+            locks = {name: packed.read(f"millrace/toolchain/locks/{name}.txt").decode() for name in LOCKS}
+    except (OSError, zipfile.BadZipFile, KeyError) as error:
+        allowed = (
+            f"a wheel of Millrace with its locks: {DISTRIBUTION.replace('-', '_')}-VERSION-py3-none-any.whl"
+        )
+        raise wrong_option("WHEEL", str(wheel), f"{allowed} ({error})") from error
+    target = root / FOLDER / wheel.name
+    digest = hashlib.sha256(content).hexdigest()
+    written = {target: content}
+    for name, lock in locks.items():
+        extras = "" if name == "base" else f"[{'pages,sandbox' if name == 'sandbox' else name}]"
+        head = "# By `millrace vendor`, for Python 3.11: pip install --require-hashes -r " + LOCKS[name]
+        line = f"./{FOLDER}/{wheel.name}{extras} \\\n    --hash=sha256:{digest}"
+        written[root / LOCKS[name]] = f"{head}\n{line}\n{lock}".encode()
+    with report_write_errors("WHEEL", root / FOLDER):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for left in target.parent.glob(f"{DISTRIBUTION.replace('-', '_')}-*.whl"):
+            left.unlink()
+        for file, text in written.items():
+            file.write_bytes(text)
+    return list(written)
+
+
+def own_wheel(folder: Path) -> Path:
+    """Write the wheel that this program runs from: built in a clone, else packed again from the installed files.
+
+    Raises
+    ------
+    typer.Exit
+        An installed file is not the wheel's.
+    """
+    if (ROOT / "pyproject.toml").is_file():
+        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+        subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        (built,) = folder.glob("*.whl")
+        return built
+    installed = distribution(DISTRIBUTION)
+    target = folder / f"{DISTRIBUTION.replace('-', '_')}-{installed.version}-py3-none-any.whl"
+    record = []
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+        info = ""
+        for file in sorted(installed.files or (), key=str):
+            own = ".." not in file.parts and "__pycache__" not in file.parts
+            if file.parts[0].endswith(".dist-info"):
+                info, own = file.parts[0], own and file.name not in _MADE_HERE
+            if not own:
+                continue
+            content = Path(str(file.locate())).read_bytes()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            if file.hash is None or file.hash.value != digest:
+                typer.echo(
+                    f"{file.locate()}: this is not the file of the wheel; install Millrace again", err=True
+                )
+                raise typer.Exit(REFUSED)
+            packed.writestr(zipfile.ZipInfo(file.as_posix(), _FIRST), content, zipfile.ZIP_DEFLATED)
+            record.append(f"{file.as_posix()},sha256={digest},{len(content)}")
+        record.append(f"{info}/RECORD,,")
+        packed.writestr(zipfile.ZipInfo(f"{info}/RECORD", _FIRST), "\n".join(record) + "\n")
+    return target

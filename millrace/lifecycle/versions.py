@@ -1,0 +1,153 @@
+"""Deployed versions of a job, kept for a rollback where neither a job nor an operator can write.
+
+A kept version is an object that is named by its SHA-256 and holds the template and the URL of the launch document. An SSM
+parameter holds the digests in their order, one per version of the parameter. The object is held against its digest before
+anything of it is used: CloudFormation deploys its template with the rights of the bootstrap
+(``docs/adr/0312-upgrade-and-rollback.md``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from millrace.lifecycle.deploy import deployed_document, deployed_template
+from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
+from millrace.lifecycle.deployment_changes import Template
+from millrace.lifecycle.problems import translate_aws_errors
+from millrace.lifecycle.state_machine import Aws
+
+
+class UpgradeError(RuntimeError):
+    """An upgrade that was not started, or was rolled back; the message says what runs now."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """A deployed version of a job.
+
+    Attributes
+    ----------
+    at
+        Time of its replacement.
+    document_url
+        URL of its launch document, whose name depends on its content.
+    """
+
+    job: str
+    at: str
+    document_url: str
+    template: Template
+
+    def document(self, s3: Any) -> dict[str, Any]:
+        """Read its launch document.
+
+        Raises
+        ------
+        UpgradeError
+            It no longer exists, so this version cannot be started.
+        AwsError
+            AWS refused the call.
+        """
+        bucket, key = split_url(self.document_url)
+        reading = translate_aws_errors(f"reading the launch document {self.document_url}")
+        with reading, ignore_missing(*MISSING_OBJECT):
+            return dict(json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
+        raise UpgradeError(
+            f"the launch document {self.document_url} of {self.job} no longer exists (a lifecycle rule of CDK's "
+            "bucket of assets deletes old versions); check out the version in git, and deploy it with `millrace "
+            "upgrade`"
+        )
+
+
+def deployed_version(aws: Aws, job: str) -> Version:
+    """Keep the deployed version of a job, before it is replaced.
+
+    Raises
+    ------
+    UpgradeError
+        Nothing is deployed.
+    AwsError
+        AWS refused a call.
+    """
+    version = current(aws, job)
+    body = json.dumps({"version": 1, **dataclasses.asdict(version)}).encode()
+    digest = hashlib.sha256(body).hexdigest()
+    bucket, folder = split_url(aws.names.versions(job))
+    with translate_aws_errors(f"keeping what is deployed of {job}"):
+        aws.client("s3").put_object(Bucket=bucket, Key=f"{folder}/{digest}.json", Body=body)
+        aws.client("ssm").put_parameter(
+            Name=aws.names.versions_parameter(job),
+            Type="String",
+            Overwrite=True,
+            Value=json.dumps({"sha256": digest, "document_url": version.document_url}),
+        )
+    return version
+
+
+def current(aws: Aws, job: str) -> Version:
+    """Read the deployed version of a job.
+
+    Raises
+    ------
+    UpgradeError
+        Nothing is deployed.
+    AwsError
+        AWS refused a call.
+    """
+    stack = aws.names.stack(f"job-{job}")
+    with translate_aws_errors(f"reading stack {stack}"):
+        template = deployed_template(aws.client("cloudformation"), stack)
+    url = None if template is None else deployed_document(aws, stack)[0]
+    if template is None or url is None:
+        env = aws.names.environment.name
+        raise UpgradeError(f"{job} is not deployed yet: `millrace deploy --env {env}` deploys it")
+    return Version(job, f"{datetime.now(UTC):%Y%m%dT%H%M%S%fZ}", url, template)
+
+
+def previous(aws: Aws, job: str) -> Version:
+    """Find the version that was deployed before the current one.
+
+    Raises
+    ------
+    UpgradeError
+        No earlier version was kept, or what was kept is not what was deployed.
+    AwsError
+        AWS refused a call.
+    """
+    now, parameter = current(aws, job), aws.names.versions_parameter(job)
+    kept: list[dict[str, str]] = []
+    with (
+        translate_aws_errors(f"reading which versions of {job} were deployed"),
+        ignore_missing("ParameterNotFound"),
+    ):
+        pages = aws.client("ssm").get_paginator("get_parameter_history").paginate(Name=parameter)
+        kept = [json.loads(each["Value"]) for page in pages for each in page["Parameters"]]
+    for each in reversed(kept):
+        if each["document_url"] != now.document_url:
+            return _read(aws, job, each["sha256"])
+    raise UpgradeError(f"no earlier version of {job} was kept: SSM parameter {parameter}")
+
+
+def _read(aws: Aws, job: str, digest: str) -> Version:
+    place = f"{aws.names.versions(job)}/{digest}.json"
+    bucket, key = split_url(place)
+    with translate_aws_errors(f"reading what was deployed of {job}"), ignore_missing(*MISSING_OBJECT):
+        body = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+        record = json.loads(body) if hashlib.sha256(body).hexdigest() == digest else None
+        if record is not None and record["job"] == job:
+            return Version(job, record["at"], record["document_url"], record["template"])
+        problem = "another digest than when it was kept" if record is None else f"job {record['job']!r}"
+        raise UpgradeError(
+            f"{place} is not the deployed version of {job}: it has {problem}, so somebody has written it; nothing was "
+            "stopped or deployed. Find out who (the bucket's access logs), then check out the version in git and deploy it "
+            "with `millrace upgrade`"
+        )
+    raise UpgradeError(
+        f"the earlier version of {job} no longer exists: {place}; check out the version in git, and deploy it with "
+        "`millrace upgrade`"
+    )

@@ -1,0 +1,158 @@
+"""What a deployment gives somebody more of, whatever kind of resource says it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import typer
+
+from millrace.cli.run.changes_report import refuse_wider
+from millrace.lifecycle.deployed_diff import Changes
+from millrace.lifecycle.deployment_changes import StackChange, stack_change
+from millrace.lifecycle.permission_changes import widenings
+
+ADMIN = "arn:aws:iam::aws:policy/AdministratorAccess"
+TEMPLATE: dict[str, Any] = {
+    "Resources": {
+        "Role": {
+            "Type": "AWS::IAM::Role",
+            "Properties": {
+                "PermissionsBoundary": "arn:aws:iam::111122223333:policy/limits",
+                "AssumeRolePolicyDocument": {
+                    "Statement": [
+                        {
+                            "Effect": "Allow",
+                            "Principal": {"Service": "glue.amazonaws.com"},
+                            "Action": "sts:AssumeRole",
+                            "Condition": {"StringEquals": {"aws:SourceAccount": "111122223333"}},
+                        }
+                    ]
+                },
+            },
+        },
+        "Policy": {
+            "Type": "AWS::IAM::Policy",
+            "Properties": {
+                "PolicyDocument": {
+                    "Statement": [
+                        {
+                            "Effect": "Allow",
+                            "Action": ["s3:GetObject", "s3:PutObject"],
+                            "Resource": ["a/*", "b/*"],
+                        },
+                        {"Effect": "Deny", "Action": "s3:PutObject", "Resource": "a/_versions/*"},
+                    ]
+                }
+            },
+        },
+        "Key": {
+            "Type": "AWS::KMS::Key",
+            "Properties": {
+                "KeyPolicy": {
+                    "Statement": [
+                        {"Effect": "Allow", "Principal": {"AWS": "root"}, "Action": "kms:*", "Resource": "*"}
+                    ]
+                }
+            },
+        },
+        "Bucket": {
+            "Type": "AWS::S3::BucketPolicy",
+            "Properties": {
+                "PolicyDocument": {
+                    "Statement": [
+                        {
+                            "Effect": "Deny",
+                            "Principal": "*",
+                            "Action": "s3:*",
+                            "Resource": "*",
+                            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+                        }
+                    ]
+                }
+            },
+        },
+    }
+}
+
+
+def role(template: Any) -> Any:
+    return template["Resources"]["Role"]["Properties"]
+
+
+def first(template: Any, name: str, key: str = "PolicyDocument") -> Any:
+    return template["Resources"][name]["Properties"][key]["Statement"]
+
+
+WIDER: dict[str, Callable[[Any], Any]] = {
+    "a managed policy": lambda t: role(t).update(ManagedPolicyArns=[ADMIN]),
+    "no boundary": lambda t: role(t).pop("PermissionsBoundary"),
+    "another boundary": lambda t: role(t).update(PermissionsBoundary="wide"),
+    "a policy inside": lambda t: role(t).update(
+        Policies=[{"PolicyDocument": {"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}}]
+    ),
+    "a trust": lambda t: first(t, "Role", "AssumeRolePolicyDocument").append(
+        {"Effect": "Allow", "Principal": {"AWS": "999999999999"}, "Action": "sts:AssumeRole"}
+    ),
+    "a trust without its condition": lambda t: first(t, "Role", "AssumeRolePolicyDocument")[0].pop(
+        "Condition"
+    ),
+    "an action": lambda t: first(t, "Policy")[0]["Action"].append("s3:DeleteObject"),
+    "a resource": lambda t: first(t, "Policy")[0]["Resource"].append("c/*"),
+    "all actions but one": lambda t: first(t, "Policy").append(
+        {"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"}
+    ),
+    "no refusal": lambda t: first(t, "Policy").pop(),
+    "a narrower refusal": lambda t: first(t, "Policy")[1].update(Resource="a/_versions/x"),
+    "a key for somebody": lambda t: first(t, "Key", "KeyPolicy")[0].update(Principal="*"),
+    "a bucket without TLS": lambda t: first(t, "Bucket").pop(),
+    "a role of its own": lambda t: t["Resources"].update(
+        Door={"Type": "AWS::IAM::Role", "Properties": {"ManagedPolicyArns": [ADMIN]}}
+    ),
+}
+NARROWER: dict[str, Callable[[Any], Any]] = {
+    "nothing": lambda _: None,
+    "a resource less": lambda t: first(t, "Policy")[0]["Resource"].pop(),
+    "a statement less": lambda t: first(t, "Policy").pop(0),
+    "one more refusal": lambda t: first(t, "Policy").append(
+        {"Effect": "Deny", "Action": "*", "Resource": "*"}
+    ),
+    "no trust": lambda t: first(t, "Role", "AssumeRolePolicyDocument").clear(),
+}
+
+
+def changed(change: Callable[[Any], Any]) -> StackChange:
+    new = copy.deepcopy(TEMPLATE)
+    change(new)
+    return stack_change("shop-prod-job-orders", TEMPLATE, new)
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_what_gives_more_is_told_and_refused_where_nobody_looks(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Changes((changed(WIDER[name]),), (), {})
+    assert widenings(found.stacks[0].permissions)
+    with pytest.raises(typer.Exit) as ended:
+        refuse_wider("deploy", found, yes=True, wider=False)
+    assert ended.value.exit_code == 2
+    assert "shop-prod-job-orders: " in (said := capsys.readouterr().err)
+    assert "--yes --wider" in said
+    refuse_wider("deploy", found, yes=True, wider=True)
+    refuse_wider("deploy", found, yes=False, wider=False)
+
+
+@pytest.mark.parametrize("name", NARROWER)
+def test_what_gives_less_is_deployed(name: str) -> None:
+    found = changed(NARROWER[name])
+    assert widenings(found.permissions) == []
+    refuse_wider("deploy", Changes((found,), (), {}), yes=True, wider=False)
+
+
+def test_the_first_deployment_widens_nothing_and_a_new_stack_beside_others_does() -> None:
+    new = stack_change("shop-prod-job-new", None, TEMPLATE)
+    refuse_wider("deploy", Changes((new,), (), {}), yes=True, wider=False)
+    with pytest.raises(typer.Exit):
+        refuse_wider("deploy", Changes((new, changed(lambda _: None)), (), {}), yes=True, wider=False)
