@@ -240,6 +240,7 @@ format: $(STAMPS)/python-dev ## Let ruff mend what it can
 lock: $(STAMPS)/java ## Resolve every pin anew: Python, LocalStack, jars, Node
 	@./toolchain/lock.sh $(UV)
 	@$(BIN)/python -m millrace.sandbox.jars --lock
+	@$(WITH_NODE) $(BIN)/python -m tests.template.resource_types
 	@$(WITH_NODE) $(NPM) install --package-lock-only --omit-lockfile-registry-resolved
 	@$(WITH_NODE) $(NPM) install --prefix toolchain/browser --package-lock-only --omit-lockfile-registry-resolved
 

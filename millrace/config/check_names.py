@@ -60,6 +60,7 @@ def check_names(environment: Environment) -> Iterator[Finding]:
             )
     yield from _one_name_each(names)
     yield from _one_consumer_each(names)
+    yield from _one_checkpoint_folder_each(names)
 
 
 def _buckets(names: Names) -> Iterator[Finding]:
@@ -104,6 +105,22 @@ def _one_name_each(names: Names) -> Iterator[Finding]:
                 ("streams", name, stream.named_by),
                 physical,
                 f"a name of its own: streams.{first} is {physical} on {stream.name_scope} already",
+            )
+
+
+def _one_checkpoint_folder_each(names: Names) -> Iterator[Finding]:
+    """Check that no two jobs have the same checkpoints, which a name of before may bring."""
+    jobs = names.environment.jobs
+    owners = {name: name for name, job in jobs.items() if job.renamed_from is None}
+    for name, job in jobs.items():
+        if job.renamed_from is None:
+            continue
+        first = owners.setdefault(job.renamed_from, name)
+        if first != name or job.renamed_from == name:
+            yield Finding(
+                ("jobs", name, "renamed_from"),
+                job.renamed_from,
+                f"the first name of this job alone: job {first} has the checkpoints of {job.renamed_from}",
             )
 
 

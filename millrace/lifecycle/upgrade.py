@@ -28,10 +28,11 @@ from millrace.lifecycle.deploy import (
     deployed_template,
 )
 from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
-from millrace.lifecycle.deployment_changes import JobChange, Template, job_change, stream_names
+from millrace.lifecycle.deployment_changes import JobChange, job_change, stream_names
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.update_rules import Template
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")
 """Stacks that other jobs depend on as well."""

@@ -25,7 +25,7 @@ from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
 from millrace.sizing.shared_cost import shared_cost
 from millrace.sizing.storage import unpriced_costs
-from millrace.sizing.streams import partitions
+from millrace.sizing.streams import keep_partitions, partitions
 
 
 def plan(environment: Environment) -> Plan:
@@ -121,7 +121,8 @@ def _streams(
         )
         if wrong is not None:
             problems.append(wrong)
-        elif (refused := stream.refuse_change(name, expected.value)) is not None:
+        expected = keep_partitions(environment, name, expected)
+        if wrong is None and (refused := stream.refuse_change(name, expected.value)) is not None:
             problems.append(refused)
         shared = sum(not demand.fan_out for demand in readers)
         consumers = len(readers) - shared + len(stream.consumers)
