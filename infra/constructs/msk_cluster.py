@@ -117,7 +117,7 @@ class ProvisionedCluster(Construct):
     def _logging(
         self, environment: Environment, name: str, key: kms.IKey
     ) -> msk.CfnCluster.LoggingInfoProperty:
-        group = EncryptedLogGroup(self, "BrokerLogs", environment=environment, name=name, key=key)
+        group = EncryptedLogGroup(self, "BrokerLogs", environment=environment, name=name, key=key, stays=True)
         return msk.CfnCluster.LoggingInfoProperty(
             broker_logs=msk.CfnCluster.BrokerLogsProperty(
                 cloud_watch_logs=msk.CfnCluster.CloudWatchLogsProperty(

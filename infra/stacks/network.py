@@ -153,6 +153,7 @@ class NetworkStack(EnvironmentStack):
             environment=self.names.environment,
             name=f"/{self.names.prefix}/flow-logs",
             key=logs_key,
+            stays=True,
         )
         vpc.add_flow_log(
             "FlowLog",

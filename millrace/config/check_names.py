@@ -26,6 +26,9 @@ _LIMITS = {
 _OTHERS = 255
 """Most characters for all other kinds."""
 
+_BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
+"""What no bucket's name may begin with (S3 user guide, "General purpose bucket naming rules")."""
+
 _RESERVED = ("aws", "ssm")
 """What no parameter of Systems Manager may begin with (botocore's model, ``PutParameter``); each job has one."""
 
@@ -64,6 +67,14 @@ def check_names(environment: Environment) -> Iterator[Finding]:
 
 
 def _buckets(names: Names) -> Iterator[Finding]:
+    taken = next((each for each in _BUCKET_PREFIXES if names.prefix.startswith(each)), None)
+    if taken is not None and any(kind not in names.environment.storage.buckets for kind in get_args(Bucket)):
+        company = names.environment.governance.name_prefix
+        yield Finding(
+            ("project",) if company is None else ("governance", "name_prefix"),
+            company or names.environment.project,
+            f"a name that does not begin with {taken}, as S3 refuses buckets with that prefix",
+        )
     longest = max(len(names.bucket(kind)) for kind in get_args(Bucket))
     if longest > _BUCKET_LIMIT:
         room = len(names.prefix) - (longest - _BUCKET_LIMIT)

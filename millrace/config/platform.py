@@ -174,8 +174,8 @@ class Observability(Model):
     )
     alarms: Literal["together", "by-job"] = Field(
         default="together",
-        description="Stack of the alarms of jobs: the observability stack for all, or the stack of each job, for "
-        "more alarms than one stack can have.",
+        description="Stack of the alarms of jobs: the observability stack, and numbered ones beside it for more alarms than "
+        "a stack can have; or the stack of each job.",
     )
     prometheus: bool = Field(
         default=False,

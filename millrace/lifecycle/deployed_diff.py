@@ -25,7 +25,7 @@ from millrace.lifecycle.removals import Removal, removal
 from millrace.lifecycle.stack_exports import StackOrder, changed_exports, importers, stack_order
 from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.table_owners import checkpoints_of, owner_changes
-from millrace.lifecycle.update_rules import Template, refusals, stages
+from millrace.lifecycle.update_rules import Template, creates_lasting, refusals, stages
 
 _LASTING = ("kafka", "lifecycle", "network", "storage", "streams")
 """Parts of an environment that hold data, or that everything depends on."""
@@ -47,6 +47,8 @@ class Changes:
         A line for each change that AWS refuses, or that would write a table from two positions.
     stages
         By stack: what each of several updates changes, with its template, where AWS takes them one after the other only.
+    may_import
+        Whether a resource is created that outlives its stack, so that an earlier stack may have left one of that name.
     """
 
     stacks: tuple[StackChange, ...]
@@ -56,6 +58,7 @@ class Changes:
     removals: tuple[Removal, ...] = ()
     refused: tuple[str, ...] = ()
     stages: Mapping[str, list[tuple[str, Template]]] = field(default_factory=dict)
+    may_import: bool = False
 
     def __bool__(self) -> bool:
         return (
@@ -147,11 +150,15 @@ def compare_with_deployed(aws: Aws, assembly: Path) -> Changes:
                 job=job_of(names, stack),
                 renamed_to=heirs.get(job_of(names, stack) or ""),
                 protected=each.protected,
-                first=stack in order.remove or job_of(names, stack) in gone,
+                # The alarms of a numbered stack have names that another stack gets now.
+                first=stack in order.remove
+                or job_of(names, stack) in gone
+                or stack.startswith(names.stack("observability-")),
             )
             for stack, each in left.items()
         ),
         refused=(*_other_owners(aws, documents, started), *refusals(deployed, new)),
+        may_import=any(map(creates_lasting, deployed.values(), new.values())),
         stages={stack: way for stack, was in deployed.items() if (way := stages(was, new[stack]))},
     )
 

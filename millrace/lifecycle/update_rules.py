@@ -201,6 +201,14 @@ def _names_in_use(stack: str, before: Mapping[str, Any], after: Mapping[str, Any
             )
 
 
+def creates_lasting(old: Template | None, new: Template) -> bool:
+    """Tell whether an update creates a resource with a name of its own that outlives its stack."""
+    created = (each for logical, each in _resources(new).items() if logical not in _resources(old))
+    return any(
+        str(each.get("DeletionPolicy", "")).startswith("Retain") and fixed_names(each) for each in created
+    )
+
+
 def shard_counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[int]:
     """Return the shard counts on the way to a new one: each at most double and at least half of the one before it.
 

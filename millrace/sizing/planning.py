@@ -11,7 +11,7 @@ from millrace.config import kafka_versions
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merge_advice
-from millrace.sizing.alarms import alarms, alarms_over_stack_limit
+from millrace.sizing.alarms import alarms
 from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.demand import QueryDemand, query_demands
@@ -60,8 +60,6 @@ def plan(environment: Environment) -> Plan:
     demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
     watched = alarms(environment, jobs, clusters)
-    if crowded := alarms_over_stack_limit(environment, watched):
-        raise environment.places.error(crowded)
     return Plan(
         environment=environment.name,
         region=environment.region,

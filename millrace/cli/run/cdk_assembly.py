@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
 """Options without approvals: the user has confirmed already, and CDK would ask for every stack with permissions."""
 
+_IMPORTING = ("--require-approval", "never", "--method", "change-set", "--import-existing-resources")
+"""The same, for resources that stayed when their stack was removed: CloudFormation takes over those with the name and a policy
+to retain them (CloudFormation user guide, "Import AWS resources into a CloudFormation stack automatically")."""
+
 _TEMPLATE_BYTES = 1_000_000
 """Size of a template that CloudFormation takes from S3 ("CloudFormation quotas": 1 MB)."""
 
@@ -105,6 +109,8 @@ def cdk_deploy_all(
     assembly: Path,
     first: tuple[str, ...],
     stages: Mapping[str, Sequence[tuple[str, Template]]] = MappingProxyType({}),
+    *,
+    imports: bool = False,
 ) -> None:
     """Deploy an assembly, and those stacks again whose changes AWS takes only one after the other.
 
@@ -114,6 +120,8 @@ def cdk_deploy_all(
         Stacks that are deployed before the others.
     stages
         By stack: what each of its updates changes, and the template.
+    imports
+        Whether a resource may exist that a removed stack left behind.
 
     Raises
     ------
@@ -138,7 +146,8 @@ def cdk_deploy_all(
         if first:
             _cdk(["deploy", *first, "--exclusively", *_AS_ANSWERED, "-a", str(written)], {})
         # The changes have been shown already: no change set is needed, and stacks without dependencies deploy in parallel.
-        _cdk(["deploy", "--all", *_AS_ANSWERED, "-a", str(written), "--concurrency", "4"], {})
+        options = _IMPORTING if imports else _AS_ANSWERED
+        _cdk(["deploy", "--all", *options, "-a", str(written), "--concurrency", "4"], {})
 
 
 def cdk_remove_stack(assembly: Path, stack: str) -> None:

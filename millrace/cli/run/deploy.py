@@ -57,7 +57,9 @@ def deploy(
     started = apply(
         aws,
         found,
-        cdk_deploy=lambda: cdk_deploy_all(assembly, found.order.first, found.stages),
+        cdk_deploy=lambda: cdk_deploy_all(
+            assembly, found.order.first, found.stages, imports=found.may_import
+        ),
         progress=lambda line: typer.echo(line, err=True),
         look_again=lambda: compare_with_deployed(aws, assembly),
         cdk_remove=lambda stack: cdk_remove_stack(assembly, stack),
