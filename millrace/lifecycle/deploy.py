@@ -11,11 +11,11 @@ from millrace.lifecycle.deployed_diff import (
     Changes,
     compare_with_deployed,
     deployed_document,
-    deployed_template,
     document_of,
     job_settings,
     without_starts,
 )
+from millrace.lifecycle.deployed_stacks import deployed_template
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
 from millrace.lifecycle.problems import AwsError, translate_aws_errors

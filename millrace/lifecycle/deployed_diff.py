@@ -10,8 +10,8 @@ from typing import Any
 
 from millrace.config.names import Names
 from millrace.lifecycle.checkpoints import Checkpoints
-from millrace.lifecycle.deployed import ignore_missing, outputs, split_url
-from millrace.lifecycle.deployed_stacks import NEVER_MADE, deployed_stacks
+from millrace.lifecycle.deployed import outputs, split_url
+from millrace.lifecycle.deployed_stacks import NEVER_MADE, deployed_template, other_stacks
 from millrace.lifecycle.deployment_changes import (
     JobChange,
     StackChange,
@@ -97,9 +97,10 @@ def compare_with_deployed(aws: Aws, assembly: Path) -> Changes:
     }
     cloudformation = aws.client("cloudformation")
     with translate_aws_errors("finding the deployed stacks"):
-        left = {each.name: each for each in deployed_stacks(aws) if each.name not in new}
+        left = {each.name: each for each in other_stacks(aws, new)}
     with translate_aws_errors("reading the deployed templates"):
-        old = {stack: _standing(cloudformation, stack) for stack in (*new, *left)}
+        old = {stack: _standing(cloudformation, stack) for stack in new}
+        old |= {stack: each.template for stack, each in left.items()}
         around = _around(cloudformation, old, new)
     documents = _documents(aws, old)
     started = {job: _new_document(new[names.stack(f"job-{job}")], assembly) for job in names.environment.jobs}
@@ -233,14 +234,6 @@ def document_of(names: Names, assembly: Path, job: str) -> dict[str, Any]:
 def _new_document(template: Template, assembly: Path) -> tuple[str, dict[str, Any]]:
     url = template["Outputs"]["LaunchDocument"]["Value"]
     return url, json.loads((assembly / f"asset.{url.rsplit('/', 1)[1]}").read_text())
-
-
-def deployed_template(cloudformation: Any, stack: str) -> Template | None:
-    """Read a stack's deployed template; None without such a stack."""
-    with ignore_missing("does not exist"):
-        body = cloudformation.get_template(StackName=stack, TemplateStage="Original")["TemplateBody"]
-        return dict(json.loads(body) if isinstance(body, str) else body)
-    return None
 
 
 def _standing(cloudformation: Any, stack: str) -> Template | None:

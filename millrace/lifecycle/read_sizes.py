@@ -7,7 +7,7 @@ from typing import Any
 
 from millrace.config.deployed_sizes import DeployedCluster, DeployedSizes
 from millrace.config.names import Names
-from millrace.lifecycle.deployed_diff import deployed_template
+from millrace.lifecycle.deployed_stacks import deployed_template
 from millrace.lifecycle.deployment_changes import of_type
 from millrace.lifecycle.problems import translate_aws_errors
 from millrace.lifecycle.state_machine import Aws

@@ -146,7 +146,8 @@ def cdk_deploy_all(
         if first:
             _cdk(["deploy", *first, "--exclusively", *_AS_ANSWERED, "-a", str(written)], {})
         # The changes have been shown already: no change set is needed, and stacks without dependencies deploy in parallel.
-        options = _IMPORTING if imports else _AS_ANSWERED
+        # LocalStack imports nothing.
+        options = _IMPORTING if imports and not os.environ.get("AWS_ENDPOINT_URL") else _AS_ANSWERED
         _cdk(["deploy", "--all", *options, "-a", str(written), "--concurrency", "4"], {})
 
 

@@ -331,3 +331,46 @@ def test_an_upgrade_that_fails_is_taken_back(
     # What failed is nothing to roll back to.
     with contextlib.suppress(UpgradeError):
         assert previous(shop.aws, EMR).document_url not in (before.document_url, new.document_url)
+
+
+def test_a_job_is_renamed_removed_and_deployed_again(shop: Shop, engines: Engines) -> None:
+    assert shop.first.returncode == 0, shop.first.stderr[-1500:]
+    text = shop.file.read_text()
+    before, _, others = text.partition(f"  {GLUE_KAFKA}:\n")
+    job = f"  {GLUE_KAFKA}:\n{others}"
+    try:
+        assert shop.millrace("stop", GLUE_KAFKA).returncode == 0
+        renamed = job.replace(f"  {GLUE_KAFKA}:\n", "  returns:\n")
+        shop.file.write_text(before + renamed)
+        refused = shop.millrace("deploy", "--yes")
+        assert refused.returncode == 2, refused.stderr[-1500:]
+        assert f"`renamed_from: {GLUE_KAFKA}`" in refused.stderr
+        assert "nothing was drained or deployed" in refused.stderr
+        shop.file.write_text(
+            before + renamed.replace("returns:\n", f"returns:\n    renamed_from: {GLUE_KAFKA}\n")
+        )
+        done = shop.millrace("deploy", "--yes")
+        assert done.returncode == 0, done.stderr[-1500:]
+        told = done.stderr.splitlines()
+        assert told.index("deploying") < told.index(f"removing shop-shop-job-{GLUE_KAFKA}")
+        assert "returns: stays stopped, as it was" in told
+        assert standing(shop) == {GLUE, EMR, "returns"}
+        shop.file.write_text(before)
+        gone = shop.millrace("deploy", "--yes")
+        assert gone.returncode == 0, gone.stderr[-1500:]
+        told = gone.stderr.splitlines()
+        assert told.index("removing shop-shop-job-returns") < told.index("deploying")
+        assert standing(shop) == {GLUE, EMR}
+    finally:
+        shop.file.write_text(text)
+    again = shop.millrace("deploy", "--yes")
+    assert again.returncode == 0, again.stderr[-1500:]
+    assert again.stdout.splitlines()[-1] == f"deployed shop; started: {GLUE_KAFKA}"
+
+
+def standing(shop: Shop) -> set[str]:
+    """Jobs whose stacks exist."""
+    pages = shop.stack.client("cloudformation").get_paginator("list_stacks").paginate()
+    stacks = [s for page in pages for s in page["StackSummaries"] if s["StackStatus"] != "DELETE_COMPLETE"]
+    prefix = shop.names.stack("job-")
+    return {s["StackName"].removeprefix(prefix) for s in stacks if s["StackName"].startswith(prefix)}

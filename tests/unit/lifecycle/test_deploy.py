@@ -99,21 +99,25 @@ def writing(
 
 
 def stand(aws: Aws, **jobs: dict[str, Any]) -> None:
-    """Deploy jobs with launch documents, with the tags that their stacks have."""
+    """Deploy jobs with launch documents, with the tags that their resources have."""
     s3 = aws.client("s3")
     for bucket in (BUCKET, aws.names.bucket("checkpoints")):
         s3.create_bucket(Bucket=bucket)
     environment = aws.names.environment
     for job, content in jobs.items():
         s3.put_object(Bucket=BUCKET, Key=f"old-{job}.json", Body=json.dumps(content))
+        body = tagged(template(1, f"s3://{BUCKET}/old-{job}.json"), environment.project, environment.name)
         aws.client("cloudformation").create_stack(
-            StackName=aws.names.stack(f"job-{job}"),
-            TemplateBody=json.dumps(template(1, f"s3://{BUCKET}/old-{job}.json")),
-            Tags=[
-                {"Key": "millrace:project", "Value": environment.project},
-                {"Key": "millrace:environment", "Value": environment.name},
-            ],
+            StackName=aws.names.stack(f"job-{job}"), TemplateBody=json.dumps(body)
         )
+
+
+def tagged(body: dict[str, Any], project: str, environment: str) -> dict[str, Any]:
+    """Return a template whose resources have the tags of an environment."""
+    tags = {"millrace:project": project, "millrace:environment": environment}
+    for resource in body["Resources"].values():
+        resource["Properties"]["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return body
 
 
 def new(folder: Path, **jobs: dict[str, Any]) -> Path:
@@ -141,12 +145,9 @@ def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(aws: Aws, tmp
 
 def test_another_environment_of_a_like_name_is_left_alone(aws: Aws, tmp_path: Path) -> None:
     stand(aws, clicks=writing("clicks"))
-    tags = [
-        {"Key": "millrace:project", "Value": "hello"},
-        {"Key": "millrace:environment", "Value": "minimal-2"},
-    ]
     aws.client("cloudformation").create_stack(
-        StackName="hello-minimal-2-job-clicks", TemplateBody=json.dumps(template(1, "s3://x/y")), Tags=tags
+        StackName="hello-minimal-2-job-clicks",
+        TemplateBody=json.dumps(tagged(template(1, "s3://x/y"), "hello", "minimal-2")),
     )
     assert compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks"))).removals == ()
 
