@@ -12,6 +12,7 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from millrace.config import ConfigurationError, Environment, Names, environments, find_root, load
+from millrace.config.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
 from millrace.sizing.network import needs_private_image
 
@@ -34,6 +35,8 @@ def synthesise(app: App) -> int:
     root = find_root()
     try:
         environment = load(requested_environment(app), root=root)
+        if deployed := app.node.try_get_context("deployed"):
+            environment = environment.with_deployed(DeployedSizes.from_json(deployed))
         names, numbers = Names(environment, account_of(environment)), plan(environment)
         build(app, names=names, plan=numbers, root=root)
         if needs_private_image(environment, numbers.network):

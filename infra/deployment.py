@@ -96,9 +96,10 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         if environment.observability.alarms == "by-job":
             own = [each for each in plan.alarms if each.subject == f"job/{name}"]
             add_alarms(stack, names, own, topic=lifecycle.alerts.topic_arn)
-            stack.add_stack_dependency(
-                observability, reason="an alarm leaves one stack before it is made in another"
-            )
+            for each in observability.all_stacks:
+                stack.add_stack_dependency(
+                    each, reason="an alarm leaves one stack before it is made in another"
+                )
         if environment.storage.lake_formation != "off":
             add_lake_grants(stack)
         silenced = silenced_by_stop(plan.alarms, name)

@@ -34,6 +34,11 @@ class PermissionScope:
         return tuple(self.names.environment.jobs)
 
     @property
+    def checkpoint_folders(self) -> tuple[str, ...]:
+        """Folders of the jobs' checkpoints in their bucket."""
+        return tuple(self.names.checkpoint_folder(job) for job in self.jobs)
+
+    @property
     def by_engine(self) -> dict[str, list[str]]:
         """Names of the jobs of each engine that has any."""
         jobs = self.names.environment.jobs

@@ -149,14 +149,15 @@ class JobPermissions:
         checkpoints, logs = self._bucket("checkpoints"), self._bucket("event-logs")
         written = [f"{location}/{table}" for table in (*self.written_tables, *self.measured_tables)]
         read = [f"{location}/{table}" for table in self.read_tables]
+        folder = self.names.checkpoint_folder(self.plan.name)
         log_prefix, erasures = event_log_prefix(self.plan), f"{location}/_erasures/{self.plan.name}"
         return [
             allow("WriteTableFiles", _READ_WRITE, [f"{lake}/{prefix}/*" for prefix in written], why=FILES),
             list_prefixes("ListTableFiles", lake, [*written, *read, erasures]),
             # The record of an erasure lies beside the tables; nobody changes it, but a run that was killed writes it again.
             allow("Erasures", ["s3:GetObject", "s3:PutObject"], [f"{lake}/{erasures}/*"], why=FILES),
-            allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{self.plan.name}/*"], why=FILES),
-            list_prefixes("ListCheckpoints", checkpoints, [self.plan.name]),
+            allow("Checkpoints", _READ_WRITE, [f"{checkpoints}/{folder}/*"], why=FILES),
+            list_prefixes("ListCheckpoints", checkpoints, [folder]),
             *self._readers(checkpoints),
             allow("EventLogs", _READ_WRITE, [f"{logs}/{log_prefix}/*"], why=FILES),
             list_prefixes("ListEventLogs", logs, [log_prefix]),
@@ -176,7 +177,7 @@ class JobPermissions:
         if environment.storage.upkeep is None:
             return []
         others = dict.fromkeys(
-            f"{reader}/{query}"
+            f"{self.names.checkpoint_folder(reader)}/{query}"
             for table in maintained_tables(environment, job)
             for reader, query in readers(environment, table)
             if reader != job

@@ -21,7 +21,12 @@ def read_checkpoints(scope: PermissionScope) -> list[Grant]:
         # On the complete bucket: a caller that may not list it gets 403, not 404, for an object that does not exist (API
         # reference, GetObject), and a request for an object has no prefix for a condition.
         allow("ListCheckpoints", ["s3:ListBucket"], [bucket]),
-        allow("ReadCheckpoints", ["s3:GetObject"], [f"{bucket}/{job}/*" for job in scope.jobs], why=FILES),
+        allow(
+            "ReadCheckpoints",
+            ["s3:GetObject"],
+            [f"{bucket}/{folder}/*" for folder in scope.checkpoint_folders],
+            why=FILES,
+        ),
         *scope.s3_keys("Decrypt", ["kms:Decrypt"], "data"),
     ]
 
@@ -34,7 +39,12 @@ def write_checkpoints(scope: PermissionScope) -> list[Grant]:
         # The environment's own bucket keeps no versions; an existing one may, and corrected payloads must not stay in it.
         actions.append("s3:DeleteObjectVersion")
     return [
-        allow("WriteCheckpoints", actions, [f"{bucket}/{job}/*" for job in scope.jobs], why=FILES),
+        allow(
+            "WriteCheckpoints",
+            actions,
+            [f"{bucket}/{folder}/*" for folder in scope.checkpoint_folders],
+            why=FILES,
+        ),
         *deny_versions(scope.names),
         *scope.s3_keys("Encrypt", ["kms:GenerateDataKey"], "data"),
     ]

@@ -10,9 +10,6 @@ from millrace.config.grants import FILES, NO_NARROWER, TAGGED, Grant, allow
 from . import engines
 from .permission_scope import PermissionScope
 
-_PARTS_OF_ALL = ("kafka", "lifecycle", "network", "observability", "storage", "streams")
-"""Stacks that an environment has beside those of its jobs; a test compares them with the assemblies."""
-
 
 def bootstrap(scope: PermissionScope) -> list[Grant]:
     """Assume two roles of CDK's bootstrap; a third role, which the first one passes, deploys the templates."""
@@ -30,17 +27,16 @@ def bootstrap(scope: PermissionScope) -> list[Grant]:
 def read_stacks(scope: PermissionScope) -> list[Grant]:
     """Read the deployed templates, outputs and launch documents."""
     assets = scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME)
-    parts = (*_PARTS_OF_ALL, *(f"job-{job}" for job in scope.jobs))
-    if scope.names.environment.history is not None:
-        parts += ("history", "history-image")
-    stacks = [scope.names.arn("cloudformation", f"stack/{scope.names.stack(part)}/*") for part in parts]
-    documents = [f"{scope.s3(assets)}/{scope.names.stack(f'job-{job}')}/*" for job in scope.jobs]
+    # Those that the file no longer has, too, which a deployment removes.
+    stacks = [scope.names.arn("cloudformation", f"stack/{scope.names.prefix}-*")]
+    documents = [f"{scope.s3(assets)}/{scope.names.stack('job-*')}/*"]
     return [
+        allow("FindStacks", ["cloudformation:ListStacks"], ["*"], why=NO_NARROWER),
         allow(
             "CompareStacks",
             ["cloudformation:DescribeStacks", "cloudformation:GetTemplate"],
             stacks,
-            why="A stack's ARN ends with an id",
+            why="A stack's ARN ends with an id, and the stacks of removed jobs are in no file",
         ),
         allow("FindImports", ["cloudformation:ListImports"], ["*"], why=NO_NARROWER),
         allow("ReadLaunchDocuments", ["s3:GetObject"], documents, why=FILES),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 
+from aws_cdk import RemovalPolicy
 from aws_cdk import aws_ecr as ecr
 from constructs import Construct
 
 from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.names import Names
 from millrace.config.regions import domain
-
-from ..data_removal import removal_policy
 
 UPSTREAM = "public.ecr.aws"
 _LONGEST_PREFIX = 30
@@ -52,9 +51,12 @@ class CachedImage(Construct):
             image_scan_on_push=True,
             encryption=ecr.RepositoryEncryption.KMS,
             lifecycle_rules=[ecr.LifecycleRule(max_image_count=3, description="The newest three")],
-            # It holds a copy of a public image.
-            removal_policy=removal_policy(names.environment, disposable=True),
+            # It holds a copy of a public image, and CloudFormation deletes no repository with images.
+            removal_policy=RemovalPolicy.DESTROY,
         )
+        resource = repository.node.default_child
+        assert isinstance(resource, ecr.CfnRepository)
+        resource.empty_on_delete = True
         repository.node.add_dependency(rule)
         region = names.environment.region
         self.repository_arn = (

@@ -14,6 +14,7 @@ from constructs import Construct
 
 from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
+from millrace.sizing.kafka import replication, zones
 from millrace.sizing.model import ClusterPlan
 
 from ..accepted_findings import acknowledge
@@ -22,7 +23,7 @@ from ..stacks.network import MSK_PORTS
 from .logs import EncryptedLogGroup
 
 _REPLICAS = 3
-"""Replicas of a partition where there are as many brokers; Express and Serverless allow no other number."""
+"""Replicas of a partition on clusters whose zones are not known here; Serverless allows no other number."""
 
 
 class ProvisionedCluster(Construct):
@@ -56,7 +57,7 @@ class ProvisionedCluster(Construct):
         assert plan.broker_type is not None, f"{cluster}: no broker type in the plan"
         environment = names.environment
         brokers = plan.brokers.value
-        self.replicas = min(_REPLICAS, brokers)
+        self.replicas = replication(environment, cluster)
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
@@ -74,7 +75,7 @@ class ProvisionedCluster(Construct):
             number_of_broker_nodes=brokers,
             broker_node_group_info=msk.CfnCluster.BrokerNodeGroupInfoProperty(
                 instance_type=plan.broker_type.value,
-                client_subnets=[subnet.subnet_id for subnet in broker_subnets(subnets, brokers)],
+                client_subnets=[subnet.subnet_id for subnet in subnets[: zones(environment)]],
                 security_groups=[group.security_group_id],
                 storage_info=None
                 if plan.storage_gib_per_broker is None
@@ -116,7 +117,7 @@ class ProvisionedCluster(Construct):
     def _logging(
         self, environment: Environment, name: str, key: kms.IKey
     ) -> msk.CfnCluster.LoggingInfoProperty:
-        group = EncryptedLogGroup(self, "BrokerLogs", environment=environment, name=name, key=key)
+        group = EncryptedLogGroup(self, "BrokerLogs", environment=environment, name=name, key=key, stays=True)
         return msk.CfnCluster.LoggingInfoProperty(
             broker_logs=msk.CfnCluster.BrokerLogsProperty(
                 cloud_watch_logs=msk.CfnCluster.CloudWatchLogsProperty(
@@ -203,18 +204,6 @@ def server_properties(settings: MskCluster, *, replicas: int) -> str:
             "unclean.leader.election.enable": "false",
         }
     return "\n".join(f"{name}={value}" for name, value in properties.items())
-
-
-def broker_subnets(subnets: tuple[ec2.ISubnet, ...], brokers: int) -> tuple[ec2.ISubnet, ...]:
-    """Return as many subnets as the brokers spread over evenly, as MSK requires: three at most, two at least.
-
-    The plan counts brokers for three zones. A fourth subnet, where the number of brokers
-    allows it, would mean a change of subnets when brokers are added, and a cluster does not survive that.
-    """
-    for count in range(min(_REPLICAS, len(subnets)), 2, -1):
-        if brokers % count == 0:
-            return subnets[:count]
-    return subnets[:2]
 
 
 def _broker_group(

@@ -73,5 +73,4 @@ class EnvironmentStack(Stack):
 
         CDK would ask the account during synthesis, which needs no credentials here.
         """
-        zones = self.names.environment.network.availability_zones
-        return [Fn.select(index, Fn.get_azs()) for index in range(zones)]
+        return [Fn.select(index, Fn.get_azs()) for index in range(self.names.environment.zones)]

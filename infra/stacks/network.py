@@ -142,7 +142,7 @@ class NetworkStack(EnvironmentStack):
             ip_addresses=ec2.IpAddresses.cidr(network.cidr),
             availability_zones=self.availability_zones,
             # One in each zone: a zone that fails takes only its own egress with it.
-            nat_gateways=network.availability_zones if nat else 0,
+            nat_gateways=self.names.environment.zones if nat else 0,
             subnet_configuration=subnets,
             # Closing the default group takes a Lambda function, and nothing here uses that group.
             restrict_default_security_group=False,
@@ -153,6 +153,7 @@ class NetworkStack(EnvironmentStack):
             environment=self.names.environment,
             name=f"/{self.names.prefix}/flow-logs",
             key=logs_key,
+            stays=True,
         )
         vpc.add_flow_log(
             "FlowLog",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aws_cdk import CfnOutput
 from aws_cdk import aws_aps as aps
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -10,6 +12,7 @@ from aws_cdk import aws_sns as sns
 from constructs import Construct
 
 from millrace.config.names import Names
+from millrace.sizing.alarm_stacks import alarm_stacks
 from millrace.sizing.model import Plan
 
 from ..assets import text_asset
@@ -19,6 +22,9 @@ from ..dashboards import boards, cloudwatch_body, grafana, to_text
 from ..data_removal import is_disposable, removal_policy
 from ..panels import sections
 from .base import EnvironmentStack
+
+_MOST_BOARDS = 2
+"""Most dashboards beside a stack's alarms: one has some 230 kB, and a template 1 MB (CloudFormation quotas)."""
 
 
 class ObservabilityStack(EnvironmentStack):
@@ -33,6 +39,8 @@ class ObservabilityStack(EnvironmentStack):
         URL for Prometheus samples (remote write); ``None`` without a workspace.
     workspace_arn
         The workspace, or ``None``.
+    all_stacks
+        This stack, and the numbered ones for the alarms and dashboards that it cannot hold.
     """
 
     def __init__(
@@ -46,13 +54,16 @@ class ObservabilityStack(EnvironmentStack):
             description=f"Alarms and dashboards of {names.prefix}",
         )
         settings = names.environment.observability
-        by_job = settings.alarms == "by-job"
-        add_alarms(
-            self,
-            names,
-            [each for each in plan.alarms if not (by_job and each.of_job)],
-            topic=alerts.topic_arn,
-        )
+        shown = sections(names, plan)
+        parts = boards(shown, len(plan.alarms))
+        shares = alarm_stacks(names.environment, plan.alarms)
+        apart = len(parts) > _MOST_BOARDS
+        stacks: list[EnvironmentStack] = [self]
+        for number in range(2, 1 + max(len(shares), len(parts) if apart else 1)):
+            stacks.append(_numbered(scope, names, number, after=stacks))
+        for stack, alarms in zip(stacks, shares, strict=False):
+            add_alarms(stack, names, alarms, topic=alerts.topic_arn)
+        self.all_stacks = tuple(stacks)
         for address in settings.notify:
             sns.Subscription(
                 self, f"To-{address}", topic=alerts, protocol=sns.SubscriptionProtocol.EMAIL, endpoint=address
@@ -61,17 +72,17 @@ class ObservabilityStack(EnvironmentStack):
         self.workspace_arn: str | None = None
         if settings.prometheus:
             self._workspace(logs_key)
-        shown = sections(names, plan)
         region = names.environment.region
         arns = tuple(names.arn("cloudwatch", f"alarm:{alarm_name(names, alarm)}") for alarm in plan.alarms)
-        for number, part in enumerate(boards(shown, len(arns)), 1):
+        for number, part in enumerate(parts, 1):
             ending = "" if number == 1 else f"-{number}"
             body = cloudwatch_body(part, region, arns if number == 1 else ())
+            holder = stacks[number - 1] if apart else self
             cloudwatch.CfnDashboard(
-                self,
+                holder,
                 f"Dashboard{ending}",
                 dashboard_name=f"{names.prefix}{ending}",
-                dashboard_body=self.to_json_string(body),
+                dashboard_body=holder.to_json_string(body),
             )
         board = grafana(shown, title=names.prefix, uid=names.prefix[:40], region=region)
         CfnOutput(
@@ -113,3 +124,18 @@ class ObservabilityStack(EnvironmentStack):
         self.remote_write_url = f"{workspace.attr_prometheus_endpoint}api/v1/remote_write"
         self.keep_exported(workspace.attr_workspace_id, workspace.attr_prometheus_endpoint)
         CfnOutput(self, "PrometheusWorkspace", value=workspace.attr_workspace_id)
+
+
+def _numbered(
+    scope: Construct, names: Names, number: int, *, after: Sequence[EnvironmentStack]
+) -> EnvironmentStack:
+    stack = EnvironmentStack(
+        scope,
+        names=names,
+        part=f"observability-{number}",
+        stateful=False,
+        description=f"More alarms and dashboards of {names.prefix}",
+    )
+    for each in after:
+        stack.add_stack_dependency(each, reason="an alarm leaves one stack before it is made in another")
+    return stack

@@ -118,11 +118,10 @@ def _zone_ids(environment: Environment) -> Iterator[Finding]:
     if network.vpc is not None:
         yield Finding(path, given, f"nothing: the subnets of {network.vpc} are where they are")
     elif len(set(network.zone_ids)) != len(network.zone_ids) or (
-        len(network.zone_ids) != network.availability_zones
+        len(network.zone_ids) != (network.availability_zones or max(2, min(3, len(network.zone_ids))))
     ):
-        yield Finding(
-            path, given, f"{network.availability_zones} different zones, as network.availability_zones says"
-        )
+        asked = network.availability_zones or "2 or 3"
+        yield Finding(path, given, f"{asked} different zones, as network.availability_zones says")
     for zone in network.zone_ids:
         allowed = availability_zones.zones_to_use_instead(environment, zone)
         if allowed is not None:

@@ -26,6 +26,9 @@ _LIMITS = {
 _OTHERS = 255
 """Most characters for all other kinds."""
 
+_BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
+"""What no bucket's name may begin with (S3 user guide, "General purpose bucket naming rules")."""
+
 _RESERVED = ("aws", "ssm")
 """What no parameter of Systems Manager may begin with (botocore's model, ``PutParameter``); each job has one."""
 
@@ -60,9 +63,18 @@ def check_names(environment: Environment) -> Iterator[Finding]:
             )
     yield from _one_name_each(names)
     yield from _one_consumer_each(names)
+    yield from _one_checkpoint_folder_each(names)
 
 
 def _buckets(names: Names) -> Iterator[Finding]:
+    taken = next((each for each in _BUCKET_PREFIXES if names.prefix.startswith(each)), None)
+    if taken is not None and any(kind not in names.environment.storage.buckets for kind in get_args(Bucket)):
+        company = names.environment.governance.name_prefix
+        yield Finding(
+            ("project",) if company is None else ("governance", "name_prefix"),
+            company or names.environment.project,
+            f"a name that does not begin with {taken}, as S3 refuses buckets with that prefix",
+        )
     longest = max(len(names.bucket(kind)) for kind in get_args(Bucket))
     if longest > _BUCKET_LIMIT:
         room = len(names.prefix) - (longest - _BUCKET_LIMIT)
@@ -104,6 +116,22 @@ def _one_name_each(names: Names) -> Iterator[Finding]:
                 ("streams", name, stream.named_by),
                 physical,
                 f"a name of its own: streams.{first} is {physical} on {stream.name_scope} already",
+            )
+
+
+def _one_checkpoint_folder_each(names: Names) -> Iterator[Finding]:
+    """Check that no two jobs have the same checkpoints, which a name of before may bring."""
+    jobs = names.environment.jobs
+    owners = {name: name for name, job in jobs.items() if job.renamed_from is None}
+    for name, job in jobs.items():
+        if job.renamed_from is None:
+            continue
+        first = owners.setdefault(job.renamed_from, name)
+        if first != name or job.renamed_from == name:
+            yield Finding(
+                ("jobs", name, "renamed_from"),
+                job.renamed_from,
+                f"the first name of this job alone: job {first} has the checkpoints of {job.renamed_from}",
             )
 
 

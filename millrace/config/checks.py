@@ -59,8 +59,7 @@ def run_checks(
 
 
 def _clusters(environment: Environment) -> Iterator[Finding]:
-    network = environment.network
-    zones = len(network.subnets) if network.vpc is not None else network.availability_zones
+    zones = min(3, environment.zones)
     for name, cluster in environment.kafka.items():
         path = ("kafka", name)
         yield from check_login(environment, name, cluster)
@@ -88,13 +87,17 @@ def _clusters(environment: Environment) -> Iterator[Finding]:
                 f"one of {', '.join(taken)}{on}",
                 nearest(cluster.version, taken),
             )
+        if cluster.tier == "express":
+            yield from refuse_keys(
+                path, cluster, ("storage",), "nothing: the volumes of Express brokers have no size to choose"
+            )
         if cluster.tier == "express" and zones != 3:
             yield Finding(
                 (*path, "tier"), "express", f"express only over 3 Availability Zones; the network has {zones}"
             )
         if cluster.tier == "serverless":
             allowed = "nothing: a serverless cluster has no brokers to size"
-            yield from refuse_keys(path, cluster, ("brokers", "broker_type"), allowed)
+            yield from refuse_keys(path, cluster, ("brokers", "broker_type", "storage"), allowed)
             yield from _serverless_topics(environment, name)
             continue
         if cluster.brokers is not None and cluster.brokers % zones:
@@ -122,7 +125,7 @@ def _existing_cluster(environment: Environment, name: str, cluster: MskCluster) 
     assert cluster.existing is not None
     path = ("kafka", name)
     allowed = "nothing: an existing cluster is never changed"
-    yield from refuse_keys(path, cluster, ("brokers", "broker_type", "disposable"), allowed)
+    yield from refuse_keys(path, cluster, ("brokers", "broker_type", "storage", "disposable"), allowed)
     region, account, _ = arn_parts(cluster.existing)
     if region != environment.region or account != (environment.account or account):
         yield Finding(

@@ -9,6 +9,7 @@ from pydantic import Field
 from millrace.config import kafka_versions
 from millrace.config.base import ClusterArn, Model
 from millrace.config.kafka_login import IamLogin, Login, TlsLogin
+from millrace.config.units import Size
 
 
 class MskCluster(Model):
@@ -39,6 +40,14 @@ class MskCluster(Model):
     )
     brokers: int | None = Field(
         default=None, ge=2, description="Pins the number of brokers; left out, the plan computes it."
+    )
+    storage: Size | None = Field(
+        default=None,
+        ge=1024**3,
+        le=16384 * 1024**3,
+        description="Pins the volume of each Standard broker; left out, the plan computes it in coarse steps. It never "
+        "shrinks, and grows by at least 10GiB at a time, six hours apart.",
+        examples=["500GiB"],
     )
     disposable: bool = Field(
         default=False, description="With removal: destroy, the cluster is deleted with its stack."

@@ -13,6 +13,7 @@ from typing import Literal
 from pydantic import Field, PrivateAttr
 
 from millrace.config.base import Model, Slug, TableName
+from millrace.config.deployed_sizes import DeployedSizes
 from millrace.config.engines import Job
 from millrace.config.engines.emr import EmrJob, EmrWorker
 from millrace.config.engines.glue import GlueJob
@@ -28,7 +29,7 @@ from millrace.config.platform import (
 )
 from millrace.config.queries import Query
 from millrace.config.rate import Rate
-from millrace.config.regions import REGION
+from millrace.config.regions import REGION, TWO_ZONES
 from millrace.config.sinks import Sink
 from millrace.config.sources import Stream
 from millrace.config.sources.base import Basis, Traffic
@@ -110,6 +111,7 @@ class Environment(Model):
         min_length=1, description="Jobs by name: each is an application that runs its queries on one engine."
     )
     _places: Locations = PrivateAttr(default=Locations())
+    _deployed: DeployedSizes = PrivateAttr(default=DeployedSizes())
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -127,3 +129,23 @@ class Environment(Model):
     def places(self) -> Locations:
         """File and line of each value; empty for an environment that a program built."""
         return self._places
+
+    @property
+    def deployed(self) -> DeployedSizes:
+        """Sizes of what exists of it; none unless somebody looked (:meth:`with_deployed`)."""
+        return self._deployed
+
+    def with_deployed(self, sizes: DeployedSizes) -> Environment:
+        """Return the environment with what exists of it: a plan keeps each size that suffices."""
+        other = self.model_copy()
+        other._deployed = sizes
+        return other
+
+    @property
+    def zones(self) -> int:
+        """Availability Zones of its network: as given, as deployed, else two or three by its region."""
+        network = self.network
+        if network.vpc is not None:
+            return len(network.subnets)
+        given = network.availability_zones or len(network.zone_ids) or self.deployed.zones
+        return given or (2 if self.region in TWO_ZONES else 3)

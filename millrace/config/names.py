@@ -100,9 +100,14 @@ class Names:
         """Name of the SNS topic for alarms and restarts."""
         return f"{self.prefix}-alerts"
 
+    def checkpoint_folder(self, job: str) -> str:
+        """Return the folder of a job's checkpoints in their bucket: a renamed job keeps that of its first name."""
+        settings = self.environment.jobs.get(job)
+        return job if settings is None else settings.renamed_from or job
+
     def checkpoints(self, job: str) -> str:
         """Return the prefix for the checkpoints of a job's queries."""
-        return f"s3://{self.bucket('checkpoints')}/{job}"
+        return f"s3://{self.bucket('checkpoints')}/{self.checkpoint_folder(job)}"
 
     def versions(self, job: str) -> str:
         """Return the prefix for a job's deployed versions, beside all checkpoints: a job writes below its own name alone."""

@@ -41,11 +41,12 @@ class Network(Model):
         examples=[["use1-az1", "use1-az2", "use1-az4"]],
     )
     cidr: str = Field(default="10.42.0.0/16", description="Private address range of a new VPC, /16 to /24.")
-    availability_zones: int = Field(
-        default=3,
+    availability_zones: int | None = Field(
+        default=None,
         ge=2,
         le=3,
-        description="Number of Availability Zones of a new VPC; MSK Express needs three.",
+        description="Number of Availability Zones of a new VPC; left out, those of `zone_ids`, else those that are deployed, "
+        "else three, and two in a region that may have no third. MSK Express needs three.",
     )
     egress: Literal["endpoints", "nat", "cheapest"] = Field(
         default="endpoints",
@@ -178,8 +179,8 @@ class Observability(Model):
     )
     alarms: Literal["together", "by-job"] = Field(
         default="together",
-        description="Stack of the alarms of jobs: the observability stack for all, or the stack of each job, for "
-        "more alarms than one stack can have.",
+        description="Stack of the alarms of jobs: the observability stack, and numbered ones beside it for more alarms than "
+        "a stack can have; or the stack of each job.",
     )
     prometheus: bool = Field(
         default=False,

@@ -22,6 +22,9 @@ REGIONS = (
 """Regions with Kinesis, Glue, EMR Serverless and MSK: all regions of these partitions, according to that file."""
 
 
+TWO_ZONES = ("cn-north-1", "us-west-1")
+"""Regions in which an account may have two Availability Zones only (EC2 user guide, "Regions and zones")."""
+
 LACKING = {
     "AWS::APS::Workspace": ("cn-north-1", "cn-northwest-1"),
     "AWS::MSK::ServerlessCluster": ("me-central-1", "us-west-1", "us-gov-east-1", "us-gov-west-1"),

@@ -11,14 +11,15 @@ from millrace.lifecycle.deployed_diff import (
     Changes,
     compare_with_deployed,
     deployed_document,
-    deployed_template,
     document_of,
     job_settings,
     without_starts,
 )
+from millrace.lifecycle.deployed_stacks import deployed_template
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS, UnhealthyError, wait_until_healthy
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.lifecycle.removals import Removal, in_order
 from millrace.lifecycle.state_machine import Aws, execute
 
 _STOPPED = ("STOPPED", "CREATED")
@@ -50,6 +51,7 @@ def apply(
     poll_seconds: float = POLL_SECONDS,
     undoable: bool = True,
     look_again: Callable[[], Changes] | None = None,
+    cdk_remove: Callable[[str], None] | None = None,
 ) -> tuple[str, ...]:
     """Drain jobs where necessary, deploy, start, and watch until the jobs are healthy.
 
@@ -70,6 +72,8 @@ def apply(
         Whether `millrace rollback` brings back the version before; false for a rollback itself.
     look_again
         Returns what would still change (:func:`changes`); left out where only one stack is deployed.
+    cdk_remove
+        Removes a stack that the file no longer has; raises :class:`DeployError`. Needed if there is one.
 
     Returns
     -------
@@ -88,8 +92,12 @@ def apply(
     stopped = {
         change.job
         for change in found.jobs
-        if change.after == "restart" and _verb(aws, change.job, "status", progress)["wish"] != "running"
+        if change.after in ("restart", "remove")
+        and _verb(aws, change.job, "status", progress)["wish"] != "running"
     }
+    # A renamed job stays stopped as the one that it was.
+    stopped |= {change.job for change in found.jobs if change.continues in stopped}
+    removals = tuple(in_order(found.removals))
     drained: list[str] = []
     deploying = False
     try:
@@ -100,13 +108,18 @@ def apply(
                     drained.append(change.job)
                     _verb(aws, change.job, "drain", progress)
                 _stop_application(aws, change.job, progress)
+        for removal in removals:
+            if removal.first:
+                # From here on it cannot be started again.
+                drained = [job for job in drained if job != removal.job]
+                _remove(removal, cdk_remove, progress)
         progress("deploying")
         deploying = True
         cdk_deploy()
     except (AwsError, DeployError, NotDeployedError) as error:
         lines = [str(error), _started_again(aws, drained, progress)]
         if deploying and look_again is not None:
-            rest = [change for change in found.jobs if change.job not in drained]
+            rest = [change for change in found.jobs if change.job not in drained and change.after != "remove"]
             lines += _begun_all_the_same(aws, rest, look_again, stopped, progress)
         raise DeployError("\n".join(lines)) from error
     except BaseException:
@@ -118,6 +131,12 @@ def apply(
     # A problem of one job does not keep the others from running: it is reported at the end.
     started: dict[str, float] = {}
     trouble, unseen = [], []
+    for removal in removals:
+        if not removal.first:
+            try:
+                _remove(removal, cdk_remove, progress)
+            except DeployError as error:
+                trouble.append(f"{removal.stack} is still there: {error}; deploy again")
     for number, change in enumerate(found.jobs):
         try:
             began = _begin(aws, change, stopped, progress)
@@ -158,11 +177,21 @@ def apply(
     return tuple(started)
 
 
+def _remove(
+    removal: Removal, cdk_remove: Callable[[str], None] | None, progress: Callable[[str], None]
+) -> None:
+    assert cdk_remove is not None, f"nothing removes {removal.stack}"
+    progress(f"removing {removal.stack}")
+    cdk_remove(removal.stack)
+
+
 def _begin(
     aws: Aws, change: JobChange, stopped: Collection[str], progress: Callable[[str], None]
 ) -> float | None:
     """Start a job with the deployed version; return the time of the start, None without one."""
     job = change.job
+    if change.after == "remove":
+        return None
     if job in stopped or change.after == "stop":
         progress(f"{job}: stays stopped, {'as it was' if job in stopped else 'as asked'}")
         # New alarms have actions from their creation on.

@@ -10,13 +10,30 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from millrace.lifecycle.permission_changes import POLICIES, permission_lines
-
-Template = Mapping[str, Any]
+from millrace.lifecycle.update_rules import Template, replaced
 
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
 """Types of resources that jobs read, and the property with the name."""
 
 _RUNS = ("AWS::Glue::Job", "AWS::EMRServerless::Application")
+
+
+_DATA = {
+    "AWS::ECR::Repository": "RepositoryName",
+    "AWS::Glue::Database": "DatabaseInput.Name",
+    "AWS::KMS::Key": "Description",
+    "AWS::Kinesis::Stream": "Name",
+    "AWS::Logs::LogGroup": "LogGroupName",
+    "AWS::MSK::Cluster": "ClusterName",
+    "AWS::MSK::ServerlessCluster": "ClusterName",
+    "AWS::MSK::Topic": "TopicName",
+    "AWS::APS::Workspace": "Alias",
+    "AWS::S3::Bucket": "BucketName",
+}
+"""Types of resources that hold data, and the property that names them."""
+
+DELETED = " (is deleted with its data)"
+KEPT = " (stays and is paid for; CloudFormation no longer knows it)"
 
 
 @dataclass(frozen=True)
@@ -29,15 +46,18 @@ class JobChange:
         ``drain``: its application or a stream that it reads is changed or replaced.
     after
         ``start``: a new job. ``restart``: a job that would otherwise keep running its old version. ``stop``: a new job that
-        stays stopped.
+        stays stopped. ``remove``: a job that is no longer in the file.
     why
         Reasons, for people.
+    continues
+        The job whose checkpoints a renamed job takes over.
     """
 
     job: str
     before: Literal["drain", "leave"]
-    after: Literal["start", "restart", "stop", "leave"]
+    after: Literal["start", "restart", "stop", "leave", "remove"]
     why: tuple[str, ...]
+    continues: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +80,7 @@ def job_change(
     document: tuple[Mapping[str, Any] | None, Mapping[str, Any]],
     document_url: tuple[str | None, str],
     sources: tuple[frozenset[str], frozenset[str]],
+    continues: str | None = None,
 ) -> JobChange:
     """Return the effect of a deployment on one job.
 
@@ -69,22 +90,40 @@ def job_change(
         Deployed (``None``: does not exist) and new.
     sources
         Names of the streams and topics that the environment owns, deployed and new.
+    continues
+        For a new job, the deployed one whose checkpoints it has.
     """
     old, new = stack
-    if old is None or document[0] is None:
-        return JobChange(job, "leave", "start", ("is new",))
+    if old is None or document[0] is None or continues is not None:
+        why = "is new" if continues is None else f"continues from the checkpoints of {continues}"
+        return JobChange(job, "leave", "start", (why,), continues)
     drain = []
-    if _of_type(old, "AWS::EMRServerless::Application") != _of_type(new, "AWS::EMRServerless::Application"):
+    if of_type(old, "AWS::EMRServerless::Application") != of_type(new, "AWS::EMRServerless::Application"):
         drain.append("its application changes, which EMR Serverless refuses while it runs")
     drain += [f"stream {name} goes" for name in sorted(_read(document[0]) & sources[0] - sources[1])]
     restart = []
     if document_url[0] != document_url[1]:
         restart.append("its launch document changes")
-    if _of_type(old, "AWS::Glue::Job") != _of_type(new, "AWS::Glue::Job"):
+    if of_type(old, "AWS::Glue::Job") != of_type(new, "AWS::Glue::Job"):
         restart.append("its job definition changes")
     if drain or restart:
         return JobChange(job, "drain" if drain else "leave", "restart", (*drain, *restart))
     return JobChange(job, "leave", "leave", ())
+
+
+def outlives_stack(resource: Mapping[str, Any]) -> bool | None:
+    """Tell whether a resource's data outlives it in CloudFormation; None for a resource without data."""
+    if resource["Type"] not in _DATA:
+        return None
+    return str(resource.get("DeletionPolicy", "Delete")).startswith("Retain")
+
+
+def resource_title(logical: str, resource: Mapping[str, Any]) -> str:
+    """Return type and name of a resource."""
+    value: Any = resource.get("Properties", {})
+    for key in _DATA.get(resource["Type"], "").split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return f"{resource['Type']} {value if isinstance(value, str) else logical}"
 
 
 def stream_names(template: Template | None) -> frozenset[str]:
@@ -92,7 +131,7 @@ def stream_names(template: Template | None) -> frozenset[str]:
     return frozenset(
         str(resource["Properties"][key])
         for kind, key in _STREAMS.items()
-        for resource in _of_type(template or {}, kind).values()
+        for resource in of_type(template or {}, kind).values()
         if key in resource.get("Properties", {})
     )
 
@@ -102,6 +141,7 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
     before = (old or {}).get("Resources", {})
     after = new.get("Resources", {})
     lines = []
+    gone = replaced(before, after)
     for name in sorted(before.keys() | after.keys()):
         kind = (after.get(name) or before[name])["Type"]
         if kind in POLICIES or kind == "AWS::CDK::Metadata":
@@ -109,11 +149,15 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
         if name not in before:
             lines.append(f"+ {kind} {name}")
         elif name not in after:
-            lines.append(f"- {kind} {name}")
+            kept = outlives_stack(before[name])
+            end = "" if kept is None else KEPT if kept else DELETED
+            shown = name if kept is None else resource_title(name, before[name]).removeprefix(f"{kind} ")
+            lines.append(f"- {kind} {shown}{end}")
         else:
             changed = _changed(before[name], after[name])
             if changed:
-                lines.append(f"~ {kind} {name}: {', '.join(changed)}")
+                end = " (is replaced)" if name in gone else ""
+                lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
     was, will = set(permission_lines(old or {})), set(permission_lines(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
     return StackChange(stack, old is None, tuple(lines), tuple(permissions))
@@ -141,7 +185,8 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, 
         yield path, old, new
 
 
-def _of_type(template: Template, kind: str) -> dict[str, Any]:
+def of_type(template: Template, kind: str) -> dict[str, Any]:
+    """Return the resources of a type, by logical id, with their properties alone."""
     return {
         name: {"Type": kind, "Properties": resource.get("Properties", {})}
         for name, resource in template.get("Resources", {}).items()

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-Template = Mapping[str, Any]
+from millrace.lifecycle.update_rules import Template
 
 POLICIES = ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy")
 """Types of resources that hold permissions alone: a role with many has managed policies."""

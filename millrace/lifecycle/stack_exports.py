@@ -6,29 +6,12 @@ CloudFormation refuses both, and CDK deploys producers first. Pure functions ove
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from millrace.lifecycle.deployed import ignore_missing
-from millrace.lifecycle.deployment_changes import Template
-
-CREATED_ONLY = {
-    "AWS::APS::Workspace": ("KmsKeyArn",),
-    "AWS::EC2::SecurityGroup": ("GroupDescription", "GroupName", "VpcId"),
-    "AWS::EC2::Subnet": (
-        *("AvailabilityZone", "AvailabilityZoneId", "CidrBlock"),
-        *("Ipv4IpamPoolId", "Ipv4NetmaskLength", "OutpostArn"),
-        *("Ipv6IpamPoolId", "Ipv6Native", "Ipv6NetmaskLength", "VpcId"),
-    ),
-    "AWS::EC2::VPC": ("CidrBlock", "Ipv4IpamPoolId", "Ipv4NetmaskLength", "VpcEncryptionControl"),
-    "AWS::KMS::Key": (),
-    "AWS::S3::Bucket": ("BucketName", "BucketNamePrefix", "BucketNamespace"),
-    "AWS::SNS::Topic": ("FifoTopic", "TopicName"),
-}
-"""Types of exported resources, and the properties whose change makes CloudFormation replace one: its resource types'
-``createOnlyProperties``, with which a test compares this (tests/template/test_exports.py).
-"""
+from millrace.lifecycle.update_rules import Template, references, replaced, taken_by
 
 
 @dataclass(frozen=True)
@@ -39,16 +22,22 @@ class StackOrder:
     ----------
     first
         Stacks to deploy by themselves before all others: after that they no longer import what is removed.
+    remove
+        Stacks to remove before all others are deployed, for the same reason.
     refused
         A line for each stack that blocks the deployment in any order, with what to do.
     """
 
     first: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
 
 def stack_order(
-    deployed: Mapping[str, Template | None], new: Mapping[str, Template], lasting: Iterable[str]
+    deployed: Mapping[str, Template | None],
+    new: Mapping[str, Template],
+    lasting: Iterable[str],
+    removed: Collection[str] = (),
 ) -> StackOrder:
     """Find an order in which CloudFormation accepts a deployment.
 
@@ -58,22 +47,26 @@ def stack_order(
         Templates by the stacks' names; the deployed ones include stacks that the assembly no longer has.
     lasting
         Stacks that hold data: nobody is asked to destroy one.
+    removed
+        Stacks that this deployment removes.
     """
     standing = {stack: template for stack, template in deployed.items() if template is not None}
     exported = {name for template in standing.values() for name in exports(template)}
     gone = {name for stack in new for name in changed_exports(standing.get(stack), new[stack])}
-    ways = {"first": set[str](), "destroy": set[str](), "keep": set[str]()}
+    ways = {"first": set[str](), "destroy": set[str](), "remove": set[str](), "keep": set[str]()}
     for stack, template in standing.items():
-        used = imports(template) & gone
-        if not used:
+        if not imports(template) & gone:
             continue
         will = new.get(stack)
-        if will is not None and not imports(will) & gone and imports(will) <= exported:
+        if stack in removed:
+            ways["remove"].add(stack)
+        elif will is not None and not imports(will) & gone and imports(will) <= exported:
             ways["first"].add(stack)
         else:
             ways["keep" if stack in lasting else "destroy"].add(stack)
     return StackOrder(
         first=tuple(sorted(ways["first"])),
+        remove=tuple(sorted(ways["remove"])),
         refused=(
             *(
                 f"{stack} holds data and depends on what this change replaces; revert the change, or make another "
@@ -81,24 +74,28 @@ def stack_order(
                 for stack in sorted(ways["keep"])
             ),
             *(
-                f"{stack} depends on what this change removes or replaces; run `npx cdk destroy {stack}` first, then "
-                "deploy"
+                f"{stack} depends on what this change removes or replaces; run `{_destroy(stack, new)}` first, then deploy"
                 for stack in sorted(ways["destroy"])
             ),
         ),
     )
 
 
+def _destroy(stack: str, new: Mapping[str, Template]) -> str:
+    # CDK finds only the stacks that the app still has.
+    return f"{'npx cdk destroy' if stack in new else 'aws cloudformation delete-stack --stack-name'} {stack}"
+
+
 def changed_exports(old: Template | None, new: Template) -> frozenset[str]:
     """Return the names of a stack's exports that an update removes or gives another value."""
     if old is None:
         return frozenset()
-    replaced = _replaced(old, new)
+    moved = replaced(old.get("Resources", {}), new.get("Resources", {})).keys()
     after = exports(new)
     return frozenset(
         name
         for name, value in exports(old).items()
-        if name not in after or after[name] != value or replaced & set(_resources(value))
+        if name not in after or after[name] != value or moved & set(references(value))
     )
 
 
@@ -113,7 +110,7 @@ def exports(template: Template) -> dict[str, Any]:
 
 def imports(template: Template) -> frozenset[str]:
     """Return the names of the exports that a template imports."""
-    return frozenset(name for name in _taken(template, "Fn::ImportValue") if isinstance(name, str))
+    return frozenset(name for name in taken_by(template, "Fn::ImportValue") if isinstance(name, str))
 
 
 def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
@@ -127,38 +124,3 @@ def importers(cloudformation: Any, export: str) -> tuple[str, ...]:
     with ignore_missing("is not imported", "does not exist"):
         return tuple(cloudformation.list_imports(ExportName=export)["Imports"])
     return ()
-
-
-def _replaced(old: Template, new: Template) -> set[str]:
-    """Return the logical ids of replaced resources and of those that depend on them: a subnet is replaced with its VPC."""
-    before, after = old.get("Resources", {}), new.get("Resources", {})
-    found: set[str] = set()
-    while True:
-        more = {
-            logical
-            for logical in before.keys() & after.keys() - found
-            for key in CREATED_ONLY.get(before[logical]["Type"], ())
-            if before[logical].get("Properties", {}).get(key) != after[logical].get("Properties", {}).get(key)
-            or found & set(_resources(after[logical].get("Properties", {}).get(key)))
-        }
-        if not more:
-            return found
-        found |= more
-
-
-def _resources(value: Any) -> Iterator[str]:
-    yield from _taken(value, "Ref")
-    for taken in _taken(value, "Fn::GetAtt"):
-        yield taken[0] if isinstance(taken, list) else str(taken).split(".")[0]
-
-
-def _taken(value: Any, function: str) -> Iterator[Any]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if key == function:
-                yield inner
-            else:
-                yield from _taken(inner, function)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _taken(inner, function)

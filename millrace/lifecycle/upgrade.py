@@ -22,7 +22,6 @@ from millrace.lifecycle.deploy import (
 )
 from millrace.lifecycle.deployment_changes import (
     JobChange,
-    Template,
     differences,
     job_change,
     stack_change,
@@ -31,6 +30,7 @@ from millrace.lifecycle.deployment_changes import (
 from millrace.lifecycle.health import PATIENCE_SECONDS, POLL_SECONDS
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.update_rules import Template
 from millrace.lifecycle.versions import UpgradeError, Version, current, deployed_version
 
 _SHARED = ("network", "storage", "streams", "kafka", "lifecycle")

@@ -17,9 +17,9 @@ from typing import Any
 
 from millrace.lifecycle.deploy import deployed_document, deployed_template
 from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
-from millrace.lifecycle.deployment_changes import Template
 from millrace.lifecycle.problems import translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
+from millrace.lifecycle.update_rules import Template
 
 
 class UpgradeError(RuntimeError):

@@ -7,7 +7,6 @@ from typing import Literal
 
 from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
-from millrace.config.problems import Finding
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
 from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
 from millrace.sizing.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
@@ -16,9 +15,6 @@ from millrace.sizing.model import Alarm, ClusterPlan, JobPlan, Missing, QueryPla
 
 BATCH_SHARE = 1.2
 """Threshold from AWS' rule for Glue streaming: a batch longer than 120 % of its window, for ten minutes."""
-
-MOST_IN_A_STACK = 450
-"""Most alarms in a stack, which holds 500 resources (CloudFormation quotas), also subscriptions, dashboards, the workspace."""
 
 _SUSTAINED_SECONDS = 600
 _DISK_PERCENT = 85
@@ -43,27 +39,6 @@ def alarms(
     for name, cluster in clusters.items():
         found += _cluster(names, name, cluster)
     return tuple(found)
-
-
-def alarms_over_stack_limit(environment: Environment, alarms: tuple[Alarm, ...]) -> list[Finding]:
-    """Return a finding if a stack would hold more alarms than it can.
-
-    Parameters
-    ----------
-    environment
-        Decides whether jobs' alarms have their own stacks.
-    alarms
-        All alarms of its plan.
-    """
-    apart = environment.observability.alarms == "by-job"
-    together = sum(not (apart and alarm.of_job) for alarm in alarms)
-    if together <= MOST_IN_A_STACK:
-        return []
-    given = f"{together} alarms in one stack"
-    if apart:
-        allowed = f"streams and clusters with at most {MOST_IN_A_STACK} alarms: split the environment"
-        return [Finding(("streams",), given, allowed)]
-    return [Finding(("observability", "alarms"), given, f"by-job beyond {MOST_IN_A_STACK} alarms")]
 
 
 def silenced_by_stop(alarms: tuple[Alarm, ...], job: str) -> tuple[str, ...]:

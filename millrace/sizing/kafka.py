@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from millrace.config.deployed_sizes import DeployedCluster
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.cost import HOURS, item
@@ -13,6 +14,9 @@ from millrace.sizing.model import ClusterPlan, CostItem, Figure
 from millrace.sizing.prices_and_limits import LimitTable, PriceTable, limits
 
 MIB, GIB = 1024**2, 1024**3
+
+SMALLEST_GROWTH_GIB = 10
+"""Least growth of an MSK broker's volume (MSK developer guide, "Scale up Amazon MSK storage")."""
 
 HOUR_MS, CENTURY_MS = 3_600_000, 36_525 * 86_400_000
 
@@ -38,6 +42,8 @@ class Load:
         Data within retention at the average rate, with replicas.
     replicas
         Partitions with their replicas.
+    copies
+        Replicas of each partition.
     gb_month
         Incoming data a month, at the average rate, in GB of 10⁹ bytes.
     """
@@ -49,11 +55,17 @@ class Load:
     partitions: int
     readers: int
     assumed: bool
+    copies: int
+    deployed: DeployedCluster | None = None
 
 
-def replication(zones: int) -> int:
-    """Return the number of copies of each partition: one in each zone, three at most."""
-    return min(3, zones)
+def replication(environment: Environment, cluster: str) -> int:
+    """Return the number of copies of each partition: one in each zone, three at most.
+
+    It follows the zones and not the brokers, so that a cluster can grow: no topic ever changes it. Topics that exist keep theirs.
+    """
+    deployed = environment.deployed.clusters.get(cluster)
+    return (deployed and deployed.replication) or zones(environment)
 
 
 def load(
@@ -67,7 +79,7 @@ def load(
         Number of them by stream.
     """
     topics = {name: stream for name, stream in environment.streams.items() if stream.cluster_name == cluster}
-    copies = replication(zones(environment))
+    copies = replication(environment, cluster)
     count = sum(partitions[name] for name in topics)
     return Load(
         mib_in=sum(
@@ -86,13 +98,14 @@ def load(
         partitions=count,
         readers=max((readers[name] for name in topics), default=0),
         assumed=any(t.traffic.basis == "assumed" for t in topics.values()),
+        copies=copies,
+        deployed=environment.deployed.clusters.get(cluster),
     )
 
 
 def zones(environment: Environment) -> int:
     """Return the number of Availability Zones with brokers."""
-    network = environment.network
-    return min(3, len(network.subnets)) if network.vpc is not None else network.availability_zones
+    return min(3, environment.zones)
 
 
 def plan_cluster(
@@ -124,7 +137,18 @@ def plan_cluster(
             allowed = f"at least {needs[largest]} of {largest}: {_why(largest, asked, zone_count, known)}"
             return None, [Finding(("kafka", name, "brokers"), str(cluster.brokers), allowed)]
         kind = min(able, key=lambda each: prices.usd(f"msk.{each}_hour"))
-    return _provisioned(name, cluster, kind, needs[kind], asked, zone_count, prices), []
+    deployed = asked.deployed
+    if deployed is not None and deployed.broker_type in types and cluster.brokers is None:
+        # Brokers are only added. Those of another type are replaced one by one, while the cluster runs.
+        if deployed.broker_type in candidates and needs[deployed.broker_type] <= deployed.brokers:
+            kind = deployed.broker_type
+        needs[kind] = max(needs[kind], deployed.brokers)
+    storage = None
+    if disk:
+        storage, finding = _storage(name, cluster, cluster.brokers or needs[kind], asked)
+        if finding is not None:
+            return None, [finding]
+    return _provisioned(name, cluster, kind, needs[kind], storage, asked, zone_count, prices), []
 
 
 def _provisioned(
@@ -132,16 +156,18 @@ def _provisioned(
     cluster: MskCluster,
     kind: str,
     needed: int,
+    storage: Figure[int] | None,
     asked: Load,
     zone_count: int,
     prices: PriceTable,
 ) -> ClusterPlan:
     known = limits()
     why = _why(kind, asked, zone_count, known)
+    kept = asked.deployed is not None and needed == asked.deployed.brokers
     brokers = (
         Figure(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", "pinned")
         if cluster.brokers is not None
-        else Figure(needed, "brokers", why, assumed=asked.assumed)
+        else Figure(needed, "brokers", f"as deployed; {why}" if kept else why, assumed=asked.assumed)
     )
     broker_type = (
         Figure(kind, "type", "pinned", "pinned")
@@ -158,16 +184,11 @@ def _provisioned(
             assumed=brokers.assumed or broker_type.assumed,
         )
     ]
-    storage = None
-    if cluster.tier == "standard":
-        room = known["msk.storage.headroom"]
-        each = max(1, math.ceil(asked.stored_gib * room / brokers.value))
-        why = f"{asked.stored_gib:,.1f} GiB by retention in {replication(zone_count)} copies, {room:g} times that"
-        storage = Figure(each, "GiB", why, assumed=asked.assumed)
-        stored: float = each * brokers.value
-        why = f"{each} GiB on each of {brokers.value} brokers"
+    if storage is not None:
+        stored: float = storage.value * brokers.value
+        why = f"{storage.value} GiB on each of {brokers.value} brokers"
     else:
-        stored = asked.stored_gib / replication(zone_count)
+        stored = asked.stored_gib / asked.copies
         why = f"{stored:,.1f} GiB by retention, copies included in the price"
         cost.append(
             item(
@@ -181,6 +202,44 @@ def _provisioned(
         )
     cost.append(item("storage", stored, "msk.storage_gb_month", prices, why, assumed=asked.assumed))
     return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost))
+
+
+def _storage(
+    name: str, cluster: MskCluster, brokers: int, asked: Load
+) -> tuple[Figure[int] | None, Finding | None]:
+    """Size the volume of a Standard broker: as pinned, as deployed where that suffices, else the next coarse step."""
+    known = limits()
+    room, most = known["msk.storage.headroom"], int(known["msk.broker.storage_gib"])
+    needed = max(1, math.ceil(asked.stored_gib * room / brokers))
+    why = f"{asked.stored_gib:,.1f} GiB by retention in {asked.copies} copies, {room:g} times that: {needed} GiB a broker"
+    if cluster.storage is not None:
+        pinned = math.ceil(cluster.storage / GIB)
+        if pinned < needed:
+            return None, Finding(("kafka", name, "storage"), f"{pinned}GiB", f"at least {needed}GiB: {why}")
+        return Figure(pinned, "GiB", f"pinned; {why}", "pinned"), None
+    deployed = 0 if asked.deployed is None else asked.deployed.storage_gib or 0
+    if deployed >= needed:
+        return Figure(
+            deployed, "GiB", f"as deployed, as a volume never shrinks; {why}", assumed=asked.assumed
+        ), None
+    size = max(coarse_gib(needed), deployed and deployed + SMALLEST_GROWTH_GIB)
+    return Figure(min(size, most), "GiB", why, assumed=asked.assumed), None
+
+
+def coarse_gib(needed: int) -> int:
+    """Return the next size of a volume, at least a sixth larger than the one before it, so that a plan seldom changes it.
+
+    Examples
+    --------
+    >>> [coarse_gib(size) for size in (1, 41, 81, 85, 101, 5001)]
+    [10, 50, 100, 100, 120, 6000]
+    """
+    # Steps of a decade, in tenths of it; two sizes below 100 GiB differ by 10 GiB at least.
+    tenth = int(10 ** max(0, len(str(needed)) - 2))
+    for step in (10, 12, 15, 20, 25, 30, 40, 50, 60, 80):
+        if step * tenth >= needed and (tenth > 1 or step % 10 == 0):
+            return step * tenth
+    return 100 * tenth
 
 
 def _brokers(kind: str, asked: Load, zone_count: int, known: LimitTable, *, disk: bool) -> int:

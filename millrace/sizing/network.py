@@ -68,7 +68,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
         return NetworkPlan(Figure("existing", "egress", why, "pinned"), called, 0), ()
-    zones, asked = environment.network.availability_zones, environment.network.egress
+    zones, asked = environment.zones, environment.network.egress
     costs = _costs(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
     chosen = min(costs, key=usd.__getitem__) if asked == "cheapest" else asked
@@ -105,7 +105,7 @@ def _volume(environment: Environment) -> tuple[float, bool]:
 def _costs(
     environment: Environment, called: tuple[str, ...], prices: PriceTable
 ) -> dict[Egress, tuple[CostItem, ...]]:
-    zones = environment.network.availability_zones
+    zones = environment.zones
     volume, guess = _volume(environment)
     data = f"{volume:,.0f} GB"
     endpoints = f"{', '.join(called)} in {zones} zones"

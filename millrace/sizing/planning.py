@@ -11,7 +11,7 @@ from millrace.config import kafka_versions
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merge_advice
-from millrace.sizing.alarms import alarms, alarms_over_stack_limit
+from millrace.sizing.alarms import alarms
 from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.demand import QueryDemand, query_demands
@@ -25,7 +25,7 @@ from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
 from millrace.sizing.shared_cost import shared_cost
 from millrace.sizing.storage import unpriced_costs
-from millrace.sizing.streams import partitions
+from millrace.sizing.streams import keep_partitions, partitions
 
 
 def plan(environment: Environment) -> Plan:
@@ -60,8 +60,6 @@ def plan(environment: Environment) -> Plan:
     demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
     watched = alarms(environment, jobs, clusters)
-    if crowded := alarms_over_stack_limit(environment, watched):
-        raise environment.places.error(crowded)
     return Plan(
         environment=environment.name,
         region=environment.region,
@@ -121,7 +119,8 @@ def _streams(
         )
         if wrong is not None:
             problems.append(wrong)
-        elif (refused := stream.refuse_change(name, expected.value)) is not None:
+        expected = keep_partitions(environment, name, expected)
+        if wrong is None and (refused := stream.refuse_change(name, expected.value)) is not None:
             problems.append(refused)
         shared = sum(not demand.fan_out for demand in readers)
         consumers = len(readers) - shared + len(stream.consumers)

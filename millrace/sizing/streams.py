@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from millrace.config.model import Stream
+from millrace.config.model import Environment, Stream
 from millrace.config.problems import Finding
 from millrace.sizing.capacity import partitions_for, whole_cores
 from millrace.sizing.demand import QueryDemand
@@ -136,3 +136,12 @@ def partitions(
     take = "takes" if own == 1 else "take"
     why = f"{binding.why}; {count(own, 'core')} of {main.query} {take} them in {waves}"
     return Figure(shards, unit, why, assumed=assumed), None
+
+
+def keep_partitions(environment: Environment, name: str, planned: Figure[int]) -> Figure[int]:
+    """Return the partitions of a topic that exists where the plan has fewer: a topic never loses one."""
+    deployed = environment.deployed.partitions.get(name, 0)
+    if planned.origin == "pinned" or planned.value >= deployed:
+        return planned
+    why = f"as deployed, as a topic never loses a partition; {planned.value} would do: {planned.why}"
+    return replace(planned, value=deployed, why=why)

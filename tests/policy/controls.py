@@ -23,7 +23,6 @@ DATA = (
     MSK,
     "AWS::MSK::Topic",
     "AWS::Glue::Database",
-    "AWS::Logs::LogGroup",
 )
 
 STORAGE = (

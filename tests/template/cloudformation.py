@@ -126,3 +126,89 @@ def producers_first(new: Templates) -> list[str]:
     for stack in sorted(new, key=lambda name: (len(imports(new[name])), "-job-" in name, name)):
         visit(stack)
     return order
+
+
+def update_refused(old: Template, new: Template) -> list[str]:
+    """Return why AWS refuses one update of a stack's resources: the rules as its documents have them, in words of their own.
+
+    Kinesis, UpdateShardCount: at most double, at least half. MSK: one kind of change an update, volumes only grow, by ten
+    at least, brokers and partitions are not taken away. CloudFormation: a replacement has the name of what it replaces.
+    """
+    said = []
+    gone = replaced(old, new)
+    for logical, was in old["Resources"].items():
+        will = new["Resources"].get(logical)
+        if will is None:
+            continue
+        before, after = was.get("Properties", {}), will.get("Properties", {})
+        said += [f"{logical}: another type"] * (was["Type"] != will["Type"])
+        own = NAMED.get(was["Type"])
+        moved = {*named(after.get("ClusterArn", after.get("StreamARN")), "Fn::GetAtt")} & gone
+        if (
+            logical in gone
+            and not moved
+            and own
+            and isinstance(before.get(own), str)
+            and before[own] == after.get(own)
+        ):
+            said.append(f"{logical}: already exists")
+        if was["Type"] == "AWS::Kinesis::Stream" and {"ShardCount"} <= before.keys() & after.keys():
+            first, then = before["ShardCount"], after["ShardCount"]
+            said += [f"{logical}: {first} to {then} shards"] * (not first / 2 <= then <= 2 * first)
+        if was["Type"] == "AWS::MSK::Topic":
+            said += [f"{logical}: fewer partitions"] * (after["PartitionCount"] < before["PartitionCount"])
+        if was["Type"] == "AWS::MSK::Cluster":
+            said += [f"{logical}: {line}" for line in _cluster_refused(old, new, before, after)]
+    return said
+
+
+NAMED = {
+    **dict.fromkeys(("AWS::Kinesis::Stream", "AWS::Glue::Job", "AWS::Glue::SecurityConfiguration"), "Name"),
+    "AWS::MSK::Cluster": "ClusterName",
+    "AWS::MSK::Topic": "TopicName",
+    "AWS::MSK::Configuration": "Name",
+    "AWS::Logs::LogGroup": "LogGroupName",
+    "AWS::S3::Bucket": "BucketName",
+    "AWS::SNS::Topic": "TopicName",
+    "AWS::CloudWatch::Alarm": "AlarmName",
+    "AWS::Kinesis::StreamConsumer": "ConsumerName",
+    "AWS::ECR::Repository": "RepositoryName",
+    "AWS::StepFunctions::StateMachine": "StateMachineName",
+    "AWS::ECR::PullThroughCacheRule": "EcrRepositoryPrefix",
+}
+"""The property that names a resource, of the types whose templates give it."""
+
+
+def _cluster_refused(old: Template, new: Template, before: Any, after: Any) -> Iterator[str]:
+    def volume(properties: Any) -> int:
+        return int(
+            at(properties, ["BrokerNodeGroupInfo", "StorageInfo", "EBSStorageInfo", "VolumeSize"]) or 0
+        )
+
+    def configurations(template: Template) -> list[Any]:
+        return [each for each in template["Resources"].values() if each["Type"] == "AWS::MSK::Configuration"]
+
+    kinds = {
+        "storage": at(before, ["BrokerNodeGroupInfo", "StorageInfo"])
+        != at(after, ["BrokerNodeGroupInfo", "StorageInfo"]),
+        "count": before["NumberOfBrokerNodes"] != after["NumberOfBrokerNodes"],
+        "type": at(before, ["BrokerNodeGroupInfo", "InstanceType"])
+        != at(after, ["BrokerNodeGroupInfo", "InstanceType"]),
+        "version": before["KafkaVersion"] != after["KafkaVersion"],
+        "configuration": before.get("ConfigurationInfo") != after.get("ConfigurationInfo")
+        or configurations(old) != configurations(new),
+        "monitoring": [before.get(k) for k in ("EnhancedMonitoring", "OpenMonitoring", "LoggingInfo")]
+        != [after.get(k) for k in ("EnhancedMonitoring", "OpenMonitoring", "LoggingInfo")],
+        "security": [before.get(k) for k in ("ClientAuthentication", "EncryptionInfo")]
+        != [after.get(k) for k in ("ClientAuthentication", "EncryptionInfo")],
+    }
+    if sum(kinds.values()) > 1:
+        yield f"at once: {', '.join(kind for kind, changed in kinds.items() if changed)}"
+    growth = volume(after) - volume(before)
+    if growth < 0 or 0 < growth < 10:
+        yield f"volume by {growth} GiB"
+    if after["NumberOfBrokerNodes"] < before["NumberOfBrokerNodes"]:
+        yield "fewer brokers"
+    types = [at(each, ["BrokerNodeGroupInfo", "InstanceType"]).split(".")[0] for each in (before, after)]
+    if types[0] != types[1]:
+        yield "another kind of broker"

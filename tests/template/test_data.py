@@ -21,7 +21,6 @@ DATA_TYPES = (
     "AWS::MSK::Cluster",
     "AWS::MSK::Topic",
     "AWS::Glue::Database",
-    "AWS::Logs::LogGroup",
 )
 
 
@@ -33,6 +32,17 @@ def test_data_outlives_its_stack(prod: Synthesis, kind: str) -> None:
     for path, resource in found.items():
         assert resource["DeletionPolicy"] == "RetainExceptOnCreate", path
         assert resource["UpdateReplacePolicy"] == "Retain", path
+
+
+def test_logs_go_with_their_job_whose_next_deployment_needs_their_names(prod: Synthesis) -> None:
+    kept = {
+        path
+        for path, group in prod.resources("AWS::Logs::LogGroup").items()
+        if group["DeletionPolicy"] != "Delete"
+    }
+    assert {path.split("/")[0] for path in kept} == {"network", "kafka"}, (
+        "stacks that are protected themselves"
+    )
 
 
 def policies(synthesis: Synthesis) -> dict[str, str]:

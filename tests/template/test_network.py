@@ -53,7 +53,7 @@ def test_alarms_are_those_of_the_bill(each: Synthesis) -> None:
 
 
 def test_each_zone_has_a_gateway_of_its_own(gateways: Synthesis) -> None:
-    zones = gateways.environment.network.availability_zones
+    zones = gateways.environment.zones
     assert len(gateways.resources("AWS::EC2::NatGateway")) == zones
     routes = [
         r["Properties"]["NatGatewayId"]["Ref"]

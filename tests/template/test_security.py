@@ -160,7 +160,7 @@ def test_the_vpc_has_no_way_out(each: Synthesis) -> None:
     for kind in ("AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::EIP"):
         assert each.resources(kind) == {}
     subnets = each.resources("AWS::EC2::Subnet", "network")
-    assert len(subnets) == each.environment.network.availability_zones
+    assert len(subnets) == each.environment.zones
     assert not any(subnet["Properties"]["MapPublicIpOnLaunch"] for subnet in subnets.values())
     assert len(each.resources("AWS::EC2::FlowLog", "network")) == 1
 

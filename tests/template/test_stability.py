@@ -13,7 +13,6 @@ import pytest
 
 from millrace.config import Environment, load
 from millrace.infra.assets import missing_jars, write_archive
-from millrace.infra.constructs.msk_cluster import broker_subnets
 from millrace.infra.errors import InfrastructureError
 from millrace.infra.stacks.base import TAGGED_FOR_GOOD
 from tests.template.cloudformation import at, created_only
@@ -63,13 +62,6 @@ def test_tags_and_kafka_versions_change_without_making_anything_anew(synthesise:
         tags = tags if isinstance(tags, dict) else {tag["Key"]: tag["Value"] for tag in tags}
         own = {"millrace:project": "flights", "millrace:environment": "dev"}
         assert tags == own | ({"millrace:stream": "departures"} if "streams" in path else {}), path
-
-
-def test_brokers_that_are_added_stay_in_their_subnets() -> None:
-    subnets: Any = ("a", "b", "c", "d")
-    assert {broker_subnets(subnets, brokers) for brokers in (3, 6, 9, 12, 15)} == {("a", "b", "c")}
-    assert broker_subnets(subnets, 4) == ("a", "b")
-    assert broker_subnets(subnets[:2], 6) == ("a", "b")
 
 
 @pytest.fixture(scope="module")

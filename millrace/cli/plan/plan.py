@@ -24,6 +24,7 @@ from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment, load
 from millrace.config.accounts import inherited_names
+from millrace.config.deployed_sizes import DeployedSizes
 from millrace.config.load import find_root
 from millrace.config.problems import wrong_option
 from millrace.sizing import Plan, plan
@@ -59,13 +60,19 @@ def plan_command(
             help="Show only what differs from another plan: of a commit, branch or tag, or of a file that --json wrote.",
         ),
     ] = None,
+    deployed: Annotated[
+        bool,
+        typer.Option(
+            "--deployed", help="Keep deployed sizes that suffice, as `millrace deploy` does; asks AWS."
+        ),
+    ] = False,
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="With --diff: print a Markdown table for a pull request.")
     ] = False,
 ) -> None:
     """Size an environment: shards, partitions, workers, limits and monthly cost, each with its reason.
 
-    Needs no AWS account, no Java and no network, and changes nothing.
+    Needs no AWS account, no Java and no network, except with `--deployed`, and changes nothing.
 
     [bold]Examples[/bold]
 
@@ -82,6 +89,8 @@ def plan_command(
     if as_markdown and diff is None:
         raise wrong_option("--markdown", "(no --diff)", "only with --diff")
     environment = load(env)
+    if deployed:
+        environment = environment.with_deployed(_deployed_sizes(environment))
     sized = plan(environment)
     verdict = None
     if html is not None or (diff is None and key is None):
@@ -107,6 +116,13 @@ def plan_command(
     show(*panel(verdict, terminal=columns is not None), *render(environment, sized, width=columns))
     if html is not None:
         typer.echo(f"wrote {html}")
+
+
+def _deployed_sizes(environment: Environment) -> DeployedSizes:
+    from millrace.cli.shared.connections import connect_account
+    from millrace.lifecycle.read_sizes import read_sizes
+
+    return read_sizes(connect_account(environment))
 
 
 def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+import typer
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import relay
 from millrace.config import Environment, find_root
+from millrace.config.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
     from millrace.lifecycle.state_machine import Aws
+    from millrace.lifecycle.update_rules import Template
 
 _AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
 """Options without approvals: the user has confirmed already, and CDK would ask for every stack with permissions."""
+
+_IMPORTING = ("--require-approval", "never", "--method", "change-set", "--import-existing-resources")
+"""The same, for resources that stayed when their stack was removed: CloudFormation takes over those with the name and a policy
+to retain them (CloudFormation user guide, "Import AWS resources into a CloudFormation stack automatically")."""
 
 _TEMPLATE_BYTES = 1_000_000
 """Size of a template that CloudFormation takes from S3 ("CloudFormation quotas": 1 MB)."""
@@ -38,9 +48,9 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
     """
     from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.problems import check_bootstrapped
+    from millrace.lifecycle.read_sizes import read_sizes
     from millrace.sandbox.toolchain import state_folder
 
-    plan(environment)
     assembly = _own_folder(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
     check_bootstrapped(
@@ -49,7 +59,9 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
         region=environment.region,
         qualifier=environment.governance.qualifier,
     )
-    synthesise(env, aws.names.account, assembly)
+    deployed = read_sizes(aws)
+    plan(environment.with_deployed(deployed))
+    synthesise(env, aws.names.account, assembly, deployed)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
@@ -67,8 +79,13 @@ def _own_folder(parent: Path) -> Path:
     return parent / str(os.getpid())
 
 
-def synthesise(env: str, account: str, assembly: Path) -> None:
+def synthesise(env: str, account: str, assembly: Path, deployed: DeployedSizes | None = None) -> None:
     """Write the assembly of an environment; an earlier one is deleted.
+
+    Parameters
+    ----------
+    deployed
+        What exists, so that the plan keeps the sizes that suffice.
 
     Raises
     ------
@@ -78,7 +95,8 @@ def synthesise(env: str, account: str, assembly: Path) -> None:
     from millrace.lifecycle.deploy import DeployError
 
     shutil.rmtree(assembly, ignore_errors=True)
-    _cdk(["synth", "--quiet", "-c", f"env={env}", "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
+    context = ["-c", f"env={env}", *(() if deployed is None else ("-c", f"deployed={deployed.to_json()}"))]
+    _cdk(["synth", "--quiet", *context, "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
     sizes = {file.name: file.stat().st_size for file in sorted(assembly.glob("*.template.json"))}
     if large := [f"{name} ({size:,})" for name, size in sizes.items() if size > _TEMPLATE_BYTES]:
         raise DeployError(
@@ -87,23 +105,64 @@ def synthesise(env: str, account: str, assembly: Path) -> None:
         )
 
 
-def cdk_deploy_all(assembly: Path, first: tuple[str, ...]) -> None:
-    """Deploy an assembly.
+def cdk_deploy_all(
+    assembly: Path,
+    first: tuple[str, ...],
+    stages: Mapping[str, Sequence[tuple[str, Template]]] = MappingProxyType({}),
+    *,
+    imports: bool = False,
+) -> None:
+    """Deploy an assembly, and those stacks again whose changes AWS takes only one after the other.
 
     Parameters
     ----------
     first
         Stacks that are deployed before the others.
+    stages
+        By stack: what each of its updates changes, and the template.
+    imports
+        Whether a resource may exist that a removed stack left behind.
 
     Raises
     ------
     millrace.lifecycle.deploy.DeployError
         CDK failed.
     """
-    if first:
-        _cdk(["deploy", *first, "--exclusively", *_AS_ANSWERED, "-a", str(assembly)], {})
-    # The changes have been shown already: no change set is needed, and stacks without dependencies deploy in parallel.
-    _cdk(["deploy", "--all", *_AS_ANSWERED, "-a", str(assembly), "--concurrency", "4"], {})
+    from millrace.lifecycle.assembly_stages import with_templates
+
+    last = max((len(each) for each in stages.values()), default=1)
+    for number in range(last):
+        # A stack without an update of this number has had its last one.
+        due = {stack: each[number] for stack, each in stages.items() if number < len(each)}
+        written = assembly
+        if number + 1 < last:
+            templates = {stack: template for stack, (_, template) in due.items()}
+            written = with_templates(assembly, templates, assembly.with_name(f"{assembly.name}-{number + 1}"))
+        for stack, (what, _) in due.items():
+            typer.echo(f"{stack}: update {number + 1} of {len(stages[stack])}: {what}", err=True)
+        if number:
+            _cdk(["deploy", *due, "--exclusively", *_AS_ANSWERED, "-a", str(written)], {})
+            continue
+        if first:
+            _cdk(["deploy", *first, "--exclusively", *_AS_ANSWERED, "-a", str(written)], {})
+        # The changes have been shown already: no change set is needed, and stacks without dependencies deploy in parallel.
+        # LocalStack imports nothing.
+        options = _IMPORTING if imports and not os.environ.get("AWS_ENDPOINT_URL") else _AS_ANSWERED
+        _cdk(["deploy", "--all", *options, "-a", str(written), "--concurrency", "4"], {})
+
+
+def cdk_remove_stack(assembly: Path, stack: str) -> None:
+    """Remove a stack that the app no longer has, with the roles of its assembly.
+
+    Raises
+    ------
+    millrace.lifecycle.deploy.DeployError
+        CDK failed.
+    """
+    from millrace.lifecycle.removals import removal_assembly
+
+    written = removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
+    _cdk(["destroy", stack, "--force", "--exclusively", "-a", str(written)], {})
 
 
 def cdk_deploy_stack(assembly: Path, stack: str) -> None:

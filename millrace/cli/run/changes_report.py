@@ -11,13 +11,20 @@ import typer
 from millrace.cli.plan.schema.check import altered_tables, refused_queries
 from millrace.cli.run.checkpoint_compatibility import irreversible_upgrades, refusals
 from millrace.cli.shared.expected_failures import REFUSED
+from millrace.lifecycle.deployment_changes import DELETED
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.removals import Removal
     from millrace.lifecycle.state_machine import Aws
     from millrace.sandbox.start_rehearsal import Rehearsal
 
 _SHOWN_LINES = 30
+
+
+def continuing_jobs(found: Changes) -> list[str]:
+    """Return the jobs that start again on checkpoints that exist, a renamed one under its new name."""
+    return [job.job for job in found.jobs if job.after == "restart" or job.continues is not None]
 
 
 def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
@@ -26,7 +33,7 @@ def tables_of(aws: Aws, assembly: Path, found: Changes) -> Rehearsal:
     from millrace.lifecycle.deploy import job_settings
     from millrace.sandbox.start_rehearsal import Rehearsal, rehearse_starts
 
-    jobs = [change.job for change in found.jobs if change.after == "restart"]
+    jobs = continuing_jobs(found)
     if not jobs:
         return Rehearsal({}, ())
     settings = [job_settings(aws.names, assembly, job) for job in jobs]
@@ -54,7 +61,10 @@ def review(command: str, aws: Aws, assembly: Path, found: Changes, jobs: list[st
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         typer.echo("\n".join(altered_tables(tables)), nl=bool(tables.altered))
-    refuse(command, [*found.order.refused, *refused_queries(tables), *refusals(aws, assembly, jobs)])
+    refuse(
+        command,
+        [*found.order.refused, *found.refused, *refused_queries(tables), *refusals(aws, assembly, jobs)],
+    )
     typer.echo(
         "".join(f"{line}\n" for line in irreversible_upgrades(aws, assembly, jobs)), nl=False, err=True
     )
@@ -108,6 +118,13 @@ def describe(found: Changes) -> list[str]:
         steps = [step for step in (job.before, "deploy", job.after) if step != "leave"]
         if len(steps) > 1:
             lines.append(f"job {job.job}: {', '.join(steps)}: {'; '.join(job.why)}")
+    for removal in found.removals:
+        lines += _removed(removal)
+    for name, stages in found.stages.items():
+        lines.append(
+            f"stack {name} in {len(stages)} updates, because AWS takes these changes one after the other:"
+        )
+        lines += [f"  {number}. {what}" for number, (what, _) in enumerate(stages, 1)]
     if found.order.first:
         first = " ".join(found.order.first)
         lines += [
@@ -116,6 +133,39 @@ def describe(found: Changes) -> list[str]:
             "  2. all others",
         ]
     return lines
+
+
+def _removed(removal: Removal) -> list[str]:
+    why = "is no longer in the file" if removal.renamed_to is None else f"is job {removal.renamed_to} now"
+    lines = [f"stack {removal.stack} {why}"]
+    if removal.protected:
+        command = "aws cloudformation update-termination-protection --no-enable-termination-protection"
+        lines.append(
+            f"  it stays, as it is protected from termination; `{command} --stack-name {removal.stack}`, then another "
+            "deployment removes it"
+        )
+    lines += [f"  stays: {each}" for each in removal.stays]
+    return lines + [f"  {'would be ' * removal.protected}deleted: {each}" for each in removal.goes]
+
+
+def questions(found: Changes) -> list[str]:
+    """Return the questions to answer before a deployment, one for each stack that it removes."""
+    asked = []
+    for removal in found.removals:
+        if not removal.protected:
+            what = f"stack {removal.stack}" if removal.job is None else f"job {removal.job}"
+            heir = f", which is {removal.renamed_to} now" if removal.renamed_to else ""
+            stays = f" These stay: {', '.join(removal.stays)}." if removal.stays else ""
+            goes = f" These are deleted: {', '.join(removal.goes)}." if removal.goes else ""
+            asked.append(f"Remove {what}{heir}?{stays}{goes}")
+    lost = [
+        line.removeprefix("- ").removesuffix(DELETED)
+        for stack in found.stacks
+        for line in stack.resources
+        if line.endswith(DELETED)
+    ]
+    deleted = f" These are deleted with their data: {', '.join(lost)}." if lost else ""
+    return [*asked, f"Deploy this?{deleted}"]
 
 
 def as_document(found: Changes) -> dict[str, Any]:
@@ -128,6 +178,8 @@ def as_document(found: Changes) -> dict[str, Any]:
         },
         "numbers": dict(found.numbers),
         "first": found.order.first,
+        "removals": {each.stack: {"stays": each.stays, "deleted": each.goes} for each in found.removals},
+        "updates": {stack: [what for what, _ in stages] for stack, stages in found.stages.items()},
         "jobs": {job.job: {"before": job.before, "after": job.after, "why": job.why} for job in found.jobs},
     }
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.run.cdk_assembly import cdk_deploy_all, synthesize_and_compare
-from millrace.cli.run.changes_report import describe, refuse_wider, review
+from millrace.cli.run.cdk_assembly import cdk_deploy_all, cdk_remove_stack, synthesize_and_compare
+from millrace.cli.run.changes_report import continuing_jobs, describe, questions, refuse_wider, review
 from millrace.cli.shared.expected_failures import confirm
 from millrace.cli.shared.options import AsJson, EnvironmentName, Wider
 from millrace.config import load
@@ -48,19 +48,23 @@ def deploy(
         found = without_starts(found)
     if not as_json:
         typer.echo("\n".join(describe(found)))
-    begun = [change.job for change in found.jobs if change.after == "restart"]
-    review("deploy", aws, assembly, found, begun, as_json=as_json)
+    review("deploy", aws, assembly, found, continuing_jobs(found), as_json=as_json)
     if only_show or not found:
         return
     refuse_wider("deploy", found, yes=yes, wider=wider)
-    confirm("Deploy this?", yes=yes)
-    for job in begun:
-        deployed_version(aws, job)
+    for question in questions(found):
+        confirm(question, yes=yes)
+    for change in found.jobs:
+        if change.after == "restart":
+            deployed_version(aws, change.job)
     started = apply(
         aws,
         found,
-        cdk_deploy=lambda: cdk_deploy_all(assembly, found.order.first),
+        cdk_deploy=lambda: cdk_deploy_all(
+            assembly, found.order.first, found.stages, imports=found.may_import
+        ),
         progress=lambda line: typer.echo(line, err=True),
         look_again=lambda: compare_with_deployed(aws, assembly),
+        cdk_remove=lambda stack: cdk_remove_stack(assembly, stack),
     )
     typer.echo(f"deployed {environment.name}; started: {', '.join(started) or 'nothing'}", err=as_json)

@@ -57,6 +57,7 @@ def upgrade(
         tuple(each for each in found.stacks if each.stack == stack),
         (change,),
         {name: lines for name, lines in found.numbers.items() if name == job},
+        refused=tuple(line for line in found.refused if line.startswith((f"job {job},", f"{stack}:"))),
     )
     if not as_json:
         typer.echo("\n".join(describe(own)))

@@ -156,6 +156,12 @@ class JobBase(Model, ABC):
     queries: dict[Slug, Query] = Field(
         min_length=1, description="Queries of the job by name; each has its own checkpoint."
     )
+    renamed_from: Slug | None = Field(
+        default=None,
+        description="First name of a job that was renamed: it keeps the checkpoints of that name, and so its position and "
+        "its tables. It stays in the file; `millrace deploy` removes the job with the old name.",
+        examples=["flights"],
+    )
     latency: Duration = Field(default=timedelta(seconds=60), description="SLA from arrival to commit.")
     rate: Rate | None = Field(
         default=None,

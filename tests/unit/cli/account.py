@@ -122,7 +122,7 @@ class Account:
     def _resource(self, service: str, params: dict[str, Any]) -> str:
         if service == "ce" and "TimePeriod" in params:
             return f"arn:{self.names.partition}:billing::{self.names.account}:billingview/primary"
-        if service == "cloudformation":
+        if service == "cloudformation" and "StackName" in params:
             return self._arn(service, f"stack/{params['StackName']}/id")
         if service == "ssm":
             return self._arn(service, f"parameter{params['Name']}")
@@ -168,6 +168,9 @@ class Account:
             self.objects[bucket, key] = text
 
     def _cloudformation(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+        if operation == "ListStacks":
+            stacks = [f.name.removesuffix(".template.json") for f in self.assembly.glob("*.template.json")]
+            return {"StackSummaries": [{"StackName": s, "StackStatus": "CREATE_COMPLETE"} for s in stacks]}
         stack = params["StackName"]
         template = self._template(stack)
         if operation == "GetTemplate":

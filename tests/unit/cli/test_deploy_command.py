@@ -15,7 +15,8 @@ from millrace.cli import app
 from millrace.cli.run import cdk_assembly, changes_report
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
-from millrace.lifecycle import deploy, problems, state_machine
+from millrace.config.deployed_sizes import DeployedSizes
+from millrace.lifecycle import deploy, problems, read_sizes, state_machine
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.state_machine import Aws
@@ -36,7 +37,8 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
-    monkeypatch.setattr(cdk_assembly, "synthesise", lambda _env, _account, folder: found.append(folder))
+    monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
+    monkeypatch.setattr(cdk_assembly, "synthesise", lambda _env, _account, folder, _: found.append(folder))
     monkeypatch.setattr(changes_report, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
     monkeypatch.setattr(changes_report, "refusals", lambda *_: [])
     monkeypatch.setattr(changes_report, "irreversible_upgrades", lambda *_: [])
@@ -81,3 +83,46 @@ def test_a_script_reads_one_document_with_the_tables_that_change(
     assert document["tables"] == {"db.t": ["+ c bigint"]}
     assert document["jobs"]["clicks"]["after"] == "restart"
     assert "Deploy this?" in done.stderr
+
+
+def test_updates_that_aws_takes_one_by_one_are_deployed_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assembly = tmp_path / "7"
+    assembly.mkdir()
+    hashes = {"a": "aaaa", "b": "bbbb"}
+    for stack, digest in hashes.items():
+        (assembly / f"{stack}.template.json").write_text('{"Resources": {"n": 3}}')
+        files = {
+            digest: {"source": {"path": f"{stack}.template.json"}, "destinations": {"x": f"{digest}.json"}}
+        }
+        (assembly / f"{stack}.assets.json").write_text(json.dumps({"files": files}))
+    (assembly / "manifest.json").write_text(json.dumps({k: f"s3://x/{v}.json" for k, v in hashes.items()}))
+    calls: list[tuple[list[str], dict[str, str], bool]] = []
+
+    def cdk(arguments: list[str], _: dict[str, str]) -> None:
+        folder = Path(arguments[arguments.index("-a") + 1])
+        templates = {stack: (folder / f"{stack}.template.json").read_text() for stack in hashes}
+        manifest = json.loads((folder / "manifest.json").read_text())
+        named = all(
+            manifest[stack].split("/")[-1].removesuffix(".json")
+            in json.loads((folder / f"{stack}.assets.json").read_text())["files"]
+            for stack in hashes
+        )
+        calls.append(([each for each in arguments[1:3] if each in ("--all", *hashes)], templates, named))
+
+    monkeypatch.setattr(cdk_assembly, "_cdk", cdk)
+    whole = {"Resources": {"n": 3}}
+    steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
+    cdk_assembly.cdk_deploy_all(
+        assembly, ("b",), {"a": [*steps, ("3 shards", whole)], "b": [steps[0], ("x", whole)]}
+    )
+    shown = [
+        (stacks, json.loads(templates["a"])["Resources"]["n"], json.loads(templates["b"])["Resources"]["n"])
+        for stacks, templates, _ in calls
+    ]
+    assert shown == [(["b"], 1, 1), (["--all"], 1, 1), (["a", "b"], 2, 3), (["a"], 3, 3)]
+    assert all(named for *_, named in calls)
+    calls.clear()
+    cdk_assembly.cdk_deploy_all(assembly, ())
+    assert [(stacks, json.loads(t["a"])) for stacks, t, _ in calls] == [(["--all"], whole)]

@@ -9,6 +9,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def account(
     monkeypatch.setattr(
         deploying,
         "synthesise",
-        lambda _env, _account, folder: shutil.copytree(assembly, folder, dirs_exist_ok=True),
+        lambda _env, _account, folder, _: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
     monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.Rehearsal({}, ()))
@@ -323,7 +324,7 @@ def test_the_roles_of_the_bootstrap_are_those_of_the_assembly(scope: PermissionS
     assert set(grant.resources) == resolved
     (grant,) = (each for each in grants(scope, "deploy") if each.sid == "CompareStacks")
     stacks = {file.name.removesuffix(".template.json") for file in assembly.glob("*.template.json")}
-    assert stacks <= {resource.split("/")[1] for resource in grant.resources}
+    assert all(any(fnmatch(f"{stack}/id", r.split("/", 1)[1]) for r in grant.resources) for stack in stacks)
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -351,7 +352,7 @@ def test_names_follow_partition_and_qualifier(tmp_path: Path) -> None:
     whole = json.dumps(found)
     assert "arn:aws:" not in whole
     assert "arn:aws-cn:iam::111122223333:role/cdk-acme1-deploy-role-111122223333-cn-north-1" in whole
-    assert "stack/co-plant-plant-job-clicks/*" in whole
+    assert "stack/co-plant-plant-*" in whole
     assert "emr-serverless" not in whole, "no job runs there"
     assert "kafka" not in whole.replace("-kafka/", ""), "no stream is there"
 

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
+from millrace.cli.run.changes_report import questions
+from millrace.config import Environment, Names
 from millrace.lifecycle import deploy as deploying
-from millrace.lifecycle.deploy import _stop_application, compare_with_deployed
+from millrace.lifecycle.deploy import Changes, _stop_application, compare_with_deployed
+from millrace.lifecycle.deployment_changes import JobChange
 from millrace.lifecycle.health import UnhealthyError, read_health, wait_until_healthy
+from millrace.lifecycle.removals import Removal
 from millrace.lifecycle.state_machine import Aws
 from millrace.verify.on_aws import AwsAccount
 
@@ -83,6 +87,161 @@ def test_a_stack_whose_first_creation_failed_is_new(aws: Aws, tmp_path: Path) ->
     failed = Aws(aws.names, lambda service: Failed() if service == "cloudformation" else aws.client(service))
     found = compare_with_deployed(failed, assembly(tmp_path, 3))
     assert (found.stacks[0].new, found.jobs[0].after) == (True, "start")
+
+
+def writing(
+    job: str, *, table: str = "db.t", checkpoints: str = "", partitions: Any = None
+) -> dict[str, Any]:
+    source = {"kind": "kafka", "topic": "t", "connection": "c", "reading": {"partitions": partitions}}
+    query = {"kind": "land", "name": "land", "source": source, "table": table}
+    settings = {"checkpoints": f"s3://checkpoints/{checkpoints or job}", "queries": [query]}
+    return {"version": 1, "settings": settings}
+
+
+def stand(aws: Aws, **jobs: dict[str, Any]) -> None:
+    """Deploy jobs with launch documents, with the tags that their resources have."""
+    s3 = aws.client("s3")
+    for bucket in (BUCKET, aws.names.bucket("checkpoints")):
+        s3.create_bucket(Bucket=bucket)
+    environment = aws.names.environment
+    for job, content in jobs.items():
+        s3.put_object(Bucket=BUCKET, Key=f"old-{job}.json", Body=json.dumps(content))
+        body = tagged(template(1, f"s3://{BUCKET}/old-{job}.json"), environment.project, environment.name)
+        aws.client("cloudformation").create_stack(
+            StackName=aws.names.stack(f"job-{job}"), TemplateBody=json.dumps(body)
+        )
+
+
+def tagged(body: dict[str, Any], project: str, environment: str) -> dict[str, Any]:
+    """Return a template whose resources have the tags of an environment."""
+    tags = {"millrace:project": project, "millrace:environment": environment}
+    for resource in body["Resources"].values():
+        resource["Properties"]["Tags"] = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return body
+
+
+def new(folder: Path, **jobs: dict[str, Any]) -> Path:
+    for job, content in jobs.items():
+        (folder / f"hello-minimal-job-{job}.template.json").write_text(
+            json.dumps(template(1, f"s3://{BUCKET}/new-{job}.json"))
+        )
+        (folder / f"asset.new-{job}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_a_job_that_left_the_file_is_drained_and_its_stack_removed(aws: Aws, tmp_path: Path) -> None:
+    stand(aws, clicks=writing("clicks"), gone=writing("gone", table="db.other"))
+    found = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks")))
+    assert found.refused == ()
+    assert [(job.job, job.before, job.after) for job in found.jobs[:1]] == [("gone", "drain", "remove")]
+    (removal,) = found.removals
+    assert (removal.stack, removal.job, removal.first) == ("hello-minimal-job-gone", "gone", True)
+    assert removal.stays == ("table or output db.other", "checkpoints s3://checkpoints/gone")
+    (question, _) = questions(found)
+    assert question.startswith("Remove job gone?")
+    assert "db.other" in question
+    assert "s3://checkpoints/gone" in question
+
+
+def test_another_environment_of_a_like_name_is_left_alone(aws: Aws, tmp_path: Path) -> None:
+    stand(aws, clicks=writing("clicks"))
+    aws.client("cloudformation").create_stack(
+        StackName="hello-minimal-2-job-clicks",
+        TemplateBody=json.dumps(tagged(template(1, "s3://x/y"), "hello", "minimal-2")),
+    )
+    assert compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks"))).removals == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "continues", "refused"),
+    [
+        ({}, None, "`renamed_from: before`"),
+        ({"checkpoints": "before"}, "before", None),
+        ({"table": "db.other"}, None, None),
+        ({"partitions": [0, 1]}, None, None),
+    ],
+    ids=["a rename that is not written", "a rename", "another table", "a split"],
+)
+def test_a_table_has_one_owner(
+    aws: Aws, tmp_path: Path, given: dict[str, Any], continues: str | None, refused: str | None
+) -> None:
+    stand(aws, before=writing("before"))
+    found = compare_with_deployed(aws, new(tmp_path, clicks=writing("clicks", **given)))
+    assert [job.continues for job in found.jobs if job.job == "clicks"] == [continues]
+    assert [removal.renamed_to for removal in found.removals] == ["clicks" if continues else None]
+    assert bool(found.refused) == bool(refused)
+    assert all(str(refused) in line for line in found.refused)
+    # After a failure between the deployment and the removal both exist: the new one still starts.
+    if continues:
+        url = f"s3://{BUCKET}/new-clicks.json"
+        aws.client("s3").put_object(Bucket=BUCKET, Key="new-clicks.json", Body=b"{}")
+        aws.client("s3").put_object(
+            Bucket=BUCKET, Key="new-clicks.json", Body=json.dumps(writing("clicks", **given))
+        )
+        aws.client("cloudformation").create_stack(
+            StackName="hello-minimal-job-clicks", TemplateBody=json.dumps(template(1, url))
+        )
+        again = compare_with_deployed(aws, tmp_path)
+        assert [(job.job, job.after) for job in again.jobs] == [("before", "remove"), ("clicks", "start")]
+
+
+def test_a_query_whose_checkpoint_was_carried_over_may_write_the_table(aws: Aws, tmp_path: Path) -> None:
+    stand(aws, clicks=writing("clicks", table="db.other"), before=writing("before"))
+    folder = new(tmp_path, clicks=writing("clicks"), before=writing("before", table="db.third"))
+    aws = Aws(Names(with_jobs(aws, "clicks", "before"), aws.names.account), aws.client)
+    (line,) = compare_with_deployed(aws, folder).refused
+    assert "`millrace checkpoint move before land clicks/land --env minimal`" in line
+    for log in ("offsets", "commits"):
+        aws.client("s3").put_object(
+            Bucket=aws.names.bucket("checkpoints"), Key=f"clicks/land/{log}/0", Body=b"v1\n{}\n{}"
+        )
+    assert compare_with_deployed(aws, folder).refused == ()
+
+
+def with_jobs(aws: Aws, *names: str) -> Environment:
+    (job,) = aws.names.environment.jobs.values()
+    return aws.names.environment.model_copy(update={"jobs": dict.fromkeys(names, job)})
+
+
+def test_a_removed_job_is_drained_before_its_stack_goes_and_a_renamed_one_starts_after(
+    aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def verb(_aws: Any, job: str, what: str, _progress: Any) -> dict[str, Any]:
+        calls.append(f"{what} {job}")
+        return {"wish": "stopped" if job == "idle" else "running"}
+
+    monkeypatch.setattr(deploying, "_verb", verb)
+    monkeypatch.setattr(deploying, "_stop_application", lambda *_: None)
+    monkeypatch.setattr(deploying, "wait_until_healthy", lambda *_, **__: None)
+    found = Changes(
+        (),
+        (
+            JobChange("gone", "drain", "remove", ()),
+            JobChange("idle", "drain", "remove", ()),
+            JobChange("was", "drain", "remove", ()),
+            JobChange("is", "leave", "start", (), "was"),
+            JobChange("quiet", "leave", "start", (), "idle"),
+        ),
+        {},
+        removals=(
+            Removal("job-was", "was", "is"),
+            Removal("p-streams", protected=True),
+            Removal("job-gone", "gone", first=True),
+        ),
+    )
+    started = deploying.apply(
+        aws,
+        found,
+        cdk_deploy=lambda: calls.append("deploy"),
+        progress=lambda _: None,
+        cdk_remove=lambda stack: calls.append(f"remove {stack}"),
+    )
+    assert started == ("is",)
+    assert [call for call in calls if not call.startswith("status")] == [
+        *("drain gone", "drain was", "remove job-gone", "deploy", "remove job-was", "start is", "stop quiet")
+    ]
 
 
 def test_an_application_is_stopped_before_it_changes(aws: Aws) -> None:

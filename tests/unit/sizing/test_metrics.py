@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from millrace.config import ConfigurationError, environments, load
+from millrace.config import environments, load
+from millrace.config.platform import Observability
 from millrace.etl.metrics import cloudwatch
-from millrace.sizing import alarms, plan
+from millrace.sizing import plan
+from millrace.sizing.alarm_stacks import MOST_IN_A_STACK, alarm_stacks
 from millrace.sizing.metrics import BY_NAME, METRICS, metric_count, reporters
 from millrace.sizing.prices_and_limits import limits
 from tests.unit.sizing.conftest import Loader, text
@@ -51,19 +54,27 @@ def test_the_bill_counts_a_call_for_each_interval_of_the_core(from_text: Loader)
         assert line.usd == pytest.approx(expected / 1000 * 0.01, rel=0.02)
 
 
-def test_more_alarms_than_a_stack_holds_are_refused_with_the_way_out(
-    from_text: Loader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crowded = text(sla="60s")
-    held = len(plan(from_text(crowded)).alarms)
-    monkeypatch.setattr(alarms, "MOST_IN_A_STACK", held - 1)
-    with pytest.raises(ConfigurationError) as refused:
-        plan(from_text(crowded))
-    (problem,) = refused.value.problems
-    assert (problem.key, problem.value) == ("observability.alarms", f"{held} alarms in one stack")
-    assert problem.allowed == f"by-job beyond {held - 1} alarms"
-    apart = crowded + "\nobservability: {alarms: by-job}\n"
-    assert len(plan(from_text(apart)).alarms) == held
-    monkeypatch.setattr(alarms, "MOST_IN_A_STACK", 0)
-    with pytest.raises(ConfigurationError, match="split the environment"):
-        plan(from_text(apart))
+@pytest.mark.parametrize("apart", [False, True])
+def test_more_alarms_than_a_stack_holds_are_in_numbered_ones(from_text: Loader, apart: bool) -> None:
+    environment = from_text(text(sla="60s") + "\nobservability: {alarms: by-job}\n" * apart)
+    (kind, *_) = plan(environment).alarms
+    many = [
+        replace(kind, name=f"{subject}/{number}", subject=subject)
+        for subject in (*(f"job/j{n}" for n in range(300)), *(f"stream/s{n}" for n in range(200)))
+        for number in range(10)
+    ]
+    shared = [each for each in many if not (apart and each.of_job)]
+    before: dict[str, int] = {}
+    for count in (100, 450, 460, 1500, len(shared)):
+        stacks = alarm_stacks(environment, shared[:count])
+        assert max(map(len, stacks)) <= MOST_IN_A_STACK
+        assert sorted(a.name for each in stacks for a in each) == sorted(a.name for a in shared[:count])
+        # A stack that is deployed after the others may take alarms from them: no other alarm moves.
+        places = {alarm.name: number for number, each in enumerate(stacks) for alarm in each}
+        assert all(places[name] >= place for name, place in before.items())
+        before = places
+    one = [replace(kind, name=f"job/j/{number}", subject="job/j") for number in range(700)]
+    assert (
+        max(map(len, alarm_stacks(environment.model_copy(update={"observability": Observability()}), one)))
+        <= 450
+    )

@@ -308,7 +308,9 @@ def test_storage_holds_the_retention_in_every_copy(from_text: Loader) -> None:
         "main"
     ]
     assert found.storage_gib_per_broker is not None
-    assert found.storage_gib_per_broker.value == pytest.approx(10 * 86400 / 1024 * 3 * 1.25 / 3, abs=1)
+    needed = 10 * 86400 / 1024 * 3 * 1.25 / 3
+    # In coarse steps, as each change of a volume costs an update of the cluster.
+    assert needed <= found.storage_gib_per_broker.value < needed * 1.2
 
 
 def test_serverless_has_no_brokers_but_a_price(from_text: Loader) -> None:

@@ -147,7 +147,6 @@ class DataOutlivesItsStack(PolicyRule):
         "AWS::MSK::ServerlessCluster",
         "AWS::MSK::Topic",
         "AWS::Glue::Database",
-        "AWS::Logs::LogGroup",
         "AWS::APS::Workspace",
     )
 

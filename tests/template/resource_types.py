@@ -1,0 +1,75 @@
+"""Extract of CloudFormation's resource schemas for the types that our templates have: ``python -m tests.template.resource_types``.
+
+cfn-lint ships the schemas; ``millrace deploy`` reads the extract. ``make lock`` writes it, and a test compares it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from aws_cdk import App
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
+from millrace.config import Names, environments, load
+from millrace.infra.deployment import build
+from millrace.lifecycle.update_rules import RESOURCE_TYPES
+from millrace.sandbox.toolchain import ROOT
+from millrace.sizing import plan
+from tests.policy.everywhere import NEWEST, written
+
+RARE = (
+    "AWS::EC2::EIP",
+    "AWS::EC2::NatGateway",
+    "AWS::Kinesis::StreamConsumer",
+    "AWS::MSK::ServerlessCluster",
+)
+"""Types that no environment of the repository happens to have."""
+
+
+def extract(kind: str) -> dict[str, Any]:
+    """Return what an update must know of a type: the properties that only a creation sets, and those that name it."""
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", kind).schema
+
+    def paths(key: str) -> list[str]:
+        return sorted(path.removeprefix("/properties/") for path in schema.get(key, ()))
+
+    read_only = {*paths("readOnlyProperties")}
+    names = {path for path in paths("createOnlyProperties") if _names(kind, path)}
+    if len(identifier := paths("primaryIdentifier")) == 1:
+        names |= {*identifier} - read_only
+    return {"create_only": paths("createOnlyProperties"), "names": sorted(names)}
+
+
+def _names(kind: str, path: str) -> bool:
+    """Tell whether a property is the name of a resource: ``Name``, or the end of its type's name with ``Name``."""
+    last = path.split("/")[-1]
+    return last == "Name" or (last.endswith("Name") and kind.endswith(last.removesuffix("Name")))
+
+
+def kinds(templates: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the types in templates."""
+    found = {each["Type"] for template in templates for each in template["Resources"].values()}
+    return {kind for kind in found if not kind.startswith(("AWS::CDK::", "AWS::CloudFormation::"))}
+
+
+def write() -> None:
+    """Synthesise every environment and write the extract of the types that their templates have."""
+    found = set(RARE)
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    with tempfile.TemporaryDirectory() as folder:
+        files = [*environments(ROOT), str(written(NEWEST, "us-east-1", Path(folder)))]
+        for environment in (load(name, root=ROOT) for name in files):
+            app = App(context=context, analytics_reporting=False)
+            names = Names(environment, environment.account or "111122223333")
+            build(app, names=names, plan=plan(environment), root=ROOT)
+            found |= kinds(stack.template for stack in app.synth().stacks)
+    text = ",\n".join(f"  {json.dumps(kind)}: {json.dumps(extract(kind))}" for kind in sorted(found))
+    RESOURCE_TYPES.write_text(f"{{\n{text}\n}}\n")
+
+
+if __name__ == "__main__":
+    write()

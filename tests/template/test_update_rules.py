@@ -1,0 +1,200 @@
+"""An edit of each property that a template has: what an update does is told before it begins, and AWS takes each of its steps."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from millrace.config import ConfigurationError, Names
+from millrace.config.deployed_sizes import DeployedCluster, DeployedSizes
+from millrace.config.model import Environment
+from millrace.lifecycle.deployment_changes import stack_change
+from millrace.lifecycle.read_sizes import sizes
+from millrace.lifecycle.update_rules import RESOURCE_TYPES, refusals, stages
+from millrace.sizing import plan
+from tests.template.cloudformation import Template, replaced, update_refused
+from tests.template.conftest import Synthesis
+from tests.template.resource_types import RARE, extract, kinds
+from tests.template.test_exports import Change, changed, full, put, synthesised
+
+EDITS = 1500
+"""Edits of one run, some twenty seconds; each day draws others, and the slow test makes all."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Another value at one place of a template."""
+
+    stack: str
+    logical: str
+    path: tuple[str | int, ...]
+    value: Any
+
+    def applied(self, template: Template) -> Template:
+        """Return the template with this value."""
+        edited: dict[str, Any] = copy.deepcopy(dict(template))
+        inner = edited["Resources"][self.logical]["Properties"]
+        for key in self.path[:-1]:
+            inner = inner[key]
+        inner[self.path[-1]] = self.value
+        return edited
+
+
+def others(value: Any) -> list[Any]:
+    """Return values that a user's edit could make of one."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value + 1, max(0, value - 1), 3 * value + 7, 20 * value, value // 3]
+    if isinstance(value, str):
+        return [f"{value}x", value.replace("kafka.", "express.")] if value else ["x"]
+    return []
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield the values of a resource's properties that are written in it, not those that CloudFormation fills in."""
+    items: Any = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, inner in items:
+        if not (isinstance(key, str) and (key == "Ref" or key.startswith("Fn::"))):
+            yield from leaves(inner, (*path, key))
+    if not isinstance(value, dict | list):
+        yield path, value
+
+
+def edits(templates: dict[str, Template]) -> list[Edit]:
+    """Return the edits of each property that the templates contain, once for each type and path."""
+    found = {}
+    for stack, template in templates.items():
+        for logical, resource in template["Resources"].items():
+            for path, value in leaves(resource.get("Properties", {})):
+                shape = tuple("[]" if isinstance(key, int) else key for key in path)
+                for number, other in enumerate(others(value)):
+                    found.setdefault((resource["Type"], shape, number), Edit(stack, logical, path, other))
+    return list(found.values())
+
+
+def wrong(deployed: dict[str, Template], edit: Edit) -> str | None:
+    """Return what a deployment of the edit would not know; None if it is told and can be carried out."""
+    old = deployed[edit.stack]
+    new = edit.applied(old)
+    if new == old:
+        return None
+    change = stack_change(edit.stack, old, new)
+    if not change:
+        return "the change is not shown"
+    refused = list(refusals({edit.stack: old}, {edit.stack: new}))
+    steps = [template for _, template in stages(old, new)] or [new]
+    standing, said = old, []
+    for step in steps:
+        said += update_refused(standing, step)
+        standing = step
+    if bool(refused) != bool(said):
+        return f"refused: {refused}, by AWS: {said}"
+    if standing != new:
+        return "the last step is not the new template"
+    shown = any(line.endswith("(is replaced)") for line in change.resources)
+    if not refused and shown is not (edit.logical in replaced(old, new)) and not change.permissions:
+        return f"replaced: {shown}"
+    return None
+
+
+def is_known(edit: Edit, old: Template) -> bool:
+    """Leave out what the model of AWS in these tests does not know: rules of Kafka's versions, and many shards."""
+    kind = old["Resources"][edit.logical]["Type"]
+    if kind == "AWS::IAM::Policy":
+        # Names of statements, and of the language, give no permission.
+        return edit.path[-1] not in ("Sid", "Version", "PolicyName")
+    nothing = type(edit.value) is int and edit.value == 0
+    return not nothing and not (kind == "AWS::MSK::Cluster" and edit.path == ("KafkaVersion",))
+
+
+def tried(count: int | None) -> None:
+    deployed = changed()
+    drawn = [each for each in edits(deployed) if is_known(each, deployed[each.stack])]
+    assert len(drawn) > 500
+    random.Random(datetime.now(UTC).toordinal()).shuffle(drawn)
+    found = {(edit, said) for edit in drawn[:count] if (said := wrong(deployed, edit)) is not None}
+    assert sorted(map(str, found)) == []
+
+
+def test_an_edit_of_each_property_is_told_and_can_be_carried_out() -> None:
+    tried(EDITS)
+
+
+@pytest.mark.slow
+def test_all_edits_are_told_and_can_be_carried_out() -> None:
+    tried(None)
+
+
+def test_the_extract_is_that_of_the_schemas_and_has_every_type_of_the_templates(each: Synthesis) -> None:
+    known = json.loads(RESOURCE_TYPES.read_text())
+    assert kinds(each.templates.values()) | set(RARE) <= known.keys(), "make lock writes it"
+    assert known == {kind: extract(kind) for kind in known}
+
+
+RATE = "streams.flights.traffic.records_per_second"
+
+
+@pytest.mark.parametrize("zones", [2, 3])
+def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zones: int) -> None:
+    """Brokers, volumes and partitions grow and stay, in updates that AWS takes one by one; replication is that of the zones."""
+    base = (put("network.availability_zones", zones),)
+    deployed: dict[str, Template] = {}
+    for rate in (1000, 30_000, 500, 60_000):
+        environment = of(*base, put(RATE, rate))
+        names = Names(environment, "111122223333")
+        kafka = {} if not deployed else deployed[names.stack("kafka")]
+        new = synthesised(environment.with_deployed(sizes(names, kafka, {})))
+        if deployed:
+            assert list(refusals(deployed, new)) == []
+            for stack, template in new.items():
+                standing = deployed[stack]
+                for step in [each for _, each in stages(standing, template)] or [template]:
+                    assert update_refused(standing, step) == []
+                    standing = step
+                assert standing == template
+        deployed = new
+        (cluster,) = of_kind(new, "AWS::MSK::Cluster")
+        (topic,) = of_kind(new, "AWS::MSK::Topic")
+        brokers, group = cluster["NumberOfBrokerNodes"], cluster["BrokerNodeGroupInfo"]
+        assert (topic["ReplicationFactor"], len(group["ClientSubnets"]), brokers % zones) == (zones, zones, 0)
+        kept = rate * 400 * 2 * 86_400 * zones / 1024**3
+        assert group["StorageInfo"]["EBSStorageInfo"]["VolumeSize"] * brokers >= kept
+
+
+def test_a_volume_that_is_pinned_or_deployed_is_kept_and_one_that_is_too_small_refused() -> None:
+    deployed = DeployedSizes({"main": DeployedCluster(2, "kafka.m7g.large", 81, 2)}, {"flights": 14})
+    kept = plan(of().with_deployed(deployed))
+    cluster = kept.clusters["main"]
+    assert cluster.storage_gib_per_broker is not None
+    assert (cluster.storage_gib_per_broker.value, kept.streams["flights"].expected_partitions.value) == (
+        81,
+        14,
+    )
+    pinned = plan(of(put("kafka.main.storage", "90GiB")).with_deployed(deployed)).clusters["main"]
+    assert pinned.storage_gib_per_broker is not None
+    assert pinned.storage_gib_per_broker.value == 90
+    with pytest.raises(ConfigurationError, match=r"at least .*GiB"):
+        plan(of(put("kafka.main.storage", "1GiB"), put(RATE, 30_000)))
+
+
+def of(*changes: Change) -> Environment:
+    plain = full()
+    put("network.availability_zones", 2)(plain)
+    for change in changes:
+        change(plain)
+    return Environment.model_validate({"name": "dev", **plain})
+
+
+def of_kind(templates: dict[str, Template], kind: str) -> list[dict[str, Any]]:
+    resources = [each for template in templates.values() for each in template["Resources"].values()]
+    return [each["Properties"] for each in resources if each["Type"] == kind]
