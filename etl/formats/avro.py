@@ -16,11 +16,13 @@ Stages of a dead letter:
     A null or empty payload, a missing header, a datum that is cut off or was written with another schema, bytes
     after it, a text in it that is not UTF-8, and anything larger than the limits below.
 ``schema``
-    A writer's schema id that was not known when the query started.
+    A writer's schema id that was not known when the query started; an ``int`` of more than 32 bits, a decimal of more digits
+    than the schema has, a time outside the years 1 to 9999.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -32,13 +34,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import DecimalType, StructType
+from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegerType, StructType
 
 from ..launch.format_kinds import Format
 from ..record import errors
 from ..record.errors import StartError
 from . import avro_schemas, schemas
-from .decoding import arrow
+from .decoding import arrow, times
 from .decoding import rows as shared
 from .decoding.decompress import STAGE, with_decompressed
 from .decoding.out_of_range_numbers import decimals
@@ -68,6 +70,9 @@ _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
 _MOST_DIGITS = 38
 """Most digits of a decimal in Spark."""
+
+_FLAG = {"type": "fixed", "name": "Flag", "namespace": "millrace", "size": 1}
+_FALSE, _TRUE = bytearray([0]), bytearray([1])
 
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
@@ -142,8 +147,10 @@ class AvroDecoder:
             limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
-        record = F.col("_parsed.datum")
-        if decimals(self.schema):
+        record = shared.rebuilt(
+            self.schema, F.col("_parsed.datum"), None, _is_flag, lambda _, value, __: value == F.lit(_TRUE)
+        )
+        if shared.contains(self.schema, lambda kind: isinstance(kind, DecimalType | IntegerType)):
             # By the type's name: then every field may be null, and a cast to fewer digits may return null.
             record = record.cast(self.schema.simpleString())
         held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
@@ -218,15 +225,15 @@ class AvroDecoder:
             end != F.lit(bytearray(self.mark)),
             shared.dead_letter_verdict("decode", "unexpected bytes after the datum"),
         )
-        fitting = shared.holds_for_all(
-            self.schema,
-            datum,
-            lambda kind, value: value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None,
+        checks: tuple[tuple[shared.Leaf, str, str], ...] = (
+            (_is_flag_value, "decode", _UNFIT),
+            (_fits_digits, "schema", "a decimal of more digits than the schema has"),
+            (_fits_int, "schema", "a number out of range: an int of more than 32 bits"),
+            (_lies_in_years, "schema", "a time out of range (years 1 to 9999)"),
         )
-        if fitting is not None:
-            verdict = verdict.when(
-                ~fitting, shared.dead_letter_verdict("schema", "a decimal of more digits than the schema has")
-            )
+        for holds, stage, text in checks:
+            if (fitting := shared.holds_for_all(self.schema, datum, holds)) is not None:
+                verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_are_utf8(self.schema, datum)
         if readable is not None:
             verdict = verdict.when(
@@ -271,20 +278,76 @@ def _framed(schema: Any) -> str:
 
 
 def _wide(part: Any) -> Any:
-    """Return a schema whose decimals have as many digits as their bytes hold.
+    """Return a schema that reads the same bytes, and every value that they can hold.
 
-    For a decimal of up to 18 digits Spark takes the last eight bytes and ignores those before
-    (``AvroDeserializer.createDecimal``): a longer one would become another number without an error.
+    A decimal has as many digits as its bytes hold: for one of up to 18 digits Spark takes the last eight bytes and ignores those
+    before (``AvroDeserializer.createDecimal``), so a longer one would become another number without an error. An ``int`` is a
+    ``long``, of which Avro would ignore the bits above 32, and a ``boolean`` is one byte, of which it takes 2 for false.
     """
-    if isinstance(part, list):
-        return [_wide(each) for each in part]
-    if not isinstance(part, dict):
-        return part
-    found = {key: value if key == "default" else _wide(value) for key, value in part.items()}
-    if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
-        size = part.get("size", DECIMAL_BYTES)
-        found["precision"] = max(part["precision"], min(len(str(2 ** (8 * size - 1) - 1)) - 1, _MOST_DIGITS))
-    return found
+    flags = itertools.count()
+
+    def wide(part: Any) -> Any:
+        if isinstance(part, list):
+            # A union with an int and a long cannot have two longs.
+            return [each if _is_int(each) and "long" in part else wide(each) for each in part]
+        if isinstance(part, str):
+            part = {"type": part}
+        kind = part.get("type")
+        if kind == "boolean":
+            return _FLAG if next(flags) == 0 else f"{_FLAG['namespace']}.{_FLAG['name']}"
+        if _is_int(part):
+            return "long"
+        if part.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+            size = part.get("size", DECIMAL_BYTES)
+            digits = min(len(str(2 ** (8 * size - 1) - 1)) - 1, _MOST_DIGITS)
+            return {**part, "precision": max(part["precision"], digits)}
+        if kind == "record":
+            return {**part, "fields": list(map(field, part["fields"]))}
+        inner = {"array": "items", "map": "values"}.get(kind) if isinstance(kind, str) else "type"
+        return {**part, inner: wide(part[inner])} if inner else part if len(part) > 1 else kind
+
+    def field(each: dict[str, Any]) -> dict[str, Any]:
+        found = {**each, "type": wide(each["type"])}
+        return found | {"default": _default(each["type"], each["default"])} if "default" in each else found
+
+    return wide(part)
+
+
+def _is_int(part: Any) -> bool:
+    plain = part.get("type") == "int" if isinstance(part, dict) else part == "int"
+    return plain and not (isinstance(part, dict) and part.get("logicalType") == "date")
+
+
+def _default(kind: Any, value: Any) -> Any:
+    """Return a default for a schema of :func:`_wide`."""
+    if isinstance(value, bool):
+        return chr(value)
+    first = kind[0] if isinstance(kind, list) else kind
+    if isinstance(value, list):
+        return [_default(first.get("items"), each) for each in value]
+    if isinstance(value, dict):
+        return {name: _default(first, each) for name, each in value.items()}
+    return value
+
+
+def _is_flag(kind: DataType) -> bool:
+    return isinstance(kind, BooleanType)
+
+
+def _is_flag_value(kind: DataType, value: Column) -> Column | None:
+    return value.isin(F.lit(_FALSE), F.lit(_TRUE)) if _is_flag(kind) else None
+
+
+def _fits_digits(kind: DataType, value: Column) -> Column | None:
+    return value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None
+
+
+def _fits_int(kind: DataType, value: Column) -> Column | None:
+    return value.between(-(2**31), 2**31 - 1) if isinstance(kind, IntegerType) else None
+
+
+def _lies_in_years(kind: DataType, value: Column) -> Column | None:
+    return times.in_years(kind, value).isNotNull() if times.is_time(kind) else None
 
 
 def _without_decimals(schema: str) -> str:

@@ -7,6 +7,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -16,6 +17,8 @@ from pyspark.sql import SparkSession
 from ..record.errors import StartError, describe
 
 _ANSWER_SECONDS = 10
+_MOST_DIGITS = 38
+"""Most digits of a decimal in Spark."""
 
 
 def java_schema(spark: SparkSession, text: str, where: str) -> Any:
@@ -39,10 +42,29 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
     Raises
     ------
     StartError
-        As in :func:`java_schema`.
+        As in :func:`java_schema`; or a decimal that no column holds.
     """
     java_schema(spark, text, where)
-    return json.loads(text)
+    found = json.loads(text)
+    if wrong := ", ".join(wrong_decimals(found)):
+        raise StartError(
+            f"{where}: decimals must have at most {_MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
+        )
+    return found
+
+
+def wrong_decimals(part: Any) -> Iterator[str]:
+    """Yield the decimals of a schema that no column holds; Avro's own parser takes them for bytes."""
+    if isinstance(part, list):
+        for each in part:
+            yield from wrong_decimals(each)
+    elif isinstance(part, dict):
+        precision, scale = part.get("precision"), part.get("scale", 0)
+        if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
+            whole = all(type(each) is int for each in (precision, scale))
+            if not (whole and 0 <= scale <= precision and 1 <= precision <= _MOST_DIGITS):
+                yield f"decimal({precision},{scale})"
+        yield from wrong_decimals([value for key, value in part.items() if key != "default"])
 
 
 def from_folder(path: str, framing: str) -> dict[str, str]:

@@ -4,20 +4,22 @@ Stages of a dead letter:
 
 ``decode``
     A null or empty payload, bytes that are not UTF-8, a NUL or a byte order mark, another number of columns
-    than in the schema (also from an unclosed quote), and anything after the record.
+    than in the schema (also from an unclosed quote), anything after the record or after a closing quote, and a line break
+    outside quotes.
 ``schema``
-    A value of another type than its column, a number larger than a ``DOUBLE`` or ``FLOAT`` holds (``1e400``), or no value in
-    a ``NOT NULL`` column.
+    A value of another type than its column, a number larger than a ``DOUBLE`` or ``FLOAT`` holds (``1e400``), a time outside
+    the years 1 to 9999, or no value in a ``NOT NULL`` column.
 
 One line feed (or carriage return and line feed) at the end does not start a second record. A column that
 holds the configured null text is null, quoted or not, and so is an empty unquoted one; with a null text
 that is not empty, ``""`` is an empty text. A quote inside an unquoted value is
-an ordinary character. Spark's CSV parser decides about numbers, times and flags; it takes
-``NaN``, ``Inf`` and ``-Inf`` for a ``DOUBLE``.
+an ordinary character. Spark's CSV parser decides about numbers and flags; it takes
+``NaN``, ``Inf`` and ``-Inf`` for a ``DOUBLE``, but ``1d`` and ``0x1p3`` are none. Times are read by :mod:`.decoding.times`.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass, field
 from functools import reduce
@@ -26,17 +28,28 @@ from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from ..launch.format_kinds import Format
 from . import schemas
-from .decoding import out_of_range_numbers
+from .decoding import out_of_range_numbers, times
 from .decoding import rows as shared
+
+MISPLACED = "a quote or a line break where RFC 4180 has none"
 
 MOST_DELIMITERS = 20_000
 """Most delimiters of a payload. At 20,480 columns (``maxColumns``) Spark's parser fails the complete batch in any mode."""
 
 _END, _CORRUPT = "_end", "_corrupt"
+_JAVA = r"[0-9.][dDfF]\s*\z|0[xX]"
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,10 @@ class CsvDecoder:
         payload = F.col("payload")
         typed = self._read(rows)
         record = F.col("_record")
-        fine = F.coalesce(self._whole(record) & shared.valid_text(payload), F.lit(False))
+        whole = (
+            self._whole(record) & self._is_quoted_well() & ~self._may_be_java() & shared.valid_text(payload)
+        )
+        fine = F.coalesce(whole, F.lit(False))
         for _, absent in shared.missing_fields(self.schema, record.getField, record.isNotNull()):
             fine = fine & ~absent
         finite = out_of_range_numbers.all_finite(self.schema, record)
@@ -92,32 +108,25 @@ class CsvDecoder:
     def _read(self, rows: DataFrame) -> DataFrame:
         """Add ``_record``: the record and two internal columns; null where the parser cannot be used.
 
-        Decimals are read as texts and converted where that does not take too long.
+        Decimals and times are read as texts, and converted where that does not take too long.
         """
-        if not out_of_range_numbers.decimals(self.schema):
+        if not any(_is_made(f.dataType) for f in self.schema):
             return rows.withColumn("_record", self._parse(self.schema))
         texts = F.col("_texts")
-        values = {
-            f.name: out_of_range_numbers.decimal(texts[f.name], f.dataType)
-            if isinstance(f.dataType, DecimalType)
-            else texts[f.name]
-            for f in self.schema.fields
-        }
+        values = {f.name: _value(f.dataType, texts[f.name]) for f in times.with_units(self.schema)}
         refused = reduce(or_, (texts[n].isNotNull() & value.isNull() for n, value in values.items()))
         corrupt = F.coalesce(texts[_CORRUPT], F.when(refused, F.lit(_CORRUPT)))
         record = {**values, _END: texts[_END], _CORRUPT: corrupt}
         made = F.struct(*(value.alias(name) for name, value in record.items()))
-        parsed = rows.withColumn(
-            "_texts", self._parse(out_of_range_numbers.decimal_fields_as_text(self.schema))
-        )
+        fields = [
+            StructField(f.name, StringType() if _is_made(f.dataType) else f.dataType) for f in self.schema
+        ]
+        parsed = rows.withColumn("_texts", self._parse(StructType(fields)))
         return parsed.withColumn("_record", F.when(texts.isNotNull(), made)).drop("_texts")
 
     def _parse(self, schema: StructType) -> Column:
         """Return the record and two internal columns; null where the parser cannot be used."""
-        text = F.col("payload").cast("string")
-        framed = F.concat(
-            F.regexp_replace(text, r"\r?\n\z", ""), F.lit(self.options.delimiter), F.lit(self.mark)
-        )
+        framed = F.concat(_line(), F.lit(self.options.delimiter), F.lit(self.mark))
         fields = [StructField(f.name, f.dataType) for f in schema.fields]
         wanted = StructType([*fields, StructField(_END, StringType()), StructField(_CORRUPT, StringType())])
         options = {
@@ -143,6 +152,24 @@ class CsvDecoder:
     def _marked(self) -> Column:
         text = F.col("payload").cast("string")
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
+
+    def _is_quoted_well(self) -> Column:
+        """Return a condition: quotes and line breaks are where RFC 4180 has them; Spark's parser takes them elsewhere, too."""
+        quote, delimiter = (re.escape(each) for each in (self.options.quote, self.options.delimiter))
+        column = rf"(?:{quote}(?:[^{quote}]++|{quote}{quote})*+{quote}|(?!{quote})[^{delimiter}\r\n]*+)"
+        line = _line()
+        plain = reduce(or_, (line.contains(each) for each in (self.options.quote, "\n", "\r")))
+        return ~plain | line.rlike(rf"^{column}(?:{delimiter}{column})*+\z")
+
+    def _may_be_java(self) -> Column:
+        """Return a condition: there may be a number as only Java writes it; these end in a letter, or have sixteen digits."""
+        if not self._doubles:
+            return F.lit(False)
+        return F.col("payload").cast("string").rlike(r"[0-9.][dDfF]|0[xX]")
+
+    @property
+    def _doubles(self) -> list[str]:
+        return [f.name for f in self.schema if isinstance(f.dataType, DoubleType | FloatType)]
 
     def _whole(self, record: Column) -> Column:
         """Return a condition: the parser refused nothing, and the record ended with the payload."""
@@ -171,8 +198,9 @@ class CsvDecoder:
                     ~F.coalesce(self._whole(loose), F.lit(False)),
                     shared.dead_letter_verdict("decode", ragged),
                 )
+                .when(~self._is_quoted_well(), shared.dead_letter_verdict("decode", MISPLACED))
                 .when(
-                    record[_CORRUPT].isNotNull(),
+                    record[_CORRUPT].isNotNull() | self._is_java(loose),
                     shared.dead_letter_verdict(
                         "schema", F.concat(F.lit("wrong type: "), self._refused(record, loose))
                     ),
@@ -193,10 +221,28 @@ class CsvDecoder:
         ).getItem(0)
 
     def _refused(self, record: Column, loose: Column) -> Column:
-        names = (f.name for f in self.schema.fields)
+        def name(field: StructField) -> Column:
+            told = F.lit(field.name)
+            return (
+                F.concat(told, times.hint(field.dataType, loose[field.name]))
+                if times.is_time(field.dataType)
+                else told
+            )
+
         return F.concat_ws(
-            ", ", *(F.when(loose[n].isNotNull() & record[n].isNull(), F.lit(n)) for n in names)
+            ", ",
+            *(
+                F.when(
+                    (loose[f.name].isNotNull() & record[f.name].isNull()) | self._is_java(loose, f.name),
+                    name(f),
+                )
+                for f in times.with_units(self.schema)
+            ),
         )
+
+    def _is_java(self, loose: Column, name: str | None = None) -> Column:
+        """Return a condition: a column, or any, has a number as only Java writes it."""
+        return reduce(or_, (loose[n].rlike(_JAVA) for n in self._doubles if name in (None, n)), F.lit(False))
 
     def _infinite(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""
@@ -211,3 +257,18 @@ class CsvDecoder:
                 if fits is not None
             ),
         )
+
+
+def _line() -> Column:
+    return F.regexp_replace(F.col("payload").cast("string"), r"\r?\n\z", "")
+
+
+def _is_made(kind: DataType) -> bool:
+    return isinstance(kind, DecimalType) or times.is_time(kind)
+
+
+def _value(kind: DataType, text: Column) -> Column:
+    """Return the value of a column that was read as a text; null if it is none."""
+    if isinstance(kind, DecimalType):
+        return out_of_range_numbers.decimal(text, kind)
+    return F.coalesce(times.quick(kind, text), times.of_text(kind, text)) if times.is_time(kind) else text
