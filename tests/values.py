@@ -20,6 +20,7 @@ from typing import Any
 import fastavro
 
 from millrace.etl.formats.csv import CsvFormat
+from tests import protobuf as pb
 
 DEAD = "dead letter"
 COMMA = CsvFormat("csv", ",", '"', "")
@@ -345,3 +346,90 @@ def shown(value: Any) -> Any:
     if isinstance(value, list):
         return list(map(shown, value))
     return {name: shown(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+ONEOF = pb.descriptor_set(
+    pb.file(
+        "oneof.proto",
+        "values",
+        [
+            pb.message("Inner", [pb.Declared("a", 1, pb.INT32), pb.Declared("b", 2, pb.INT32)]),
+            pb.message(
+                "Either",
+                [
+                    pb.Declared("number", 1, pb.INT32, oneof=0),
+                    pb.Declared("text", 2, pb.STRING, oneof=0),
+                    pb.Declared("inner", 3, pb.MESSAGE, of="values.Inner", oneof=0),
+                ],
+                oneofs=["either"],
+            ),
+        ],
+    )
+)
+"""Descriptor of a message with a ``oneof``."""
+
+_INNER = (pb.block(3, pb.number(1, 5)), pb.block(3, pb.number(2, 6)))
+PROTOBUF: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
+    "number 3, then text x": (pb.number(1, 3) + pb.block(2, "x"), {"text": "x"}),
+    "text x, then number 0": (pb.block(2, "x") + pb.number(1, 0), {"number": 0}),
+    "inner a 5, then inner b 6": (b"".join(_INNER), {"inner": {"a": 5, "b": 6}}),
+    "inner a 5, number 3, then inner b 6": (
+        _INNER[0] + pb.number(1, 3) + _INNER[1],
+        {"inner": {"a": 0, "b": 6}},
+    ),
+}
+"""Messages with several members of a ``oneof``, and their only field."""
+
+
+def table() -> str:
+    """The tables of ``docs/formats.md``."""
+    rows: list[tuple[str, str, list[tuple[str, Any]]]] = [
+        *(
+            ("json", kind, [(t, judged("json", kind, t, read_json)) for t in texts])
+            for kind, texts in JSON.items()
+        ),
+        *(
+            ("csv", kind, [(t, judged("csv", kind, t, read_cell(kind))) for t in texts])
+            for kind, texts in CSV.items()
+        ),
+        ("csv", "a single STRING", [(t, judged("csv alone", "STRING", t, read_alone)) for t in ALONE]),
+        *(
+            (
+                "avro",
+                _said_type(kind),
+                [(each.said, judged_avro(each)) for each in AVRO if each.field == name],
+            )
+            for name, kind in _AVRO_TYPES.items()
+        ),
+        ("protobuf", "oneof", [(said, value) for said, (_, value) in PROTOBUF.items()]),
+    ]
+    lines = ["| format | type | payload → value | dead letter |", "|---|---|---|---|"]
+    for form, kind, cases in rows:
+        good = ", ".join(f"{code(text)} → {code(shown(value))}" for text, value in cases if value != DEAD)
+        bad = ", ".join(code(text) for text, value in cases if value == DEAD)
+        lines.append(f"| {form} | {code(kind)} | {good} | {bad} |")
+    lines += [
+        "",
+        "| format | type | payload | value | why not as the other parser |",
+        "|---|---|---|---|---|",
+    ]
+    for (form, kind, text), (value, why) in DISAGREEMENTS.items():
+        found = value if value == DEAD else code(shown(value))
+        lines.append(f"| {form.split()[0]} | {code(kind)} | {code(text)} | {found} | {why} |")
+    return "\n".join(lines)
+
+
+def code(value: Any) -> str:
+    """A value as code, with signs for line breaks and blanks at its ends."""
+    as_json = value is None or isinstance(value, bool | list | dict)
+    text = json.dumps(value, default=str, ensure_ascii=False) if as_json else str(value)
+    text = text.replace("\r", "␍").replace("\n", "␊")
+    text = f"␠{text[1:]}" if text.startswith(" ") else text
+    return f"`{text}`"
+
+
+def _said_type(kind: Any) -> str:
+    if not isinstance(kind, dict):
+        return str(kind)
+    inner = kind.get("items", kind.get("values"))
+    return f"{kind['type']} of {inner}" if inner else str(kind["logicalType"])

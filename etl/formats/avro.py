@@ -34,7 +34,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegerType, StructType
+from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegerType, StructField, StructType
 
 from ..launch.format_kinds import Format
 from ..record import errors
@@ -147,15 +147,10 @@ class AvroDecoder:
             limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
-        record = shared.rebuilt(
-            self.schema, F.col("_parsed.datum"), None, _is_flag, lambda _, value, __: value == F.lit(_TRUE)
-        )
-        if shared.contains(self.schema, lambda kind: isinstance(kind, DecimalType | IntegerType)):
-            # By the type's name: then every field may be null, and a cast to fewer digits may return null.
-            record = record.cast(self.schema.simpleString())
-        held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
+        held = parsed.withColumn("_verdict", self._verdict())
+        values = {f.name: _narrow(f, F.col("_parsed.datum")[f.name]) for f in self.schema}
         return shared.decoded_or_dead_letter(
-            held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"
+            held.drop("_limits", "_harmless", "_opened"), self.schema, "_parsed", "_verdict", values
         )
 
     @property
@@ -328,6 +323,15 @@ def _default(kind: Any, value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _default(first, each) for name, each in value.items()}
     return value
+
+
+def _narrow(field: StructField, value: Column) -> Column:
+    """Return a column in its own type, of what :func:`_wide` reads; only this column, as Spark repeats a cast of all for each."""
+    made = shared.rebuilt(field.dataType, value, None, _is_flag, lambda _, flag, __: flag == F.lit(_TRUE))
+    if not shared.contains(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
+        return made
+    # By the type's name: then every part may be null, and a cast to fewer digits may return null.
+    return made.cast(field.dataType.simpleString())
 
 
 def _is_flag(kind: DataType) -> bool:

@@ -14,9 +14,11 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ..record.errors import StartError, describe
+from ..record.errors import SinkError, StartError, describe
+from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
+_BUSY = (429, 500, 502, 503, 504)
 _MOST_DIGITS = 38
 """Most digits of a decimal in Spark."""
 
@@ -122,12 +124,23 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
 
 
 def _get(url: str) -> Any:
+    """Ask a registry, again for a while if it is busy or unreachable."""
     request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - the configuration takes http(s) only
-    try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise StartError(f"registry {url}: {error.code} {error.reason}") from error
-    except (OSError, ValueError) as error:
-        raise StartError(f"registry {url}: {error}") from error
+    waits = Backoff("at the start", patience=START_SECONDS)
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                found = StartError(f"registry {url}: {error.code} {error.reason}")
+            if error.code not in _BUSY:
+                raise found from error
+        except OSError as error:
+            found = StartError(f"registry {url}: {error}")
+        except ValueError as error:
+            raise StartError(f"registry {url}: {error}") from error
+        try:
+            waits.wait(str(found))
+        except SinkError:
+            raise found from None

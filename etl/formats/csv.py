@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -90,43 +91,34 @@ class CsvDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
-        payload = F.col("payload")
-        typed = self._read(rows)
-        record = F.col("_record")
-        whole = (
-            self._whole(record) & self._is_quoted_well() & ~self._may_be_java() & shared.valid_text(payload)
-        )
-        fine = F.coalesce(whole, F.lit(False))
-        for _, absent in shared.missing_fields(self.schema, record.getField, record.isNotNull()):
-            fine = fine & ~absent
-        finite = out_of_range_numbers.all_finite(self.schema, record)
-        if finite is not None:
-            fine = fine & finite
-        held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record)))
-        return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict")
-
-    def _read(self, rows: DataFrame) -> DataFrame:
-        """Add ``_record``: the record and two internal columns; null where the parser cannot be used.
-
-        Decimals and times are read as texts, and converted where that does not take too long.
-        """
-        if not any(_is_made(f.dataType) for f in self.schema):
-            return rows.withColumn("_record", self._parse(self.schema))
-        texts = F.col("_texts")
-        values = {f.name: _value(f.dataType, texts[f.name]) for f in times.with_units(self.schema)}
-        refused = reduce(or_, (texts[n].isNotNull() & value.isNull() for n, value in values.items()))
-        corrupt = F.coalesce(texts[_CORRUPT], F.when(refused, F.lit(_CORRUPT)))
-        record = {**values, _END: texts[_END], _CORRUPT: corrupt}
-        made = F.struct(*(value.alias(name) for name, value in record.items()))
-        fields = [
-            StructField(f.name, StringType() if _is_made(f.dataType) else f.dataType) for f in self.schema
+        payload, record = F.col("payload"), F.col("_record")
+        parsed = rows.withColumn("_record", self._parse(_read_types(self.schema)))
+        made = {
+            f.name: _value(f.dataType, record[f.name])
+            for f in times.with_units(self.schema)
+            if _is_made(f.dataType)
+        }
+        names = {name: f"_made_{n}" for n, name in enumerate(made)}
+        typed = parsed.withColumns({names[name]: value for name, value in made.items()})
+        values = {f.name: F.col(names[f.name]) if f.name in names else record[f.name] for f in self.schema}
+        whole = [
+            self._whole(record),
+            self._is_quoted_well(),
+            ~self._may_be_java(),
+            shared.valid_text(payload),
         ]
-        parsed = rows.withColumn("_texts", self._parse(StructType(fields)))
-        return parsed.withColumn("_record", F.when(texts.isNotNull(), made)).drop("_texts")
+        read = (record[name].isNull() | values[name].isNotNull() for name in made)
+        absences = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
+        finite = out_of_range_numbers.all_finite(self.schema, record)
+        checks = [*whole, *read, *(~absent for _, absent in absences), *([] if finite is None else [finite])]
+        fine = F.coalesce(reduce(and_, checks), F.lit(False))
+        held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record, values)))
+        return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict", values)
 
     def _parse(self, schema: StructType) -> Column:
         """Return the record and two internal columns; null where the parser cannot be used."""
-        framed = F.concat(_line(), F.lit(self.options.delimiter), F.lit(self.mark))
+        line = F.regexp_replace(F.col("payload").cast("string"), r"\r?\n\z", "")
+        framed = F.concat(line, F.lit(self.options.delimiter), F.lit(self.mark))
         fields = [StructField(f.name, f.dataType) for f in schema.fields]
         wanted = StructType([*fields, StructField(_END, StringType()), StructField(_CORRUPT, StringType())])
         options = {
@@ -143,7 +135,10 @@ class CsvDecoder:
 
     def _askable(self) -> Column:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
-        return (self._delimiters() <= MOST_DELIMITERS) & ~self._marked()
+        return ((F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_many()) & ~self._marked()
+
+    def _has_many(self) -> Column:
+        return self._delimiters() > MOST_DELIMITERS
 
     def _delimiters(self) -> Column:
         text = F.col("payload").cast("string")
@@ -157,9 +152,9 @@ class CsvDecoder:
         """Return a condition: quotes and line breaks are where RFC 4180 has them; Spark's parser takes them elsewhere, too."""
         quote, delimiter = (re.escape(each) for each in (self.options.quote, self.options.delimiter))
         column = rf"(?:{quote}(?:[^{quote}]++|{quote}{quote})*+{quote}|(?!{quote})[^{delimiter}\r\n]*+)"
-        line = _line()
-        plain = reduce(or_, (line.contains(each) for each in (self.options.quote, "\n", "\r")))
-        return ~plain | line.rlike(rf"^{column}(?:{delimiter}{column})*+\z")
+        text = F.col("payload").cast("string")
+        plain = reduce(or_, (text.contains(each) for each in (self.options.quote, "\n", "\r")))
+        return ~plain | text.rlike(rf"^{column}(?:{delimiter}{column})*+(?:\r?\n)?+\z")
 
     def _may_be_java(self) -> Column:
         """Return a condition: there may be a number as only Java writes it; these end in a letter, or have sixteen digits."""
@@ -175,11 +170,11 @@ class CsvDecoder:
         """Return a condition: the parser refused nothing, and the record ended with the payload."""
         return record[_CORRUPT].isNull() & (record[_END] == self.mark)
 
-    def _verdict(self, record: Column) -> Column:
+    def _verdict(self, record: Column, values: Mapping[str, Column]) -> Column:
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        required = shared.missing_fields(self.schema, record.getField, record.isNotNull())
+        required = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the only way to name a value inside an expression.
@@ -191,7 +186,7 @@ class CsvDecoder:
                 .when(~shared.valid_text(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
                 .when(self._marked(), shared.dead_letter_verdict("decode", "a NUL or a byte order mark"))
                 .when(
-                    self._delimiters() > MOST_DELIMITERS,
+                    self._has_many(),
                     shared.dead_letter_verdict("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
                 )
                 .when(
@@ -200,9 +195,9 @@ class CsvDecoder:
                 )
                 .when(~self._is_quoted_well(), shared.dead_letter_verdict("decode", MISPLACED))
                 .when(
-                    record[_CORRUPT].isNotNull() | self._is_java(loose),
+                    record[_CORRUPT].isNotNull() | (self._refused(values, loose) != ""),
                     shared.dead_letter_verdict(
-                        "schema", F.concat(F.lit("wrong type: "), self._refused(record, loose))
+                        "schema", F.concat(F.lit("wrong type: "), self._refused(values, loose))
                     ),
                 )
                 .when(
@@ -220,7 +215,7 @@ class CsvDecoder:
             ),
         ).getItem(0)
 
-    def _refused(self, record: Column, loose: Column) -> Column:
+    def _refused(self, values: Mapping[str, Column], loose: Column) -> Column:
         def name(field: StructField) -> Column:
             told = F.lit(field.name)
             return (
@@ -233,16 +228,16 @@ class CsvDecoder:
             ", ",
             *(
                 F.when(
-                    (loose[f.name].isNotNull() & record[f.name].isNull()) | self._is_java(loose, f.name),
+                    (loose[f.name].isNotNull() & values[f.name].isNull()) | self._is_java(loose, f.name),
                     name(f),
                 )
                 for f in times.with_units(self.schema)
             ),
         )
 
-    def _is_java(self, loose: Column, name: str | None = None) -> Column:
-        """Return a condition: a column, or any, has a number as only Java writes it."""
-        return reduce(or_, (loose[n].rlike(_JAVA) for n in self._doubles if name in (None, n)), F.lit(False))
+    def _is_java(self, loose: Column, name: str) -> Column:
+        """Return a condition: a column has a number as only Java writes it."""
+        return loose[name].rlike(_JAVA) if name in self._doubles else F.lit(False)
 
     def _infinite(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""
@@ -259,8 +254,11 @@ class CsvDecoder:
         )
 
 
-def _line() -> Column:
-    return F.regexp_replace(F.col("payload").cast("string"), r"\r?\n\z", "")
+def _read_types(schema: StructType) -> StructType:
+    """Return the types that the parser reads: decimals and times as texts, which are converted where that takes not too long."""
+    return StructType(
+        [StructField(f.name, StringType() if _is_made(f.dataType) else f.dataType) for f in schema]
+    )
 
 
 def _is_made(kind: DataType) -> bool:

@@ -54,6 +54,7 @@ from .decoding.rows import (
 )
 
 NOT_ONE = "not exactly one JSON object"
+LONG_NAME = f"a name of more than {exact_json.LONGEST_NAME:,} characters"
 HALF = "not UTF-8: the escape of half a character (a lone surrogate)"
 
 _TEXT, _CORRUPT = "_text", "_corrupt"
@@ -161,7 +162,8 @@ class JsonDecoder:
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
         sound = [*json_values.sound(flat, raw.getField), valid_text(F.col("payload"))]
-        fine = _all(*_whole(raw), *present, *sound, ~exact_json.has_lone_surrogate(_text()))
+        taken = [~exact_json.has_lone_surrogate(_text()), ~exact_json.has_long_name(_text())]
+        fine = _all(*_whole(raw), *present, *sound, *taken)
         others = [F.col(name) for name in kept]
         to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT)]
         parsed = [*others, F.col("payload"), record.alias("quick")]
@@ -267,6 +269,7 @@ class JsonDecoder:
             F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record"))
             .when(~valid_text(payload), dead_letter_verdict("decode", "not UTF-8"))
             .when(exact_json.has_lone_surrogate(_text()), dead_letter_verdict("decode", HALF))
+            .when(exact_json.has_long_name(_text()), dead_letter_verdict("decode", LONG_NAME))
         )
         fields = out_of_range_numbers.decimal_fields(self.schema)
         if fields.fields:

@@ -36,6 +36,17 @@ _PAIR = rf"\\{_HIGH}\\{_LOW}"
 _DOUBLED_PAIR = rf"(?<!\\)((?:\\{{4}})*+)\\\\({_HIGH})\\\\({_LOW})"
 
 
+LONGEST_NAME = 50_000
+"""Most characters of a name; the parser of Spark 4.1 has this limit, that of 3.5 none."""
+
+_LONG_NAME = rf'"(?:[^"\\]|\\(?:u[0-9a-fA-F]{{4}}|.)){{{LONGEST_NAME + 1},}}+"[ \t\r\n]*+:'
+
+
+def has_long_name(text: Column) -> Column:
+    """Return a condition: a name in a JSON text is longer than the parser of every Spark line takes."""
+    return (F.octet_length(text) > LONGEST_NAME) & text.rlike(_LONG_NAME)
+
+
 def has_lone_surrogate(text: Column) -> Column:
     """Return a condition: a JSON text has an escape of half a character."""
     alone = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")

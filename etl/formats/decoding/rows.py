@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -173,7 +173,9 @@ def missing_fields(
             )
 
 
-def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, verdict: str) -> DataFrame:
+def decoded_or_dead_letter(
+    rows: DataFrame, schema: StructType, record: str, verdict: str, values: Mapping[str, Column] | None = None
+) -> DataFrame:
     """Split a decoded record into columns, or make a dead letter of it.
 
     Parameters
@@ -184,6 +186,8 @@ def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, ver
         Name of a column that holds the record as a struct.
     verdict
         Name of a column of :data:`VERDICT_DDL`, null for a good record.
+    values
+        The fields, in columns whose names begin with ``_made_``; None for those of the record.
 
     Returns
     -------
@@ -191,9 +195,11 @@ def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, ver
         As in :meth:`etl.formats.base.Decoder.decode`.
     """
     good = F.col(verdict).isNull()
+    fields = {f.name: F.col(record).getField(f.name) for f in schema.fields} | dict(values or {})
+    internal = ("payload", record, verdict)
     return rows.select(
-        *(F.col(f"`{c}`") for c in rows.columns if c not in ("payload", record, verdict)),
-        *(F.when(good, F.col(record).getField(f.name)).alias(f.name) for f in schema.fields),
+        *(F.col(f"`{c}`") for c in rows.columns if c not in internal and not c.startswith("_made_")),
+        *(F.when(good, value).alias(name) for name, value in fields.items()),
         F.when(~good, F.col("payload")).alias("_bytes"),
         F.col(verdict)["stage"].alias("_stage"),
         F.col(verdict)["error"].alias("_error"),

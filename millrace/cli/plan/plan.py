@@ -23,6 +23,7 @@ from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment, load
+from millrace.config.check_formats import advise_on_schemas
 from millrace.config.load import find_root
 from millrace.config.problems import wrong_option
 from millrace.sizing import Plan, plan
@@ -190,3 +191,5 @@ def validate_command(env: EnvironmentName) -> None:
     typer.echo(
         f"{environment.name} is valid: {streams} stream{'s' * (streams != 1)}, {jobs} job{'s' * (jobs != 1)}"
     )
+    for each in advise_on_schemas(environment, find_root()):
+        typer.echo(each, err=True)
