@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation, localcontext
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 
@@ -32,7 +32,7 @@ class Number(str):
     """A number of JSON or CSV, in its sender's own characters."""
 
 
-def raised(value: Any) -> None:
+def raised(value: Any) -> Any:
     raise ValueError(value)
 
 
@@ -325,7 +325,7 @@ AVRO = (
 def judged_avro(datum: Datum) -> Any:
     """What fastavro reads, if a value of the type is written with these bytes."""
     try:
-        found = fastavro.schemaless_reader(io.BytesIO(datum.payload), AVSC, None)
+        found = cast(Any, fastavro.schemaless_reader(io.BytesIO(datum.payload), AVSC, None))
         again = io.BytesIO()
         fastavro.schemaless_writer(again, AVSC, found)
     except (ValueError, OverflowError, EOFError, IndexError):

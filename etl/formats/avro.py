@@ -74,6 +74,7 @@ _MOST_DIGITS = 38
 _FLAG = {"type": "fixed", "name": "Flag", "namespace": "millrace", "size": 1}
 _FALSE, _TRUE = bytearray([0]), bytearray([1])
 
+_OVER_INT = "a number out of range: an int of more than 32 bits"
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
 
@@ -154,6 +155,10 @@ class AvroDecoder:
         )
 
     @property
+    def _nested_ints(self) -> StructType:
+        return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
+
+    @property
     def _opens(self) -> bool:
         return self.framing == "glue" and self.open_up_to is not None
 
@@ -220,14 +225,21 @@ class AvroDecoder:
             end != F.lit(bytearray(self.mark)),
             shared.dead_letter_verdict("decode", "unexpected bytes after the datum"),
         )
+        if ints := [datum[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]:
+            # One expression for all: one for each makes the code longer than Java compiles.
+            most, least = (f(*ints, F.lit(0)) for f in (F.greatest, F.least))
+            verdict = verdict.when(
+                (most > 2**31 - 1) | (least < -(2**31)), shared.dead_letter_verdict("schema", _OVER_INT)
+            )
         checks: tuple[tuple[shared.Leaf, str, str], ...] = (
             (_is_flag_value, "decode", _UNFIT),
             (_fits_digits, "schema", "a decimal of more digits than the schema has"),
-            (_fits_int, "schema", "a number out of range: an int of more than 32 bits"),
+            (_fits_int, "schema", _OVER_INT),
             (_lies_in_years, "schema", "a time out of range (years 1 to 9999)"),
         )
         for holds, stage, text in checks:
-            if (fitting := shared.holds_for_all(self.schema, datum, holds)) is not None:
+            parts = self._nested_ints if holds is _fits_int else self.schema
+            if (fitting := shared.holds_for_all(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_are_utf8(self.schema, datum)
         if readable is not None:
@@ -297,11 +309,11 @@ def _wide(part: Any) -> Any:
             digits = min(len(str(2 ** (8 * size - 1) - 1)) - 1, _MOST_DIGITS)
             return {**part, "precision": max(part["precision"], digits)}
         if kind == "record":
-            return {**part, "fields": list(map(field, part["fields"]))}
+            return {**part, "fields": [member(each) for each in part["fields"]]}
         inner = {"array": "items", "map": "values"}.get(kind) if isinstance(kind, str) else "type"
         return {**part, inner: wide(part[inner])} if inner else part if len(part) > 1 else kind
 
-    def field(each: dict[str, Any]) -> dict[str, Any]:
+    def member(each: dict[str, Any]) -> dict[str, Any]:
         found = {**each, "type": wide(each["type"])}
         return found | {"default": _default(each["type"], each["default"])} if "default" in each else found
 

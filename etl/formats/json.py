@@ -228,7 +228,8 @@ class JsonDecoder:
         if harmless is not None:
             strict = F.when(harmless.isNull() | _all(*_whole(harmless)), strict)
         shape = json_values.text_types(self._kinds)
-        texts = _parse(_with_end_after_all(exact_json.marked(_text())), shape) if shape else strict
+        marked = _with_end_after_all(exact_json.marked(_text()))
+        texts = _parse(marked, shape) if isinstance(shape, StructType) else strict
         return F.struct(
             strict.alias("strict"),
             texts.alias("texts"),
@@ -251,8 +252,8 @@ class JsonDecoder:
             if field.name in places:
                 group, at = places[field.name]
                 return of[f"_{group}"][at]
-            both = (of["parses"][part][field.name] for part in ("strict", "texts"))
-            return rebuilt(field.dataType, *both, json_values.is_made, json_values.exact_value)
+            strict, texts = (of["parses"][part][field.name] for part in ("strict", "texts"))
+            return rebuilt(field.dataType, strict, texts, json_values.is_made, json_values.exact_value)
 
         def record(of: Column) -> Column:
             fields = F.struct(*(value(of, f).alias(f.name) for f in self._kinds))
@@ -277,11 +278,9 @@ class JsonDecoder:
             refused = harmless.isNotNull() & ~_all(*_whole(harmless))
             verdict = verdict.when(refused, self._diagnosis(harmless, fields, text, {}))
         readable = {
-            f.name: texts[f.name].isNull() | record[f.name].isNotNull()
-            if times.is_time(f.dataType)
-            else holds_for_all(f.dataType, texts[f.name], json_values.is_readable)
+            f.name: texts[f.name].isNull() | record[f.name].isNotNull() if times.is_time(f.dataType) else ok
             for f in self._kinds
-            if contains(f.dataType, lambda kind: json_values.is_readable(kind, F.lit("")) is not None)
+            if (ok := holds_for_all(f.dataType, texts[f.name], json_values.is_readable)) is not None
         }
         verdict = verdict.when(
             ~_all(*_whole(strict), *readable.values()),

@@ -43,7 +43,7 @@ _NUMBERS: tuple[DataType, ...] = (IntegerType(), LongType(), DecimalType(38, 0),
 """Each takes the values of those before it, the last one with rounding."""
 
 
-_AVRO_HEADER = {
+_AVRO_HEADER: dict[str, Any] = {
     "type": "record",
     "name": "org.apache.avro.file.Header",
     "fields": [
@@ -374,9 +374,8 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
     """
     try:
         # Other metadata may be any bytes.
-        text = fastavro.schemaless_reader(io.BytesIO(data), _AVRO_HEADER, None)["meta"][
-            "avro.schema"
-        ].decode()
+        header: Any = fastavro.schemaless_reader(io.BytesIO(data), _AVRO_HEADER, None)
+        text = header["meta"]["avro.schema"].decode()
     except (ValueError, EOFError, KeyError, IndexError) as error:
         raise InferenceError(f"no Avro file, or one without a schema: {error}") from error
     schema = AvroSchema(text).struct

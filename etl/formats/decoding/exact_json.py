@@ -29,6 +29,7 @@ _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _BARE_NUMBERS = rf'(?s)\G((?:[^"0-9-]++|{_STRING})*+)(-?+[0-9][-+0-9.eE]*+)'
 _TEXTS = rf'(?s)\G((?:[^"]++|{_STRING}(?=[ \t\r\n]*+:))*+)"((?:[^"\\]++|\\.)*+")'
 _COPIED = r"^(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?+)\z"
+_ANY_COPIED = r'(?:^|\x01)(?:[\[{]|(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?+|0|"-?Infinity")(?=\x01|\z))'
 _OTHER_COPIES = ("0", '"Infinity"', '"-Infinity"')
 
 _HIGH, _LOW = (rf"u[dD][{digits}][0-9a-fA-F]{{2}}" for digits in ("89abAB", "c-fC-F"))
@@ -57,6 +58,11 @@ def is_as_written(value: Column) -> Column:
     """Return a condition: a text that the parser returned cannot be one that it wrote itself."""
     number = (value.contains(".") & value.rlike(_COPIED)) | value.isin(*_OTHER_COPIES)
     return ~(value.startswith("{") | value.startswith("[") | ((value < ":") & number))
+
+
+def are_as_written(values: Iterable[Column]) -> Column:
+    """Return the same condition on several texts; an expression for each makes the code longer than Java compiles."""
+    return ~F.concat_ws("\1", *values).rlike(_ANY_COPIED)
 
 
 def names_of_texts(kind: DataType, name: str = "") -> Iterator[str]:

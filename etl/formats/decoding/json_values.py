@@ -84,16 +84,27 @@ def sound(fields: StructType, value_of: Callable[[str], Column]) -> Iterator[Col
     def leaf(kind: DataType, value: Column) -> Column | None:
         return exact_json.is_as_written(value) if isinstance(kind, StringType) else None
 
-    texts = [
-        as_written
-        for each in fields
-        if (as_written := holds_for_all(each.dataType, value_of(each.name), leaf)) is not None
-    ]
+    texts = []
+    if flat := [text for each in fields for text in _flat_texts(each.dataType, value_of(each.name))]:
+        texts.append(exact_json.are_as_written(flat))
+    for each in fields:
+        nested = None if out_of_range_numbers.is_flat(each.dataType) else value_of(each.name)
+        if nested is not None and (as_written := holds_for_all(each.dataType, nested, leaf)) is not None:
+            texts.append(as_written)
     if texts:
         names = exact_json.names_of_texts(fields)
         yield reduce(lambda a, b: a & b, texts) | ~exact_json.has_other_than_text(
             F.col("payload").cast("string"), names
         )
+
+
+def _flat_texts(kind: DataType, value: Column) -> Iterator[Column]:
+    """Yield the texts of a value that has neither arrays nor maps."""
+    if isinstance(kind, StringType):
+        yield value
+    elif isinstance(kind, StructType) and out_of_range_numbers.is_flat(kind):
+        for field in kind.fields:
+            yield from _flat_texts(field.dataType, value[field.name])
 
 
 def _is_tiny(value: Column) -> Column:

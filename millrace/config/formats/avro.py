@@ -148,9 +148,9 @@ def _wrong_decimals(part: Any) -> Iterator[str]:
         for each in part:
             yield from _wrong_decimals(each)
     elif isinstance(part, dict):
-        precision, scale = part.get("precision"), part.get("scale", 0)
+        precision, scale = part.get("precision", 0), part.get("scale", 0)
         if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
-            whole = type(precision) is int and type(scale) is int
-            if not (whole and 0 <= scale <= precision and 1 <= precision <= 38):
+            fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
+            if not (fits and 1 <= precision <= 38):
                 yield f"decimal({precision},{scale})"
         yield from _wrong_decimals([value for key, value in part.items() if key != "default"])
