@@ -22,7 +22,6 @@ Stages of a dead letter:
 
 from __future__ import annotations
 
-import itertools
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -34,13 +33,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegerType, StructField, StructType
+from pyspark.sql.types import DecimalType, IntegerType, StructType
 
 from ..launch.format_kinds import Format
 from ..record import errors
 from ..record.errors import StartError
-from . import avro_schemas, schemas
-from .decoding import arrow, times
+from . import avro_schemas, avro_values, schemas
+from .decoding import arrow
 from .decoding import rows as shared
 from .decoding.decompress import STAGE, with_decompressed
 from .decoding.out_of_range_numbers import decimals
@@ -51,8 +50,6 @@ LONGEST_VALUE = 64 << 20
 MOST_ITEMS = 4_000_000
 """Most items in one block of an array or map."""
 
-DECIMAL_BYTES = 64
-"""Most bytes of a decimal in a payload of more than :data:`LARGE` bytes; 17 hold the 38 digits of the longest one."""
 
 LARGE = 64 << 10
 """Bytes of a payload above which the length of each decimal is checked first. Spark computes the digits of a decimal,
@@ -68,12 +65,9 @@ are there: five bytes are enough to allocate two gigabytes and crash the executo
 
 _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
-_MOST_DIGITS = 38
-"""Most digits of a decimal in Spark."""
 
-_FLAG = {"type": "fixed", "name": "Flag", "namespace": "millrace", "size": 1}
-_FALSE, _TRUE = bytearray([0]), bytearray([1])
 
+_OVER = "_made_over"
 _OVER_INT = "a number out of range: an int of more than 32 bits"
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
@@ -148,8 +142,12 @@ class AvroDecoder:
             limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
-        held = parsed.withColumn("_verdict", self._verdict())
-        values = {f.name: _narrow(f, F.col("_parsed.datum")[f.name]) for f in self.schema}
+        ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
+        most, least = (f(F.lit(0), F.lit(0), *ints) for f in (F.greatest, F.least))
+        # In a projection of its own, as the verdict uses it twice: together they would be more code than Java compiles.
+        over = F.when(most > 2**31 - 1, most).when(least < -(2**31), least)
+        held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._verdict())
+        values = {f.name: avro_values.narrow(f, F.col("_parsed.datum")[f.name]) for f in self.schema}
         return shared.decoded_or_dead_letter(
             held.drop("_limits", "_harmless", "_opened"), self.schema, "_parsed", "_verdict", values
         )
@@ -177,7 +175,9 @@ class AvroDecoder:
         fitting = shared.holds_for_all(
             self.schema,
             found["datum"],
-            lambda kind, value: F.length(value) <= DECIMAL_BYTES if isinstance(kind, DecimalType) else None,
+            lambda kind, value: (
+                F.length(value) <= avro_values.DECIMAL_BYTES if isinstance(kind, DecimalType) else None
+            ),
         )
         return (F.length(self._body()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
 
@@ -219,26 +219,22 @@ class AvroDecoder:
                 ~self._id().isin(list(self.writers)),
                 shared.dead_letter_verdict("schema", F.concat(F.lit("unknown schema id: "), self._id())),
             )
-        long = f"a decimal of more than {DECIMAL_BYTES} bytes"
+        long = f"a decimal of more than {avro_values.DECIMAL_BYTES} bytes"
         verdict = verdict.when(~F.col("_harmless"), shared.dead_letter_verdict("decode", long))
         verdict = verdict.when(end.isNull(), shared.dead_letter_verdict("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)),
             shared.dead_letter_verdict("decode", "unexpected bytes after the datum"),
         )
-        if ints := [datum[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]:
-            # One expression for all: one for each makes the code longer than Java compiles.
-            most, least = (f(*ints, F.lit(0)) for f in (F.greatest, F.least))
-            verdict = verdict.when(
-                (most > 2**31 - 1) | (least < -(2**31)), shared.dead_letter_verdict("schema", _OVER_INT)
-            )
+        over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
+        verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
         checks: tuple[tuple[shared.Leaf, str, str], ...] = (
-            (_is_flag_value, "decode", _UNFIT),
-            (_fits_digits, "schema", "a decimal of more digits than the schema has"),
-            (_fits_int, "schema", _OVER_INT),
-            (_lies_in_years, "schema", "a time out of range (years 1 to 9999)"),
+            (avro_values.is_flag_value, "decode", _UNFIT),
+            (avro_values.fits_digits, "schema", "a decimal of more digits than the schema has"),
+            (avro_values.fits_int, "schema", _OVER_INT),
+            (avro_values.lies_in_years, "schema", "a time out of range (years 1 to 9999)"),
         )
         for holds, stage, text in checks:
-            parts = self._nested_ints if holds is _fits_int else self.schema
+            parts = self._nested_ints if holds is avro_values.fits_int else self.schema
             if (fitting := shared.holds_for_all(parts, datum, holds)) is not None:
                 verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_are_utf8(self.schema, datum)
@@ -274,96 +270,14 @@ def _limits_are_set() -> Column:
 
 
 def framed_schema(schema: str) -> str:
-    """Return the schema of a record of two fields: the datum, read with :func:`_wide`, and the mark after it."""
-    return _framed(_wide(json.loads(schema)))
+    """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.wide_schema`, and the mark after it."""
+    return _framed(avro_values.wide_schema(json.loads(schema)))
 
 
 def _framed(schema: Any) -> str:
     end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
     fields = [{"name": "datum", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
-
-
-def _wide(part: Any) -> Any:
-    """Return a schema that reads the same bytes, and every value that they can hold.
-
-    A decimal has as many digits as its bytes hold: for one of up to 18 digits Spark takes the last eight bytes and ignores those
-    before (``AvroDeserializer.createDecimal``), so a longer one would become another number without an error. An ``int`` is a
-    ``long``, of which Avro would ignore the bits above 32, and a ``boolean`` is one byte, of which it takes 2 for false.
-    """
-    flags = itertools.count()
-
-    def wide(part: Any) -> Any:
-        if isinstance(part, list):
-            # A union with an int and a long cannot have two longs.
-            return [each if _is_int(each) and "long" in part else wide(each) for each in part]
-        if isinstance(part, str):
-            part = {"type": part}
-        kind = part.get("type")
-        if kind == "boolean":
-            return _FLAG if next(flags) == 0 else f"{_FLAG['namespace']}.{_FLAG['name']}"
-        if _is_int(part):
-            return "long"
-        if part.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
-            size = part.get("size", DECIMAL_BYTES)
-            digits = min(len(str(2 ** (8 * size - 1) - 1)) - 1, _MOST_DIGITS)
-            return {**part, "precision": max(part["precision"], digits)}
-        if kind == "record":
-            return {**part, "fields": [member(each) for each in part["fields"]]}
-        inner = {"array": "items", "map": "values"}.get(kind) if isinstance(kind, str) else "type"
-        return {**part, inner: wide(part[inner])} if inner else part if len(part) > 1 else kind
-
-    def member(each: dict[str, Any]) -> dict[str, Any]:
-        found = {**each, "type": wide(each["type"])}
-        return found | {"default": _default(each["type"], each["default"])} if "default" in each else found
-
-    return wide(part)
-
-
-def _is_int(part: Any) -> bool:
-    plain = part.get("type") == "int" if isinstance(part, dict) else part == "int"
-    return plain and not (isinstance(part, dict) and part.get("logicalType") == "date")
-
-
-def _default(kind: Any, value: Any) -> Any:
-    """Return a default for a schema of :func:`_wide`."""
-    if isinstance(value, bool):
-        return chr(value)
-    first = kind[0] if isinstance(kind, list) else kind
-    if isinstance(value, list):
-        return [_default(first.get("items"), each) for each in value]
-    if isinstance(value, dict):
-        return {name: _default(first, each) for name, each in value.items()}
-    return value
-
-
-def _narrow(field: StructField, value: Column) -> Column:
-    """Return a column in its own type, of what :func:`_wide` reads; only this column, as Spark repeats a cast of all for each."""
-    made = shared.rebuilt(field.dataType, value, None, _is_flag, lambda _, flag, __: flag == F.lit(_TRUE))
-    if not shared.contains(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
-        return made
-    # By the type's name: then every part may be null, and a cast to fewer digits may return null.
-    return made.cast(field.dataType.simpleString())
-
-
-def _is_flag(kind: DataType) -> bool:
-    return isinstance(kind, BooleanType)
-
-
-def _is_flag_value(kind: DataType, value: Column) -> Column | None:
-    return value.isin(F.lit(_FALSE), F.lit(_TRUE)) if _is_flag(kind) else None
-
-
-def _fits_digits(kind: DataType, value: Column) -> Column | None:
-    return value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None
-
-
-def _fits_int(kind: DataType, value: Column) -> Column | None:
-    return value.between(-(2**31), 2**31 - 1) if isinstance(kind, IntegerType) else None
-
-
-def _lies_in_years(kind: DataType, value: Column) -> Column | None:
-    return times.in_years(kind, value).isNotNull() if times.is_time(kind) else None
 
 
 def _without_decimals(schema: str) -> str:

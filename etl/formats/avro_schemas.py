@@ -19,7 +19,7 @@ from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
 _BUSY = (429, 500, 502, 503, 504)
-_MOST_DIGITS = 38
+MOST_DIGITS = 38
 """Most digits of a decimal in Spark."""
 
 
@@ -50,7 +50,7 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
     found = json.loads(text)
     if wrong := ", ".join(wrong_decimals(found)):
         raise StartError(
-            f"{where}: decimals must have at most {_MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
+            f"{where}: decimals must have at most {MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
         )
     return found
 
@@ -64,7 +64,7 @@ def wrong_decimals(part: Any) -> Iterator[str]:
         precision, scale = part.get("precision", 0), part.get("scale", 0)
         if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
             fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
-            if not (fits and 1 <= precision <= _MOST_DIGITS):
+            if not (fits and 1 <= precision <= MOST_DIGITS):
                 yield f"decimal({precision},{scale})"
         yield from wrong_decimals([value for key, value in part.items() if key != "default"])
 

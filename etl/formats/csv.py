@@ -92,7 +92,9 @@ class CsvDecoder:
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
         payload, record = F.col("payload"), F.col("_record")
-        parsed = rows.withColumn("_record", self._parse(_read_types(self.schema)))
+        # Together with the conditions on columns this would be more code than Java compiles.
+        well = self._is_quoted_well() & ~self._may_be_java() & shared.valid_text(payload)
+        parsed = rows.withColumns({"_record": self._parse(_read_types(self.schema)), "_made_well": well})
         made = {
             f.name: _value(f.dataType, record[f.name])
             for f in times.with_units(self.schema)
@@ -101,16 +103,16 @@ class CsvDecoder:
         names = {name: f"_made_{n}" for n, name in enumerate(made)}
         typed = parsed.withColumns({names[name]: value for name, value in made.items()})
         values = {f.name: F.col(names[f.name]) if f.name in names else record[f.name] for f in self.schema}
-        whole = [
-            self._whole(record),
-            self._is_quoted_well(),
-            ~self._may_be_java(),
-            shared.valid_text(payload),
-        ]
         read = (record[name].isNull() | values[name].isNotNull() for name in made)
         absences = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
         finite = out_of_range_numbers.all_finite(self.schema, record)
-        checks = [*whole, *read, *(~absent for _, absent in absences), *([] if finite is None else [finite])]
+        checks = [
+            self._whole(record),
+            F.col("_made_well"),
+            *read,
+            *(~absent for _, absent in absences),
+            *([] if finite is None else [finite]),
+        ]
         fine = F.coalesce(reduce(and_, checks), F.lit(False))
         held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record, values)))
         return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict", values)
@@ -269,4 +271,8 @@ def _value(kind: DataType, text: Column) -> Column:
     """Return the value of a column that was read as a text; null if it is none."""
     if isinstance(kind, DecimalType):
         return out_of_range_numbers.decimal(text, kind)
-    return F.coalesce(times.quick(kind, text), times.of_text(kind, text)) if times.is_time(kind) else text
+    if not times.is_time(kind):
+        return text
+    # The rare forms in a lambda, which is not compiled into the code of all records.
+    rare = F.transform(F.array(text), lambda each: times.of_text(kind, each)).getItem(0)
+    return F.coalesce(times.quick(kind, text), F.when(text.isNotNull(), rare))

@@ -57,7 +57,7 @@ NOT_ONE = "not exactly one JSON object"
 LONG_NAME = f"a name of more than {exact_json.LONGEST_NAME:,} characters"
 HALF = "not UTF-8: the escape of half a character (a lone surrogate)"
 
-_TEXT, _CORRUPT = "_text", "_corrupt"
+_TEXT, _TAKEN, _CORRUPT = "_text", "_taken", "_corrupt"
 """Not names of a schema's fields, as those may not begin with _."""
 
 _END = f"_{secrets.token_hex(8)}"
@@ -161,11 +161,11 @@ class JsonDecoder:
         values |= {f.name: json_values.quick_value(f.dataType, values[f.name]) for f in flat}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
         present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
-        sound = [*json_values.sound(flat, raw.getField), valid_text(F.col("payload"))]
-        taken = [~exact_json.has_lone_surrogate(_text()), ~exact_json.has_long_name(_text())]
-        fine = _all(*_whole(raw), *present, *sound, *taken)
+        # Before the parse: with it, this would be more code than Java compiles.
+        text = _all(valid_text(F.col("payload")), exact_json.is_taken(_text()))
+        fine = _all(F.col(_TAKEN), *_whole(raw), *present, *json_values.sound(flat, raw.getField))
         others = [F.col(name) for name in kept]
-        to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT)]
+        to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT), text.alias(_TAKEN)]
         parsed = [*others, F.col("payload"), record.alias("quick")]
         quick = F.col("quick")
         within = list(json_values.sound(nested, quick.getField))

@@ -112,16 +112,11 @@ def test_json(spark: SparkSession) -> None:
 
 def test_limits_of_json_are_those_of_every_line(spark: SparkSession) -> None:
     decoder = JsonDecoder(parse_schema(spark, "a INT", "test.ddl"))
-    name, text = b'{"a":1,"%s":2}', b'{"a":1,"b":"%s"}'
-    payloads = [
-        name % (b"n" * 50_000),
-        name % (b"n" * 50_001),
-        name % (b"\\u00e9" * 50_001),
-        text % (b"x" * 20_000_001),
-    ]
+    name = b'{"a":1,"%s":2}'
+    payloads = [name % (b"n" * 50_000), name % (b"n" * 50_001), name % (b"\\u00e9" * 50_001)]
     rows = decoded(spark, decoder, payloads)
-    assert [(row["a"], row["_stage"]) for row in rows] == [(1, None), *[(None, "decode")] * 3]
-    assert [row["_error"] for row in rows[1:3]] == ["a name of more than 50,000 characters"] * 2
+    assert [(row["a"], row["_stage"]) for row in rows] == [(1, None), *[(None, "decode")] * 2]
+    assert [row["_error"] for row in rows[1:]] == ["a name of more than 50,000 characters"] * 2
 
 
 def test_csv(spark: SparkSession) -> None:

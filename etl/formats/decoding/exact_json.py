@@ -54,6 +54,13 @@ def has_lone_surrogate(text: Column) -> Column:
     return text.contains(r"\u") & alone.rlike(r"\\u[dD][89a-fA-F]")
 
 
+def is_taken(text: Column) -> Column:
+    """Return a condition: neither :func:`has_long_name` nor :func:`has_lone_surrogate`; a lambda keeps the code short."""
+    suspected = text.contains(r"\u") | (F.octet_length(text) > LONGEST_NAME)
+    refused = F.exists(F.array(text), lambda each: has_long_name(each) | has_lone_surrogate(each))
+    return ~F.when(suspected, refused).otherwise(False)
+
+
 def is_as_written(value: Column) -> Column:
     """Return a condition: a text that the parser returned cannot be one that it wrote itself."""
     number = (value.contains(".") & value.rlike(_COPIED)) | value.isin(*_OTHER_COPIES)
