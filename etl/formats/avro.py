@@ -16,7 +16,8 @@ Stages of a dead letter:
     A null or empty payload, a missing header, a datum that is cut off or was written with another schema, bytes
     after it, a text in it that is not UTF-8, and anything larger than the limits below.
 ``schema``
-    A writer's schema id that was not known when the query started.
+    A writer's schema id that was not known when the query started; an ``int`` of more than 32 bits, a decimal of more digits
+    than the schema has, a time outside the years 1 to 9999.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
-from pyspark.sql.types import DecimalType, StructType
+from pyspark.sql.types import DecimalType, IntegerType, StructType
 
 from ..launch.format_kinds import Format
 from ..record import errors
 from ..record.errors import StartError
-from . import avro_schemas, schemas
+from . import avro_schemas, avro_values, schemas
 from .decoding import arrow
 from .decoding import rows as shared
 from .decoding.decompress import STAGE, with_decompressed
@@ -49,8 +50,6 @@ LONGEST_VALUE = 64 << 20
 MOST_ITEMS = 4_000_000
 """Most items in one block of an array or map."""
 
-DECIMAL_BYTES = 64
-"""Most bytes of a decimal in a payload of more than :data:`LARGE` bytes; 17 hold the 38 digits of the longest one."""
 
 LARGE = 64 << 10
 """Bytes of a payload above which the length of each decimal is checked first. Spark computes the digits of a decimal,
@@ -66,9 +65,10 @@ are there: five bytes are enough to allocate two gigabytes and crash the executo
 
 _MARK_BYTES = 16
 _HEADER_BYTES = {"none": 0, "confluent": 5, "glue": 18}
-_MOST_DIGITS = 38
-"""Most digits of a decimal in Spark."""
 
+
+_OVER = "_made_over"
+_OVER_INT = "a number out of range: an int of more than 32 bits"
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
 
@@ -142,14 +142,19 @@ class AvroDecoder:
             limited = with_decompressed(limited, packed, self.open_up_to or 0, arrow=arrow.available())
         limited = limited.withColumn("_harmless", self._harmless())
         parsed = limited.withColumn("_parsed", self._parsed())
-        record = F.col("_parsed.datum")
-        if decimals(self.schema):
-            # By the type's name: then every field may be null, and a cast to fewer digits may return null.
-            record = record.cast(self.schema.simpleString())
-        held = parsed.withColumn("_verdict", self._verdict()).withColumn("_record", record)
+        ints = [F.col("_parsed.datum")[f.name] for f in self.schema if isinstance(f.dataType, IntegerType)]
+        most, least = (f(F.lit(0), F.lit(0), *ints) for f in (F.greatest, F.least))
+        # In a projection of its own, as the verdict uses it twice: together they would be more code than Java compiles.
+        over = F.when(most > 2**31 - 1, most).when(least < -(2**31), least)
+        held = parsed.withColumn(_OVER, over).withColumn("_verdict", self._verdict())
+        values = {f.name: avro_values.narrow(f, F.col("_parsed.datum")[f.name]) for f in self.schema}
         return shared.decoded_or_dead_letter(
-            held.drop("_limits", "_harmless", "_parsed", "_opened"), self.schema, "_record", "_verdict"
+            held.drop("_limits", "_harmless", "_opened"), self.schema, "_parsed", "_verdict", values
         )
+
+    @property
+    def _nested_ints(self) -> StructType:
+        return StructType([f for f in self.schema if not isinstance(f.dataType, IntegerType)])
 
     @property
     def _opens(self) -> bool:
@@ -170,7 +175,9 @@ class AvroDecoder:
         fitting = shared.holds_for_all(
             self.schema,
             found["datum"],
-            lambda kind, value: F.length(value) <= DECIMAL_BYTES if isinstance(kind, DecimalType) else None,
+            lambda kind, value: (
+                F.length(value) <= avro_values.DECIMAL_BYTES if isinstance(kind, DecimalType) else None
+            ),
         )
         return (F.length(self._body()) <= LARGE) | F.coalesce(cast(Column, fitting), F.lit(True))
 
@@ -212,21 +219,24 @@ class AvroDecoder:
                 ~self._id().isin(list(self.writers)),
                 shared.dead_letter_verdict("schema", F.concat(F.lit("unknown schema id: "), self._id())),
             )
-        long = f"a decimal of more than {DECIMAL_BYTES} bytes"
+        long = f"a decimal of more than {avro_values.DECIMAL_BYTES} bytes"
         verdict = verdict.when(~F.col("_harmless"), shared.dead_letter_verdict("decode", long))
         verdict = verdict.when(end.isNull(), shared.dead_letter_verdict("decode", _UNFIT)).when(
             end != F.lit(bytearray(self.mark)),
             shared.dead_letter_verdict("decode", "unexpected bytes after the datum"),
         )
-        fitting = shared.holds_for_all(
-            self.schema,
-            datum,
-            lambda kind, value: value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None,
+        over = F.concat(F.lit(f"{_OVER_INT}: "), F.col(_OVER).cast("string"))
+        verdict = verdict.when(F.col(_OVER).isNotNull(), shared.dead_letter_verdict("schema", over))
+        checks: tuple[tuple[shared.Leaf, str, str], ...] = (
+            (avro_values.is_flag_value, "decode", _UNFIT),
+            (avro_values.fits_digits, "schema", "a decimal of more digits than the schema has"),
+            (avro_values.fits_int, "schema", _OVER_INT),
+            (avro_values.lies_in_years, "schema", "a time out of range (years 1 to 9999)"),
         )
-        if fitting is not None:
-            verdict = verdict.when(
-                ~fitting, shared.dead_letter_verdict("schema", "a decimal of more digits than the schema has")
-            )
+        for holds, stage, text in checks:
+            parts = self._nested_ints if holds is avro_values.fits_int else self.schema
+            if (fitting := shared.holds_for_all(parts, datum, holds)) is not None:
+                verdict = verdict.when(~fitting, shared.dead_letter_verdict(stage, text))
         readable = shared.all_texts_are_utf8(self.schema, datum)
         if readable is not None:
             verdict = verdict.when(
@@ -260,31 +270,14 @@ def _limits_are_set() -> Column:
 
 
 def framed_schema(schema: str) -> str:
-    """Return the schema of a record of two fields: the datum, read with :func:`_wide`, and the mark after it."""
-    return _framed(_wide(json.loads(schema)))
+    """Return the schema of a record of two fields: the datum, read with :func:`etl.formats.avro_values.wide_schema`, and the mark after it."""
+    return _framed(avro_values.wide_schema(json.loads(schema)))
 
 
 def _framed(schema: Any) -> str:
     end = {"type": "fixed", "name": "End", "size": _MARK_BYTES}
     fields = [{"name": "datum", "type": schema}, {"name": "end", "type": end}]
     return json.dumps({"type": "record", "name": "Framed", "namespace": "millrace", "fields": fields})
-
-
-def _wide(part: Any) -> Any:
-    """Return a schema whose decimals have as many digits as their bytes hold.
-
-    For a decimal of up to 18 digits Spark takes the last eight bytes and ignores those before
-    (``AvroDeserializer.createDecimal``): a longer one would become another number without an error.
-    """
-    if isinstance(part, list):
-        return [_wide(each) for each in part]
-    if not isinstance(part, dict):
-        return part
-    found = {key: value if key == "default" else _wide(value) for key, value in part.items()}
-    if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
-        size = part.get("size", DECIMAL_BYTES)
-        found["precision"] = max(part["precision"], min(len(str(2 ** (8 * size - 1) - 1)) - 1, _MOST_DIGITS))
-    return found
 
 
 def _without_decimals(schema: str) -> str:

@@ -7,15 +7,20 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ..record.errors import StartError, describe
+from ..record.errors import SinkError, StartError, describe
+from ..services.backoff import START_SECONDS, Backoff
 
 _ANSWER_SECONDS = 10
+_BUSY = (429, 500, 502, 503, 504)
+MOST_DIGITS = 38
+"""Most digits of a decimal in Spark."""
 
 
 def java_schema(spark: SparkSession, text: str, where: str) -> Any:
@@ -39,10 +44,29 @@ def parse(spark: SparkSession, text: str, where: str) -> Any:
     Raises
     ------
     StartError
-        As in :func:`java_schema`.
+        As in :func:`java_schema`; or a decimal that no column holds.
     """
     java_schema(spark, text, where)
-    return json.loads(text)
+    found = json.loads(text)
+    if wrong := ", ".join(wrong_decimals(found)):
+        raise StartError(
+            f"{where}: decimals must have at most {MOST_DIGITS} digits, and a scale no larger than their precision: {wrong}"
+        )
+    return found
+
+
+def wrong_decimals(part: Any) -> Iterator[str]:
+    """Yield the decimals of a schema that no column holds; Avro's own parser takes them for bytes."""
+    if isinstance(part, list):
+        for each in part:
+            yield from wrong_decimals(each)
+    elif isinstance(part, dict):
+        precision, scale = part.get("precision", 0), part.get("scale", 0)
+        if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
+            fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
+            if not (fits and 1 <= precision <= MOST_DIGITS):
+                yield f"decimal({precision},{scale})"
+        yield from wrong_decimals([value for key, value in part.items() if key != "default"])
 
 
 def from_folder(path: str, framing: str) -> dict[str, str]:
@@ -100,12 +124,23 @@ def from_registry(url: str, subject: str) -> dict[str, str]:
 
 
 def _get(url: str) -> Any:
+    """Ask a registry, again for a while if it is busy or unreachable."""
     request = urllib.request.Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json"})  # noqa: S310 - the configuration takes http(s) only
-    try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
-            return json.load(answer)
-    except urllib.error.HTTPError as error:
-        with error:
-            raise StartError(f"registry {url}: {error.code} {error.reason}") from error
-    except (OSError, ValueError) as error:
-        raise StartError(f"registry {url}: {error}") from error
+    waits = Backoff("at the start", patience=START_SECONDS)
+    while True:
+        try:
+            with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            with error:
+                found = StartError(f"registry {url}: {error.code} {error.reason}")
+            if error.code not in _BUSY:
+                raise found from error
+        except OSError as error:
+            found = StartError(f"registry {url}: {error}")
+        except ValueError as error:
+            raise StartError(f"registry {url}: {error}") from error
+        try:
+            waits.wait(str(found))
+        except SinkError:
+            raise found from None

@@ -4,39 +4,53 @@ Stages of a dead letter:
 
 ``decode``
     A null or empty payload, bytes that are not UTF-8, a NUL or a byte order mark, another number of columns
-    than in the schema (also from an unclosed quote), and anything after the record.
+    than in the schema (also from an unclosed quote), anything after the record or after a closing quote, and a line break
+    outside quotes.
 ``schema``
-    A value of another type than its column, a number larger than a ``DOUBLE`` or ``FLOAT`` holds (``1e400``), or no value in
-    a ``NOT NULL`` column.
+    A value of another type than its column, a number larger than a ``DOUBLE`` or ``FLOAT`` holds (``1e400``), a time outside
+    the years 1 to 9999, or no value in a ``NOT NULL`` column.
 
 One line feed (or carriage return and line feed) at the end does not start a second record. A column that
 holds the configured null text is null, quoted or not, and so is an empty unquoted one; with a null text
 that is not empty, ``""`` is an empty text. A quote inside an unquoted value is
-an ordinary character. Spark's CSV parser decides about numbers, times and flags; it takes
-``NaN``, ``Inf`` and ``-Inf`` for a ``DOUBLE``.
+an ordinary character. Spark's CSV parser decides about numbers and flags; it takes
+``NaN``, ``Inf`` and ``-Inf`` for a ``DOUBLE``, but ``1d`` and ``0x1p3`` are none. Times are read by :mod:`.decoding.times`.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from ..launch.format_kinds import Format
 from . import schemas
-from .decoding import out_of_range_numbers
+from .decoding import out_of_range_numbers, times
 from .decoding import rows as shared
+
+MISPLACED = "a quote or a line break where RFC 4180 has none"
 
 MOST_DELIMITERS = 20_000
 """Most delimiters of a payload. At 20,480 columns (``maxColumns``) Spark's parser fails the complete batch in any mode."""
 
 _END, _CORRUPT = "_end", "_corrupt"
+_JAVA = r"[0-9.][dDfF]\s*\z|0[xX]"
 
 
 @dataclass(frozen=True)
@@ -77,47 +91,36 @@ class CsvDecoder:
 
     def decode(self, rows: DataFrame) -> DataFrame:
         """Decode, see :meth:`etl.formats.base.Decoder.decode`."""
-        payload = F.col("payload")
-        typed = self._read(rows)
-        record = F.col("_record")
-        fine = F.coalesce(self._whole(record) & shared.valid_text(payload), F.lit(False))
-        for _, absent in shared.missing_fields(self.schema, record.getField, record.isNotNull()):
-            fine = fine & ~absent
-        finite = out_of_range_numbers.all_finite(self.schema, record)
-        if finite is not None:
-            fine = fine & finite
-        held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record)))
-        return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict")
-
-    def _read(self, rows: DataFrame) -> DataFrame:
-        """Add ``_record``: the record and two internal columns; null where the parser cannot be used.
-
-        Decimals are read as texts and converted where that does not take too long.
-        """
-        if not out_of_range_numbers.decimals(self.schema):
-            return rows.withColumn("_record", self._parse(self.schema))
-        texts = F.col("_texts")
-        values = {
-            f.name: out_of_range_numbers.decimal(texts[f.name], f.dataType)
-            if isinstance(f.dataType, DecimalType)
-            else texts[f.name]
-            for f in self.schema.fields
+        payload, record = F.col("payload"), F.col("_record")
+        # Together with the conditions on columns this would be more code than Java compiles.
+        well = self._is_quoted_well() & ~self._may_be_java() & shared.valid_text(payload)
+        parsed = rows.withColumns({"_record": self._parse(_read_types(self.schema)), "_made_well": well})
+        made = {
+            f.name: _value(f.dataType, record[f.name])
+            for f in times.with_units(self.schema)
+            if _is_made(f.dataType)
         }
-        refused = reduce(or_, (texts[n].isNotNull() & value.isNull() for n, value in values.items()))
-        corrupt = F.coalesce(texts[_CORRUPT], F.when(refused, F.lit(_CORRUPT)))
-        record = {**values, _END: texts[_END], _CORRUPT: corrupt}
-        made = F.struct(*(value.alias(name) for name, value in record.items()))
-        parsed = rows.withColumn(
-            "_texts", self._parse(out_of_range_numbers.decimal_fields_as_text(self.schema))
-        )
-        return parsed.withColumn("_record", F.when(texts.isNotNull(), made)).drop("_texts")
+        names = {name: f"_made_{n}" for n, name in enumerate(made)}
+        typed = parsed.withColumns({names[name]: value for name, value in made.items()})
+        values = {f.name: F.col(names[f.name]) if f.name in names else record[f.name] for f in self.schema}
+        read = (record[name].isNull() | values[name].isNotNull() for name in made)
+        absences = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
+        finite = out_of_range_numbers.all_finite(self.schema, record)
+        checks = [
+            self._whole(record),
+            F.col("_made_well"),
+            *read,
+            *(~absent for _, absent in absences),
+            *([] if finite is None else [finite]),
+        ]
+        fine = F.coalesce(reduce(and_, checks), F.lit(False))
+        held = typed.withColumn("_verdict", F.when(~fine, self._verdict(record, values)))
+        return shared.decoded_or_dead_letter(held, self.schema, "_record", "_verdict", values)
 
     def _parse(self, schema: StructType) -> Column:
         """Return the record and two internal columns; null where the parser cannot be used."""
-        text = F.col("payload").cast("string")
-        framed = F.concat(
-            F.regexp_replace(text, r"\r?\n\z", ""), F.lit(self.options.delimiter), F.lit(self.mark)
-        )
+        line = F.regexp_replace(F.col("payload").cast("string"), r"\r?\n\z", "")
+        framed = F.concat(line, F.lit(self.options.delimiter), F.lit(self.mark))
         fields = [StructField(f.name, f.dataType) for f in schema.fields]
         wanted = StructType([*fields, StructField(_END, StringType()), StructField(_CORRUPT, StringType())])
         options = {
@@ -134,7 +137,10 @@ class CsvDecoder:
 
     def _askable(self) -> Column:
         # The parser treats a line that begins with NUL as a comment, and the text after it as a record.
-        return (self._delimiters() <= MOST_DELIMITERS) & ~self._marked()
+        return ((F.octet_length("payload") <= MOST_DELIMITERS) | ~self._has_many()) & ~self._marked()
+
+    def _has_many(self) -> Column:
+        return self._delimiters() > MOST_DELIMITERS
 
     def _delimiters(self) -> Column:
         text = F.col("payload").cast("string")
@@ -144,15 +150,33 @@ class CsvDecoder:
         text = F.col("payload").cast("string")
         return F.hex(F.substring("payload", 1, 3)).eqNullSafe("EFBBBF") | text.contains("\0")
 
+    def _is_quoted_well(self) -> Column:
+        """Return a condition: quotes and line breaks are where RFC 4180 has them; Spark's parser takes them elsewhere, too."""
+        quote, delimiter = (re.escape(each) for each in (self.options.quote, self.options.delimiter))
+        column = rf"(?:{quote}(?:[^{quote}]++|{quote}{quote})*+{quote}|(?!{quote})[^{delimiter}\r\n]*+)"
+        text = F.col("payload").cast("string")
+        plain = reduce(or_, (text.contains(each) for each in (self.options.quote, "\n", "\r")))
+        return ~plain | text.rlike(rf"^{column}(?:{delimiter}{column})*+(?:\r?\n)?+\z")
+
+    def _may_be_java(self) -> Column:
+        """Return a condition: there may be a number as only Java writes it; these end in a letter, or have sixteen digits."""
+        if not self._doubles:
+            return F.lit(False)
+        return F.col("payload").cast("string").rlike(r"[0-9.][dDfF]|0[xX]")
+
+    @property
+    def _doubles(self) -> list[str]:
+        return [f.name for f in self.schema if isinstance(f.dataType, DoubleType | FloatType)]
+
     def _whole(self, record: Column) -> Column:
         """Return a condition: the parser refused nothing, and the record ended with the payload."""
         return record[_CORRUPT].isNull() & (record[_END] == self.mark)
 
-    def _verdict(self, record: Column) -> Column:
+    def _verdict(self, record: Column, values: Mapping[str, Column]) -> Column:
         payload = F.col("payload")
         texts = StructType([StructField(f.name, StringType()) for f in self.schema.fields])
         columns = len(self.schema.fields)
-        required = shared.missing_fields(self.schema, record.getField, record.isNotNull())
+        required = shared.missing_fields(self.schema, values.__getitem__, record.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in required))
         ragged = f"not one record of {columns} column{'s' * (columns != 1)}"
         # A lambda is the only way to name a value inside an expression.
@@ -164,17 +188,18 @@ class CsvDecoder:
                 .when(~shared.valid_text(payload), shared.dead_letter_verdict("decode", shared.NOT_UTF8))
                 .when(self._marked(), shared.dead_letter_verdict("decode", "a NUL or a byte order mark"))
                 .when(
-                    self._delimiters() > MOST_DELIMITERS,
+                    self._has_many(),
                     shared.dead_letter_verdict("decode", f"more than {MOST_DELIMITERS:,} delimiters"),
                 )
                 .when(
                     ~F.coalesce(self._whole(loose), F.lit(False)),
                     shared.dead_letter_verdict("decode", ragged),
                 )
+                .when(~self._is_quoted_well(), shared.dead_letter_verdict("decode", MISPLACED))
                 .when(
-                    record[_CORRUPT].isNotNull(),
+                    record[_CORRUPT].isNotNull() | (self._refused(values, loose) != ""),
                     shared.dead_letter_verdict(
-                        "schema", F.concat(F.lit("wrong type: "), self._refused(record, loose))
+                        "schema", F.concat(F.lit("wrong type: "), self._refused(values, loose))
                     ),
                 )
                 .when(
@@ -192,11 +217,29 @@ class CsvDecoder:
             ),
         ).getItem(0)
 
-    def _refused(self, record: Column, loose: Column) -> Column:
-        names = (f.name for f in self.schema.fields)
+    def _refused(self, values: Mapping[str, Column], loose: Column) -> Column:
+        def name(field: StructField) -> Column:
+            told = F.lit(field.name)
+            return (
+                F.concat(told, times.hint(field.dataType, loose[field.name]))
+                if times.is_time(field.dataType)
+                else told
+            )
+
         return F.concat_ws(
-            ", ", *(F.when(loose[n].isNotNull() & record[n].isNull(), F.lit(n)) for n in names)
+            ", ",
+            *(
+                F.when(
+                    (loose[f.name].isNotNull() & values[f.name].isNull()) | self._is_java(loose, f.name),
+                    name(f),
+                )
+                for f in times.with_units(self.schema)
+            ),
         )
+
+    def _is_java(self, loose: Column, name: str) -> Column:
+        """Return a condition: a column has a number as only Java writes it."""
+        return loose[name].rlike(_JAVA) if name in self._doubles else F.lit(False)
 
     def _infinite(self, record: Column, loose: Column) -> Column:
         """Return the fields with a number out of range; an infinite value without a digit was written so."""
@@ -211,3 +254,25 @@ class CsvDecoder:
                 if fits is not None
             ),
         )
+
+
+def _read_types(schema: StructType) -> StructType:
+    """Return the types that the parser reads: decimals and times as texts, which are converted where that takes not too long."""
+    return StructType(
+        [StructField(f.name, StringType() if _is_made(f.dataType) else f.dataType) for f in schema]
+    )
+
+
+def _is_made(kind: DataType) -> bool:
+    return isinstance(kind, DecimalType) or times.is_time(kind)
+
+
+def _value(kind: DataType, text: Column) -> Column:
+    """Return the value of a column that was read as a text; null if it is none."""
+    if isinstance(kind, DecimalType):
+        return out_of_range_numbers.decimal(text, kind)
+    if not times.is_time(kind):
+        return text
+    # The rare forms in a lambda, which is not compiled into the code of all records.
+    rare = F.transform(F.array(text), lambda each: times.of_text(kind, each)).getItem(0)
+    return F.coalesce(times.quick(kind, text), F.when(text.isNotNull(), rare))

@@ -3,25 +3,26 @@
 Stages of a dead letter:
 
 ``decode``
-    A null payload (a Kafka tombstone), an empty record, bytes that are not UTF-8, or
+    A null payload (a Kafka tombstone), an empty record, bytes that are not UTF-8, the escape of half a character, or
     anything other than exactly one JSON object. ``NaN`` and ``Infinity`` are not JSON.
 ``schema``
     A JSON object with a value of another type than in the schema, or without a value
     for a ``NOT NULL`` field. In a ``DECIMAL`` field a number (or a text of one) with an exponent of more than
     three digits, or with more than a thousand digits, has the wrong type, however small it is. In a
-    ``DOUBLE`` or ``FLOAT`` field a number larger than its type holds (``1e400``) is out of range, and not Infinity.
+    ``DOUBLE`` or ``FLOAT`` field a number larger than its type holds (``1e400``) is out of range, and not Infinity;
+    so is a time outside the years 1 to 9999.
 
 Accepted: fields that the schema does not name are ignored; for a repeated key
-the last value counts; a ``STRING`` field takes any value, as JSON text; a decimal is
-rounded to its scale; a number too small for a ``DOUBLE`` is zero; whole numbers in a ``TIMESTAMP`` field are epoch seconds;
-nesting to about 990 levels (the JSON parser's limit is 1,000).
+the last value counts; a ``STRING`` field takes any value, as JSON text (:mod:`.decoding.exact_json`); a decimal is
+rounded to its scale; a number too small for a ``DOUBLE`` is zero; whole numbers in a ``TIMESTAMP`` field are epoch seconds,
+or of the unit that the schema declares (:mod:`.decoding.times`); nesting to about 990 levels (the JSON parser's limit is 1,000).
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Literal
@@ -29,11 +30,11 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
+    DataType,
     IntegerType,
     StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
 from ..launch.format_kinds import Format
@@ -41,14 +42,22 @@ from ..record.projection import Projection
 from ..record.tables import nullable
 from . import schemas
 from .base import Observe
-from .decoding import out_of_range_numbers
-from .decoding.rows import TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
+from .decoding import exact_json, json_values, out_of_range_numbers, times
+from .decoding.rows import (
+    TOMBSTONE,
+    contains,
+    dead_letter_verdict,
+    holds_for_all,
+    missing_fields,
+    rebuilt,
+    valid_text,
+)
 
 NOT_ONE = "not exactly one JSON object"
-_UTC = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?Z\z"
-_DATE = r"^\d{4}-"
+LONG_NAME = f"a name of more than {exact_json.LONGEST_NAME:,} characters"
+HALF = "not UTF-8: the escape of half a character (a lone surrogate)"
 
-_TEXT, _CORRUPT = "_text", "_corrupt"
+_TEXT, _TAKEN, _CORRUPT = "_text", "_taken", "_corrupt"
 """Not names of a schema's fields, as those may not begin with _."""
 
 _END = f"_{secrets.token_hex(8)}"
@@ -138,67 +147,63 @@ class JsonDecoder:
         """Return projections: one makes the text to parse, one parses and judges, one splits the record into fields.
 
         A repeated expression in the second runs once, as Spark shares what is always evaluated. The first keeps it
-        short, and the last keeps the plan linear in the number of fields. Arrays or maps with a ``DOUBLE`` need one more
-        between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_finite`.
+        short, and the last keeps the plan linear in the number of fields. Conditions on the items of arrays and maps need one
+        more between them: see :func:`etl.formats.decoding.out_of_range_numbers.all_finite`.
         """
-        raw = _parse(F.col(_TEXT), _times_as_text(nullable(self.schema)))
+        raw = _parse(F.col(_TEXT), nullable(json_values.parsed_types(self.schema)))
+        flat, nested = (
+            StructType([f for f in self._kinds if out_of_range_numbers.is_flat(f.dataType) == one])
+            for one in (True, False)
+        )
         # Conditions on single values: on the record, each condition would contain the complete record, and the
         # driver would process thousands of expressions for every batch.
-        values = {f.name: _quick_value(f, raw.getField(f.name)) for f in self.schema.fields}
+        values = {f.name: raw.getField(f.name) for f in self.schema}
+        values |= {f.name: json_values.quick_value(f.dataType, values[f.name]) for f in flat}
         record = F.struct(*(value.alias(name) for name, value in values.items()))
-        read = [raw.getField(n).isNull() | values[n].isNotNull() for n in _times(self.schema)]
         present = [~absent for _, absent in missing_fields(self.schema, values.__getitem__, F.lit(True))]
-        held = [f for f in self.schema if out_of_range_numbers.is_flat(f.dataType)]
-        fits = [
-            ok
-            for f in held
-            if (ok := out_of_range_numbers.all_finite(f.dataType, values[f.name])) is not None
-        ]
-        fine = _all(*_whole(raw), *present, *read, *fits, valid_text(F.col("payload")))
+        # Before the parse: with it, this would be more code than Java compiles.
+        text = _all(valid_text(F.col("payload")), exact_json.is_taken(_text()))
+        fine = _all(F.col(_TAKEN), *_whole(raw), *present, *json_values.sound(flat, raw.getField))
         others = [F.col(name) for name in kept]
-        judged = [
-            *others,
-            F.col("payload"),
-            record.alias("quick"),
-            # This condition comes first: Spark does not share what only a later branch evaluates.
-            F.when(
-                ~fine,
-                F.when(
-                    F.col("payload").isNull(), self._letter(dead_letter_verdict("decode", TOMBSTONE))
-                ).otherwise(self._exact()),
-            ).alias("exact"),
-        ]
-        exact = F.col("exact")
+        to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT), text.alias(_TAKEN)]
+        parsed = [*others, F.col("payload"), record.alias("quick")]
+        quick = F.col("quick")
+        within = list(json_values.sound(nested, quick.getField))
+        steps = [to_parse]
+        if within:
+            steps.append([*parsed, fine.alias("fine")])
+            parsed, fine = [*others, F.col("payload"), quick], _all(F.col("fine"), *within)
+        # This condition comes first: Spark does not share what only a later branch evaluates.
+        tombstone = self._letter(dead_letter_verdict("decode", TOMBSTONE))
+        exact = F.when(~fine, F.when(F.col("payload").isNull(), tombstone).otherwise(self._exact()))
+        found = F.col("exact")
         bad = F.col("exact.verdict").isNotNull()
+        fields = {f.name: quick.getField(f.name) for f in self.schema}
+        fields |= {f.name: json_values.quick_value(f.dataType, fields[f.name]) for f in nested}
         taken_apart = [
             *others,
             *(
-                F.when(exact.isNull(), F.col("quick").getField(f.name))
-                .when(~bad, exact["record"].getField(f.name))
-                .alias(f.name)
-                for f in self.schema.fields
+                F.when(found.isNull(), value).when(~bad, found["record"].getField(name)).alias(name)
+                for name, value in fields.items()
             ),
             F.when(bad, F.col("payload")).alias("_bytes"),
             F.col("exact.verdict.stage").alias("_stage"),
             F.col("exact.verdict.error").alias("_error"),
         ]
-        to_parse = [*others, F.col("payload"), self._quick_text().alias(_TEXT)]
-        nested = StructType([f for f in self.schema if not out_of_range_numbers.is_flat(f.dataType)])
-        infinite = out_of_range_numbers.out_of_range(nested, F.col("quick"))
-        if infinite is None:
-            return to_parse, judged, taken_apart
-        found = F.coalesce(exact, F.when(infinite.isNotNull(), self._letter(infinite)))
-        ranged = [*others, F.col("payload"), F.col("quick"), found.alias("exact")]
-        return to_parse, judged, ranged, taken_apart
+        return *steps, [*parsed, exact.alias("exact")], taken_apart
+
+    @property
+    def _kinds(self) -> StructType:
+        return times.with_units(self.schema)
 
     def _quick_text(self) -> Column:
-        """Return the text for the first parse; null where parsing could take too long."""
-        suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
+        """Return the text for the first parse; null where parsing could take too long, or misread a decimal."""
+        suspected = out_of_range_numbers.may_have_misread_decimal(_text(), self.schema)
         return _with_end() if suspected is None else F.when(~suspected, _with_end())
 
     def _letter(self, verdict: Column) -> Column:
         """Return a dead letter as :meth:`_exact` does, without a parse; with routes, most payloads are null for each decoder."""
-        none = F.lit(None).cast(_with_marks(nullable(self.schema)))
+        none = F.lit(None).cast(nullable(self.schema))
         return F.struct(none.alias("record"), verdict.alias("verdict"))
 
     def _exact(self) -> Column:
@@ -206,12 +211,12 @@ class JsonDecoder:
         suspected = out_of_range_numbers.may_have_large_exponent(_text(), self.schema)
         if suspected is None:
             return _let(self._parses(), self._judge)
-        fields = nullable(out_of_range_numbers.decimal_fields(self.schema))
+        fields = nullable(json_values.parsed_types(out_of_range_numbers.decimal_fields(self.schema)))
         harmless = _parse(_with_end_after_all(out_of_range_numbers.without_large_exponents(_text())), fields)
         return _let(F.when(suspected, harmless), lambda found: _let(self._parses(found), self._judge))
 
     def _parses(self, harmless: Column | None = None) -> Column:
-        """Parse the record by its schema, and with a text for each field.
+        """Parse the record by its schema, and what is or may be a text in it as it was written.
 
         Parameters
         ----------
@@ -219,55 +224,109 @@ class JsonDecoder:
             The fields with decimals, parsed from a text in which none takes too long. The original text is
             parsed only if none of these fields was refused.
         """
-        texts = StructType([StructField(f.name, StringType()) for f in self.schema])
-        strict = _parse(_with_end_after_all(_text()), nullable(self.schema))
+        strict = _parse(_with_end_after_all(_text()), nullable(json_values.parsed_types(self.schema)))
         if harmless is not None:
             strict = F.when(harmless.isNull() | _all(*_whole(harmless)), strict)
+        shape = json_values.text_types(self._kinds)
+        marked = _with_end_after_all(exact_json.marked(_text()))
+        texts = _parse(marked, shape) if isinstance(shape, StructType) else strict
         return F.struct(
             strict.alias("strict"),
-            _parse(_with_end_after_all(_text()), texts).alias("loose"),
+            texts.alias("texts"),
             *([] if harmless is None else [harmless.alias("harmless")]),
         )
 
     def _judge(self, parses: Column) -> Column:
-        payload = F.col("payload")
-        record = parses["strict"]
-        absences = missing_fields(self.schema, record.getField, record.isNotNull())
-        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
-        verdict = F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record")).when(
-            ~valid_text(F.col("payload")), dead_letter_verdict("decode", "not UTF-8")
+        """Return ``record`` and ``verdict``: each value of the type in the schema, made of what was written."""
+        groups = json_values.groups(self._kinds)
+        made = F.struct(
+            parses.alias("parses"),
+            *(
+                _exact_values(kind, parses["texts"], names).alias(f"_{n}")
+                for n, (kind, names) in enumerate(groups)
+            ),
+        )
+        places = {name: (n, at) for n, (_, names) in enumerate(groups) for at, name in enumerate(names)}
+
+        def value(of: Column, field: StructField) -> Column:
+            if field.name in places:
+                group, at = places[field.name]
+                return of[f"_{group}"][at]
+            strict, texts = (of["parses"][part][field.name] for part in ("strict", "texts"))
+            return rebuilt(field.dataType, strict, texts, json_values.is_made, json_values.exact_value)
+
+        def record(of: Column) -> Column:
+            fields = F.struct(*(value(of, f).alias(f.name) for f in self._kinds))
+            return F.struct(of["parses"].alias("parses"), fields.alias("record"))
+
+        def judged(of: Column) -> Column:
+            return F.struct(of["record"], self._verdict(of["parses"], of["record"]).alias("verdict"))
+
+        return _let(made, lambda of: _let(record(of), judged))
+
+    def _verdict(self, parses: Column, record: Column) -> Column:
+        payload, strict, texts = F.col("payload"), parses["strict"], parses["texts"]
+        verdict = (
+            F.when(F.length(payload) == 0, dead_letter_verdict("decode", "empty record"))
+            .when(~valid_text(payload), dead_letter_verdict("decode", "not UTF-8"))
+            .when(exact_json.has_lone_surrogate(_text()), dead_letter_verdict("decode", HALF))
+            .when(exact_json.has_long_name(_text()), dead_letter_verdict("decode", LONG_NAME))
         )
         fields = out_of_range_numbers.decimal_fields(self.schema)
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all(*_whole(harmless))
-            verdict = verdict.when(refused, self._diagnosis(harmless, fields, parses["loose"], text))
+            verdict = verdict.when(refused, self._diagnosis(harmless, fields, text, {}))
+        readable = {
+            f.name: texts[f.name].isNull() | record[f.name].isNotNull() if times.is_time(f.dataType) else ok
+            for f in self._kinds
+            if (ok := holds_for_all(f.dataType, texts[f.name], json_values.is_readable)) is not None
+        }
         verdict = verdict.when(
-            ~_all(*_whole(record)), self._diagnosis(record, self.schema, parses["loose"], "wrong type: ")
+            ~_all(*_whole(strict), *readable.values()),
+            self._diagnosis(strict, self._kinds, "wrong type: ", readable),
         )
+        absences = missing_fields(self.schema, record.getField, strict.isNotNull())
+        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
         missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
         verdicts = (
             verdict,
             out_of_range_numbers.out_of_range(self.schema, record),
             F.when(missing != "", missed),
         )
-        found = F.coalesce(*(each for each in verdicts if each is not None))
-        return F.struct(record.alias("record"), found.alias("verdict"))
+        return F.coalesce(*(each for each in verdicts if each is not None))
 
-    def _diagnosis(self, record: Column, fields: StructType, loose: Column, text: str) -> Column:
+    def _diagnosis(
+        self, record: Column, fields: StructType, text: str, readable: Mapping[str, Column]
+    ) -> Column:
         """Distinguish "not an object" from "wrong type", by a parse that allows any type."""
-        refused = F.concat_ws(
-            ", ",
-            *(
-                F.when(loose.getField(f.name).isNotNull() & record.getField(f.name).isNull(), F.lit(f.name))
-                for f in fields
-            ),
-        )
-        # Not a `when`, which would contain the list of all fields twice.
-        where = F.regexp_replace(refused, "^$", "inside a nested field")
-        return F.when(
-            _all(*_whole(loose)), dead_letter_verdict("schema", F.concat(F.lit(text), where))
-        ).otherwise(dead_letter_verdict("decode", NOT_ONE))
+
+        def refused(loose: Column) -> Iterator[Column]:
+            for f in fields:
+                wrong = loose[f.name].isNotNull() & record[f.name].isNull()
+                wrong = wrong | ~readable[f.name] if f.name in readable else wrong
+                timed = contains(f.dataType, times.is_time)
+                name = (
+                    F.concat(F.lit(f.name), times.hint(f.dataType, loose[f.name])) if timed else F.lit(f.name)
+                )
+                yield F.when(wrong, name)
+
+        def told(loose: Column) -> Column:
+            # Not a `when`, which would contain the list of all fields twice.
+            where = F.regexp_replace(F.concat_ws(", ", *refused(loose)), "^$", "inside a nested field")
+            return F.when(
+                _all(*_whole(loose)), dead_letter_verdict("schema", F.concat(F.lit(text), where))
+            ).otherwise(dead_letter_verdict("decode", NOT_ONE))
+
+        any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
+        return _let(_parse(_with_end_after_all(_text()), any_type), told)
+
+
+def _exact_values(kind: DataType, texts: Column, names: Sequence[str]) -> Column:
+    """Return the values of columns of one type, as an array; with an expression for each, plans would be several times as long."""
+    return F.transform(
+        F.array(*(texts[n] for n in names)), lambda text: json_values.exact_value(kind, text, text)
+    )
 
 
 def _let(value: Column, then: Callable[[Column], Column]) -> Column:
@@ -277,30 +336,6 @@ def _let(value: Column, then: Callable[[Column], Column]) -> Column:
     would carry it too.
     """
     return F.transform(F.array(value), then).getItem(0)
-
-
-def _times(schema: StructType) -> list[str]:
-    return [f.name for f in schema.fields if isinstance(f.dataType, TimestampType)]
-
-
-def _times_as_text(schema: StructType) -> StructType:
-    text = set(_times(schema))
-    return StructType([StructField(f.name, StringType() if f.name in text else f.dataType) for f in schema])
-
-
-def _quick_value(field: StructField, value: Column) -> Column:
-    """Return a time from its text as ``from_json`` does, or null where that is not certain; other values unchanged.
-
-    Spark compiles a regular expression for each zone that it meets, which takes as long as the
-    rest of a record. A time in UTC needs none: the session's zone is UTC. A text that
-    begins like a date was a JSON text, not a number of seconds.
-    """
-    if not isinstance(field.dataType, TimestampType):
-        return value
-    without_zone = _cut(value.cast("binary"), 1)
-    return F.when(value.rlike(_UTC), without_zone.cast("timestamp")).when(
-        value.rlike(_DATE), value.cast("timestamp")
-    )
 
 
 def _with_end() -> Column:

@@ -3,7 +3,8 @@
 An absent field is null where the language can tell (proto2, ``optional``, ``oneof``, messages), and has
 its type's zero value where it cannot (plain proto3). Enums become their names, or the number if it has no
 name; unsigned numbers the next larger type; ``google.protobuf.Timestamp`` a timestamp. Fields that the
-descriptor does not name are ignored; of a single field given twice the last value counts, and messages are merged.
+descriptor does not name are ignored; of a single field given twice the last value counts, and messages are merged;
+of several members of a ``oneof`` the last counts.
 A missing key or value of a map entry has the zero value, in both languages. An empty payload is a message with nothing set.
 
 Stages of a dead letter:
@@ -175,11 +176,17 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
             absent[one.name] = b"" if one.message is not None else zero
         else:
             absent[one.name] = None if one.presence or one.repeated else zero
+    # By the number of each member of a oneof: the names of the others.
+    others = {
+        one.number: names
+        for one in message.fields
+        if (names := [f.name for f in message.fields if f.oneof == one.oneof is not None and f is not one])
+    }
     # The common case of a field: a value of its own type after a tag of one or two bytes.
     plain = {
         number << 3 | slot.kind: (slot.name, slot.kind, slot.read, _FIXED_BYTES.get(slot.kind, 0))
         for number, slot in slots.items()
-        if not (slot.repeated or slot.message) and number < _MOST_OF_TWO_BYTES
+        if not (slot.repeated or slot.message or number in others) and number < _MOST_OF_TWO_BYTES
     }
     inner = {
         f.name: (_moment if f.message.is_timestamp else reader(f.message, room))
@@ -239,6 +246,8 @@ def reader(message: Message, room: ValueBudget) -> Callable[[bytes], dict[str, A
         slot = slots.get(number)
         if slot is None:
             return behind
+        for name in others.get(number, ()):
+            values[name] = None
         if kind != slot.kind:
             if not (slot.repeated and kind == protobuf_wire.LENGTH and not slot.message):
                 raise SchemaError(f"wrong type: {slot.name}")

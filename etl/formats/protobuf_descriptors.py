@@ -71,6 +71,8 @@ class Field:
         Message that the field holds, if any.
     names
         Names of an enum's numbers.
+    oneof
+        Number of the ``oneof`` that it belongs to, if any: only the last member of one counts.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Field:
     presence: bool
     message: Message | None = None
     names: Mapping[int, str] | None = None
+    oneof: int | None = None
 
     @property
     def is_map(self) -> bool:
@@ -214,7 +217,8 @@ def _field(
     names = dict(_numbers(kinds[of])) if kind == ENUM else None
     # Fields of a oneof have presence; so does proto3's `optional`, which is encoded as a oneof.
     presence = not proto3 or message is not None or 9 in parts
-    return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names)
+    oneof = _number(parts, 9) if 9 in parts else None
+    return Field(name, number, kind, label == _REPEATED, label == _REQUIRED, presence, message, names, oneof)
 
 
 def _numbers(enum: _Type) -> Iterator[tuple[int, str]]:

@@ -202,7 +202,7 @@ class EnrichThenTransform:
         carries = ("_position", DELETED) if self.latest_by else self.carries
         lost = [c for c in carries if c not in out.columns]
         if lost:
-            whole = ", ".join(carries) if self.latest_by else "etl.record.envelope.CARRIED"
+            whole = ", ".join(carries) if self.latest_by else "millrace.etl.record.envelope.CARRIED"
             raise StartError(
                 f"transform {self.name}: its result lacks {', '.join(lost)}; keep {whole} in its select"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.errors.exceptions.captured import CapturedException
@@ -24,12 +24,15 @@ class Reference:
     Attributes
     ----------
     rows
-        Cached rows.
+        Cached rows; only this DataFrame itself can be unpersisted.
+    snapshot
+        Snapshot of the table; None for a table without one.
     ambiguous
         Number of keys that the table holds more than once.
     """
 
     rows: DataFrame
+    snapshot: int | None
     ambiguous: int
     read_at: float
 
@@ -85,14 +88,23 @@ class ReferenceTable:
         ours = tuple(kinds.get(column) for column in self.settings.on)
         held = self._held
         if held is None or self.clock() - held.read_at >= self.settings.refresh_seconds:
-            fresh = self._read(stream.sparkSession, ours)
-            if self._held is not None:
-                self._held.rows.unpersist()
-            self._held = fresh
-            if fresh.ambiguous:
-                self.on_ambiguous(self.table, fresh.ambiguous)
-            return fresh.rows
-        return held.rows
+            held = self._held = self._reloaded(stream.sparkSession, ours, held)
+            if held.ambiguous:
+                self.on_ambiguous(self.table, held.ambiguous)
+        return held.rows.drop("_rows")
+
+    def _reloaded(
+        self, spark: SparkSession, ours: tuple[DataType | None, ...], held: Reference | None
+    ) -> Reference:
+        current = self.table.metadata(spark).currentSnapshot()
+        snapshot = None if current is None else int(current.snapshotId())
+        if held is not None and held.snapshot == snapshot:
+            # Spark has one copy of equal plans: to release the old one would release this one.
+            return replace(held, read_at=self.clock())
+        fresh = self._read(spark, ours, snapshot)
+        if held is not None:
+            held.rows.unpersist()
+        return fresh
 
     def _compared(self, table: DataFrame, ours: Sequence[DataType | None]) -> Iterator[Column]:
         """Yield the table's join columns in the type of Spark's comparison; keys that differ in their own type may be equal.
@@ -118,9 +130,11 @@ class ReferenceTable:
                 )
             yield column
 
-    def _read(self, spark: SparkSession, ours: tuple[DataType | None, ...]) -> Reference:
+    def _read(
+        self, spark: SparkSession, ours: tuple[DataType | None, ...], snapshot: int | None
+    ) -> Reference:
         """Load the table; of several rows with one key the smallest is used, so records never double and runs agree."""
-        table, values = self._pinned(spark), self.settings.columns
+        table, values = self._pinned(spark, snapshot), self.settings.columns
         keys = [column.alias(f"_key_{i}") for i, column in enumerate(self._compared(table, ours))]
         names = [f"_key_{i}" for i in range(len(keys))]
         value = F.struct(*(F.col(c).alias(new) for new, c in values.items())).alias("_value")
@@ -134,16 +148,15 @@ class ReferenceTable:
             *names, *(F.col("value").getField(new).alias(new) for new in values), "_rows"
         ).cache()
         ambiguous = held.where(F.col("_rows") > 1).count()
-        return Reference(held.drop("_rows"), ambiguous, self.clock())
+        return Reference(held, snapshot, ambiguous, self.clock())
 
-    def _pinned(self, spark: SparkSession) -> DataFrame:
-        """Return the table's current snapshot: otherwise Spark reloads a cached table whenever the same application writes it."""
-        snapshot = self.table.metadata(spark).currentSnapshot()
+    def _pinned(self, spark: SparkSession, snapshot: int | None) -> DataFrame:
+        """Return the table at a snapshot: otherwise Spark reloads a cached table whenever the same application writes it."""
         if snapshot is None:
             return spark.table(str(self.table))
         # By its name, which every Spark version reads: each version takes another option for a snapshot, and with SQL's
         # VERSION AS OF Spark's cache does not distinguish the snapshot from the table.
-        return spark.table(f"{self.table}.snapshot_id_{snapshot.snapshotId()}")
+        return spark.table(f"{self.table}.snapshot_id_{snapshot}")
 
     def join(self, stream: DataFrame, rows: DataFrame) -> DataFrame:
         """Add the new columns; null where the table has no row for a record.

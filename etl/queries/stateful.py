@@ -91,7 +91,7 @@ class StatefulPart:
         lost = [c for c in CARRIED if c not in out.columns]
         if lost:
             raise StartError(
-                f"transform {self.name}: its result lacks {', '.join(lost)}; keep etl.record.envelope.CARRIED in its "
+                f"transform {self.name}: its result lacks {', '.join(lost)}; keep millrace.etl.record.envelope.CARRIED in its "
                 "select, or name the columns that identify a result in state.key"
             )
         join = self.settings.join

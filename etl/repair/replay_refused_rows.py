@@ -120,10 +120,13 @@ class RefusedRowReplayer(LetterReplay):
             shape = f"_source STRING, _root STRING, {_ERROR} STRING"
             told = spark.createDataFrame(refused, shape).dropDuplicates([*FAMILY])
             bad = told.unionByName(failed).persist()
-            count, again = still.count(), bad.count()
-            self._settle(still, bad)
-            figures = {"good": offered - told.count(), "bad": again, "filtered": count - again}
-            changed = still.join(bad, [*FAMILY], "left_semi").where(_changed()).count()
+            try:
+                count, again = still.count(), bad.count()
+                self._settle(still, bad)
+                figures = {"good": offered - told.count(), "bad": again, "filtered": count - again}
+                changed = still.join(bad, [*FAMILY], "left_semi").where(_changed()).count()
+            finally:
+                bad.unpersist()
             figures["filtered"] -= figures["good"]
             return figures | {"landed": count - again + changed}
         finally:

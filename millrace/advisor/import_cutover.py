@@ -60,7 +60,7 @@ def job_comment(source: str) -> str:
 def describes_job(text: str, source: str) -> bool:
     """Check that a file was imported from this job, also after edits; any run of an EMR application is the same job."""
     first = text.partition("\n")[0].rstrip()
-    before, _, behind = map(re.escape, _HEADING.partition("{source}"))
+    before, _, behind = map(re.escape, _HEADING.partition("{source}"))  # noqa: RUF027 - the place in the heading
     found = re.fullmatch(f"{before}(.+){behind}", first)
     return found is not None and stable_name(found[1]) == stable_name(source)
 

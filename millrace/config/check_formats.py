@@ -9,9 +9,9 @@ from millrace.config.document import is_file
 from millrace.config.explain import nearest
 from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatUse
-from millrace.config.model import Job
+from millrace.config.model import Environment, Job
 from millrace.config.problems import Finding, Path
-from millrace.config.queries import Payload
+from millrace.config.queries import Payload, SourceQuery
 
 
 def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterator[Finding]:
@@ -41,3 +41,13 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
     else:
         yield from asked.check_schema(use)
     yield from asked.check(use)
+
+
+def advise_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]:
+    """Yield what is valid in the schemas of an environment and yet lets records pass that nobody means."""
+    for job, each in environment.jobs.items():
+        for name, query in each.queries.items():
+            for payload in query.payloads if isinstance(query, SourceQuery) else ():
+                fields = payload.format.fields(root / payload.schema_) or ()
+                for said in payload.format.advise(fields):
+                    yield f"jobs.{job}.queries.{name}: {payload.schema_}: {said}"

@@ -56,7 +56,7 @@ class AvroSchema:
     Raises
     ------
     AvroSchemaError
-        The schema is not a record, or has a union of more than null and one type.
+        The schema is not a record, or has a type that no column can have.
     """
 
     def __init__(self, text: str) -> None:
@@ -92,12 +92,7 @@ class AvroSchema:
 
     def _type(self, kind: Any) -> DataType:
         if isinstance(kind, list):
-            rest = [each for each in kind if each != "null"]
-            if len(rest) != 1:
-                raise AvroSchemaError(
-                    f"it has a union of {len(rest)} types; only a union of null and one other type is supported"
-                )
-            return self._type(rest[0])
+            return self._union([self._type(each) for each in kind if each != "null"])
         if isinstance(kind, str):
             if kind == "null":
                 raise AvroSchemaError("it has a field of type null")
@@ -127,10 +122,27 @@ class AvroSchema:
             return DateType()
         return BinaryType() if name == "fixed" else self._type(name)
 
+    def _union(self, kinds: list[DataType]) -> DataType:
+        """Return the type that Spark has for a union (its guide, "Apache Avro Data Source")."""
+        if len(kinds) == 1:
+            return kinds[0]
+        for wide in ({IntegerType(), LongType()}, {FloatType(), DoubleType()}):
+            if set(kinds) == wide:
+                return LongType() if LongType() in wide else DoubleType()
+        if not kinds:
+            raise AvroSchemaError("it has a union of null alone")
+        return StructType([StructField(f"member{n}", each) for n, each in enumerate(kinds)])
+
     def _fitting(self, kind: Any, value: Any) -> Any:
         """Return a value that fits the schema: PySpark's types have neither an enum's symbols nor a size."""
         if isinstance(kind, list):
-            kind = next((each for each in kind if (each == "null") == (value is None)), kind[0])
+            rest = [each for each in kind if each != "null"]
+            members = value if len(rest) > 1 and isinstance(value, Mapping) else {}
+            place = next((n for n in range(len(rest)) if members.get(f"member{n}") is not None), None)
+            if place is not None:
+                kind, value = rest[place], members[f"member{place}"]
+            else:
+                kind = next((each for each in kind if (each == "null") == (value is None)), kind[0])
         kind = self._named.get(kind, kind) if isinstance(kind, str) else kind
         if value is None or isinstance(kind, str):
             return value

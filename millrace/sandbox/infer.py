@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
     DoubleType,
     IntegerType,
     LongType,
+    MapType,
     NullType,
     StringType,
     StructField,
@@ -59,6 +61,17 @@ _EPOCHS = {
 _FIRST_EPOCH, _LAST_EPOCH = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2000, 2100))
 _WIDEST_SAMPLE = int(timedelta(days=20 * 365).total_seconds())
 """Seconds between the first and the last time of one sample; numbers that are further apart are ids."""
+
+
+_AVRO_HEADER: dict[str, Any] = {
+    "type": "record",
+    "name": "org.apache.avro.file.Header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+    ],
+}
+"""Beginning of an Avro file (Avro's specification, "Object Container Files")."""
 
 
 class InferenceError(ValueError):
@@ -311,8 +324,9 @@ def _inferred(
         report.kind = _settled(kind, narrow=narrow)
         report.conflicts += _remarks(name, kind, values)
         report.examples = _examples(values)
-        if name.startswith("_") or name.lower() in lowered:
-            why = "begins with _" if name.startswith("_") else "differs from another in case only"
+        if clash := sorted(set(_clashing(kind))):
+            report.conflicts.append(f"kept as JSON text: names in it that no column has: {', '.join(clash)}")
+        if why := _why_left_out(name, lowered):
             report.conflicts.append(f"left out: its name {why}")
             report.usable = False
         lowered.add(name.lower())
@@ -325,8 +339,27 @@ def _inferred(
     )
 
 
+def _why_left_out(name: str, lowered: set[str]) -> str | None:
+    if name.startswith("_"):
+        return "begins with _"
+    if not name or "`" in name:
+        return "is empty or holds a backtick"
+    return "differs from another in case only" if name.lower() in lowered else None
+
+
+def _clashing(kind: DataType) -> Iterator[str]:
+    """Yield the names in a type that differ in case only, and empty ones: no struct can have them."""
+    if isinstance(kind, ArrayType | MapType):
+        yield from _clashing(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
+    elif isinstance(kind, StructType):
+        lowered = Counter(name.lower() for name in kind.names)
+        yield from (name or "''" for name in kind.names if lowered[name.lower()] > 1 or not name)
+        for field in kind.fields:
+            yield from _clashing(field.dataType)
+
+
 def _settled(kind: DataType, *, narrow: bool) -> DataType:
-    """Return a type without unknown parts: a value that was always null is a text."""
+    """Return a type without unknown parts: a value that was always null is a text, and so is an object that is no struct."""
     if isinstance(kind, NullType):
         return StringType()
     if isinstance(kind, IntegerType) and not narrow:
@@ -338,6 +371,7 @@ def _settled(kind: DataType, *, narrow: bool) -> DataType:
         return (
             StructType([StructField(f.name, _settled(f.dataType, narrow=narrow)) for f in kind.fields])
             if kind.fields
+            and not any(_clashing(StructType([StructField(f.name, NullType()) for f in kind.fields])))
             else StringType()
         )
     return kind
@@ -399,9 +433,14 @@ def from_avro(data: bytes) -> tuple[str, Inferred]:
         The data is not such a file.
     """
     try:
-        text = fastavro.reader(io.BytesIO(data)).metadata["avro.schema"]
+        # Other metadata may be any bytes.
+        header: Any = fastavro.schemaless_reader(io.BytesIO(data), _AVRO_HEADER, None)
+        text = header["meta"]["avro.schema"].decode()
     except (ValueError, EOFError, KeyError, IndexError) as error:
         raise InferenceError(f"no Avro file, or one without a schema: {error}") from error
     schema = AvroSchema(text).struct
     reports = tuple(FieldReport(f.name, f.dataType) for f in schema.fields)
+    for each in reports:
+        if clash := sorted(set(_clashing(each.kind))):
+            each.conflicts.append(f"no table has it: names that differ in case only: {', '.join(clash)}")
     return json.dumps(json.loads(text), indent=2) + "\n", Inferred(schema, reports, 0)

@@ -43,7 +43,7 @@ KINESIS = 100
 def large(streams: int, jobs: int) -> str:
     """Write an environment of so many streams and jobs, several queries each."""
     lines = ["project: large", 'account: "111122223333"', "partition_buffer: 0.25"]
-    lines += ["observability: {alarms: by-job}", "kafka: {main: {kind: msk, tier: express}}", "streams:"]
+    lines += ["observability: {alarms: by-job}", "kafka: {main: {kind: msk, tier: express}}", "streams:"]  # noqa: RUF027 - YAML
     for number in range(streams):
         rate = 200 + 37 * (number % 50)
         kind = "kinesis" if number < KINESIS else "kafka, cluster: main"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from pyspark.sql import SparkSession
 
-from millrace.etl.formats import avro
+from millrace.etl.formats import avro, avro_schemas
 from millrace.etl.formats.avro import AvroFormat
 from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder, CsvFormat
@@ -116,7 +116,25 @@ def test_a_registry_is_read_when_the_query_starts(spark: SparkSession, registry:
     assert (row["carrier"], row["flight"], row["delay"], row["_error"]) == ("AA", 5, None, None)
 
 
-def test_a_registry_that_does_not_answer_or_fit_stops_the_start(spark: SparkSession, registry: str) -> None:
+def test_a_registry_that_is_down_at_first_is_asked_again(
+    spark: SparkSession, registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies = iter([503, 429])
+    plain = Registry.do_GET
+
+    def busy(self: Registry) -> None:
+        code = next(replies, None)
+        self.reply(code, b"") if code else plain(self)
+
+    monkeypatch.setattr(Registry, "do_GET", busy)
+    assert from_registry(spark, registry, "flights-value").writers
+    assert next(replies, None) is None
+
+
+def test_a_registry_that_does_not_answer_or_fit_stops_the_start(
+    spark: SparkSession, registry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(avro_schemas, "START_SECONDS", 0.0)
     with pytest.raises(StartError, match="404"):
         from_registry(spark, registry, "none")
     with pytest.raises(

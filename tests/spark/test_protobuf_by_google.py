@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from millrace.etl.formats import protobuf
 from millrace.etl.formats.protobuf import SchemaError
 from millrace.etl.formats.protobuf_wire import WireError
-from tests import orders
+from tests import orders, values
 from tests import protobuf as pb
 from tests.spark.test_formats import spoiled
 
@@ -57,6 +57,31 @@ def test_protobuf_is_read_as_googles_own_parser_does(spark: SparkSession) -> Non
 
     payloads()
     assert min(agreed["read"], agreed["refused"]) > 5, agreed
+
+
+def test_the_last_member_of_a_oneof_counts(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    google = jvm.org.apache.orc.protobuf
+    of = google.Descriptors.FileDescriptor
+    none = spark.sparkContext._gateway.new_array(of, 0)
+    files = google.DescriptorProtos.FileDescriptorSet.parseFrom(values.ONEOF)
+    descriptor = of.buildFrom(files.getFile(0), none).findMessageTypeByName("Either")
+    read = pb.reader(protobuf.decoder(values.ONEOF, "values.Either", "oneof.desc").message)
+
+    def plain(value: Any, ours: Any) -> Any:
+        if not isinstance(ours, dict):
+            return value
+        kind = value.getDescriptorForType()
+        return {name: value.getField(kind.findFieldByName(name)) for name in ours}
+
+    for payload, wanted in values.PROTOBUF.values():
+        ours = read(payload)
+        theirs = google.DynamicMessage.parseFrom(descriptor, payload)
+        for name, value in ours.items():
+            field = descriptor.findFieldByName(name)
+            assert theirs.hasField(field) == (value is not None) == (name in wanted)
+            if value is not None:
+                assert plain(theirs.getField(field), value) == value == wanted[name]
 
 
 def answer_of(reading: Callable[[], Any]) -> Any:

@@ -29,8 +29,6 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     MapType,
-    StringType,
-    StructField,
     StructType,
 )
 
@@ -51,7 +49,7 @@ _PLAIN = (
 _NUMBER = r"-?+[0-9]{1,99}+(?:\.[0-9]{0,99}+)?+(?:[eE][-+]?+[0-9]{1,3}+)?+"
 _LIST = r"\[[-+0-9.,\s]*+\]"
 _MAP = r'\{\s*+(?:"[^"\\]*+"\s*+:\s*+(?:null|[-+0-9.]++)\s*+,?+\s*+)*+\}'
-_HARMLESS = rf'(?!\s*+:\s*+(?:null|"?+{_NUMBER}"?+|{_LIST}|{_MAP})\s*+[,}}\]])'
+_HARMLESS = rf'(?!\s*+:\s*+(?:null|{_NUMBER}|"{_NUMBER}"|{_LIST}|{_MAP})\s*+[,}}\]])'
 
 _ESCAPE = r"\\u[0-9a-fA-F]{4}"
 _DIGIT = rf"(?:\p{{Nd}}|{_ESCAPE})"
@@ -65,6 +63,9 @@ _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _NUMBERS = rf"(?s)\G((?:[^\"eE]++|{_STRING}|[eE](?!{_OUT}))*+)[eE]{_OUT}[0-9]*+"
 _OF_TEXT = rf"(?:[-+.eE]|{_DIGIT})"
 _TEXTS = rf'"(?=[^"]*?{_LONG}|{_OF_TEXT}{{{MOST_DIGITS}}}+){_OF_TEXT}++"(?!\s*+:)'
+
+_GROUPED = r'"(?=[^"]*?(?:,|\\u002[cC]))(?=[^"]*?(?:\p{Nd}|\\u003))(?:[-+.,eE]|\p{Nd}|\\u[0-9a-fA-F]{4})++"'
+"""A text with commas, which Spark removes before it reads a decimal."""
 
 
 def all_finite(kind: DataType, value: Column) -> Column | None:
@@ -117,16 +118,6 @@ def decimal_fields(schema: StructType) -> StructType:
     return StructType([f for f in schema.fields if decimals(f.dataType)])
 
 
-def decimal_fields_as_text(schema: StructType) -> StructType:
-    """Return the fields with texts instead of decimals."""
-    return StructType(
-        [
-            StructField(f.name, StringType() if isinstance(f.dataType, DecimalType) else f.dataType)
-            for f in schema
-        ]
-    )
-
-
 def _names(kind: DataType, name: str) -> Iterator[str]:
     """Yield the field of each decimal: its own name, or that of the array or map that holds it."""
     if isinstance(kind, DecimalType):
@@ -153,6 +144,19 @@ def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
     text
         JSON or any other text.
     """
+    return _in_decimals(text, schema, _is_far(text))
+
+
+def may_have_misread_decimal(text: Column, schema: StructType) -> Column | None:
+    """Return the same condition, or: a JSON text may hold a decimal of which Spark makes another number."""
+    return _in_decimals(text, schema, _is_far(text) | text.rlike(_GROUPED))
+
+
+def _is_far(text: Column) -> Column:
+    return text.rlike(_LONG) | ((F.length(text) >= MOST_DIGITS) & text.rlike(_MANY))
+
+
+def _in_decimals(text: Column, schema: StructType, found: Column) -> Column | None:
     names = sorted(set(_names(schema, "")))
     if not names:
         return None
@@ -161,8 +165,7 @@ def may_have_large_exponent(text: Column, schema: StructType) -> Column | None:
     escapes = r"\u00" if all(n.isascii() for n in plain) else r"\u"
     odd = [text.rlike(f'"{re.escape(n)}"{_HARMLESS}') for n in plain]
     first = reduce(lambda a, b: a | b, [*odd, text.contains(escapes)])
-    far = text.rlike(_LONG) | ((F.length(text) >= MOST_DIGITS) & text.rlike(_MANY))
-    return far if len(plain) < len(names) else first & far
+    return found if len(plain) < len(names) else first & found
 
 
 def without_large_exponents(text: Column) -> Column:

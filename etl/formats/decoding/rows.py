@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from ...record.errors import StartError
 
@@ -89,6 +89,64 @@ def _asking(kind: DataType, leaf: Leaf) -> Callable[[Column], Column]:
     return asked
 
 
+def contains(kind: DataType, wanted: Callable[[DataType], bool]) -> bool:
+    """Check that a type is a wanted one, or has one in it, at any depth."""
+    if isinstance(kind, StructType):
+        return any(contains(f.dataType, wanted) for f in kind.fields)
+    inner = (getattr(kind, name, None) for name in ("elementType", "keyType", "valueType"))
+    return wanted(kind) or any(contains(each, wanted) for each in inner if each is not None)
+
+
+def with_leaves(kind: DataType, leaf: Callable[[DataType], DataType]) -> DataType:
+    """Return a type with other types for its values without parts, at any depth; keys of maps keep theirs."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(with_leaves(kind.elementType, leaf))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, with_leaves(kind.valueType, leaf))
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, with_leaves(f.dataType, leaf)) for f in kind.fields])
+    return leaf(kind)
+
+
+Rebuild = Callable[[DataType, Column, Column], Column]
+"""Makes a value without parts, of the same value in two readings of a record."""
+
+
+def rebuilt(
+    kind: DataType, value: Column, other: Column | None, wanted: Callable[[DataType], bool], leaf: Rebuild
+) -> Column:
+    """Return a value in which each wanted part, at any depth, is made anew.
+
+    Parameters
+    ----------
+    value, other
+        The value in two readings of a record; ``other`` may lack what has no wanted part. None for one reading.
+    """
+    if not contains(kind, wanted):
+        return value
+
+    def inner(part: DataType, one: Column, two: Column | None) -> Column:
+        return rebuilt(part, one, two, wanted, leaf)
+
+    if isinstance(kind, ArrayType):
+        if other is None:
+            return F.transform(value, lambda one: inner(kind.elementType, one, None))
+        return F.zip_with(value, other, lambda one, two: inner(kind.elementType, one, two))
+    if isinstance(kind, MapType):
+        return F.transform_values(
+            value, lambda key, one: inner(kind.valueType, one, None if other is None else other[key])
+        )
+    if isinstance(kind, StructType):
+        parts = (
+            rebuilt(f.dataType, value[f.name], None if other is None else other[f.name], wanted, leaf).alias(
+                f.name
+            )
+            for f in kind.fields
+        )
+        return F.when(value.isNotNull(), F.struct(*parts))
+    return leaf(kind, value, value if other is None else other)
+
+
 def missing_fields(
     schema: StructType, value_of: Callable[[str], Column], given: Column, prefix: str = ""
 ) -> Iterator[tuple[str, Column]]:
@@ -115,7 +173,9 @@ def missing_fields(
             )
 
 
-def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, verdict: str) -> DataFrame:
+def decoded_or_dead_letter(
+    rows: DataFrame, schema: StructType, record: str, verdict: str, values: Mapping[str, Column] | None = None
+) -> DataFrame:
     """Split a decoded record into columns, or make a dead letter of it.
 
     Parameters
@@ -126,6 +186,8 @@ def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, ver
         Name of a column that holds the record as a struct.
     verdict
         Name of a column of :data:`VERDICT_DDL`, null for a good record.
+    values
+        The fields, in columns whose names begin with ``_made_``; None for those of the record.
 
     Returns
     -------
@@ -133,9 +195,11 @@ def decoded_or_dead_letter(rows: DataFrame, schema: StructType, record: str, ver
         As in :meth:`etl.formats.base.Decoder.decode`.
     """
     good = F.col(verdict).isNull()
+    fields = {f.name: F.col(record).getField(f.name) for f in schema.fields} | dict(values or {})
+    internal = ("payload", record, verdict)
     return rows.select(
-        *(F.col(f"`{c}`") for c in rows.columns if c not in ("payload", record, verdict)),
-        *(F.when(good, F.col(record).getField(f.name)).alias(f.name) for f in schema.fields),
+        *(F.col(f"`{c}`") for c in rows.columns if c not in internal and not c.startswith("_made_")),
+        *(F.when(good, value).alias(name) for name, value in fields.items()),
         F.when(~good, F.col("payload")).alias("_bytes"),
         F.col(verdict)["stage"].alias("_stage"),
         F.col(verdict)["error"].alias("_error"),

@@ -233,7 +233,7 @@ class KinesisGuard(LegGuard):
         if count != self.shards:
             raise RestartQueryError(
                 f"stream {self.source.stream} now has {count} shards, before {self.shards}; the query starts again by "
-                "itself, with limits for {count} shards"
+                f"itself, with limits for {count} shards"
             )
 
     def count_held_positions(self, positions: Mapping[str, str]) -> Column | None:

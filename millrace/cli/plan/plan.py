@@ -24,6 +24,7 @@ from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import Environment, load
 from millrace.config.accounts import inherited_names
+from millrace.config.check_formats import advise_on_schemas
 from millrace.config.deployed_sizes import DeployedSizes
 from millrace.config.load import find_root
 from millrace.config.problems import wrong_option
@@ -216,3 +217,5 @@ def validate_command(env: EnvironmentName) -> None:
     if tree is not None and (taken := inherited_names(tree)):
         typer.echo("accounts, hosts and secrets from the file that it extends:")
         typer.echo("\n".join(f"  {line}" for line in taken))
+    for each in advise_on_schemas(environment, find_root()):
+        typer.echo(each, err=True)

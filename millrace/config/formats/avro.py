@@ -138,4 +138,19 @@ def _not_avro(text: str) -> str | None:
         return f"not JSON: {error}"
     if not isinstance(schema, dict) or schema.get("type") != "record" or not schema.get("fields"):
         return "not a record with fields"
-    return None
+    wrong = ", ".join(_wrong_decimals(schema))
+    return f"at most 38 digits, and a scale no larger than the precision: {wrong}" if wrong else None
+
+
+def _wrong_decimals(part: Any) -> Iterator[str]:
+    """Yield the decimals that no column holds, as ``etl.formats.avro_schemas`` refuses them."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _wrong_decimals(each)
+    elif isinstance(part, dict):
+        precision, scale = part.get("precision", 0), part.get("scale", 0)
+        if part.get("logicalType") == "decimal" and part.get("type") in ("bytes", "fixed"):
+            fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision
+            if not (fits and 1 <= precision <= 38):
+                yield f"decimal({precision},{scale})"
+        yield from _wrong_decimals([value for key, value in part.items() if key != "default"])

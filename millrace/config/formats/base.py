@@ -116,6 +116,10 @@ class FormatConfig(Model, ABC):
         """Yield the parts of a DDL schema that its payloads cannot hold."""
         return ()
 
+    def advise(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+        """Yield what is valid in a schema and yet lets payloads pass that nobody means."""
+        return ()
+
     def fields(self, schema: FilePath) -> tuple[ddl.Field, ...] | None:
         """Return the fields of a record from a schema file that passed the checks; None if the format cannot list them.
 

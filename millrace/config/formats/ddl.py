@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from millrace.config.explain import nearest
@@ -39,6 +39,9 @@ _NAMES: Mapping[str, str] = {
     "timestamp_ntz": "timestamp_ntz",
 }
 """Spark's own names of types, by the names in a schema; names are compared in lower case."""
+
+UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds")
+"""Units of numbers in a ``TIMESTAMP`` field, which a comment declares: ``at TIMESTAMP COMMENT 'epoch milliseconds'``."""
 
 _WITH_PARTS = ("array", "map", "struct", "decimal", "varchar", "char")
 _MOST_DIGITS = 38
@@ -77,6 +80,7 @@ class Field:
     name: str
     kind: Kind
     nullable: bool = True
+    comment: str = ""
 
 
 def parse(text: str) -> tuple[Field, ...]:
@@ -111,8 +115,22 @@ def problems(fields: tuple[Field, ...]) -> Iterator[str]:
     if ticks := sorted({each.name for each in fields if "`" in each.name}):
         yield f"names that hold a backtick: {', '.join(ticks)}"
     yield from _misfits(fields)
+    yield from _units(fields)
     if hidden := sorted(each.name for each in fields if _hides_required(each.kind)):
         yield f"NOT NULL inside an array or map cannot be kept: {', '.join(hidden)}"
+
+
+def _units(fields: Iterable[Field], parents: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the comments of times that begin with ``epoch`` and name no unit, as ``etl.formats.decoding.times`` reads them."""
+    for each in fields:
+        kinds = [each.kind]
+        while kinds:
+            kind = kinds.pop()
+            kinds += kind.parts
+            yield from _units(kind.fields, (*parents, each.name))
+            word, _, unit = each.comment.lower().partition(" ")
+            if kind.name == "timestamp" and word == "epoch" and unit not in UNITS:
+                yield f"{'.'.join((*parents, each.name))}: COMMENT 'epoch' is followed by one of: {', '.join(UNITS)}"
 
 
 def _misfits(fields: tuple[Field, ...]) -> Iterator[str]:
@@ -178,9 +196,8 @@ class _Reader:
         nullable = not self._accept("not")
         if not nullable:
             self._expect("null")
-        if self._accept("comment"):
-            self._take()
-        return Field(name, kind, nullable)
+        comment = self._take()[1:-1] if self._accept("comment") else ""
+        return Field(name, kind, nullable, comment)
 
     def _kind(self) -> Kind:
         name = (self._peek() or "").lower()

@@ -28,3 +28,11 @@ class JsonFormat(FormatConfig):
             kinds += [*kind.parts, *(each.kind for each in kind.fields)]
             if kind.name == "map" and kind.parts[0].name != "string":
                 yield f"a map's keys are {kind.parts[0].name.upper()}, but names in JSON are texts: write STRING"
+
+    def advise(self, fields: Sequence[Field]) -> Iterable[str]:
+        """Tell of a schema that takes every object."""
+        if all(each.nullable for each in fields):
+            yield (
+                "no field is NOT NULL, so an object with none of them, such as an error message, is a good record of nulls; "
+                f"write NOT NULL, or count such records with a data rule: {{where: {fields[0].name} IS NOT NULL, action: warn}}"
+            )

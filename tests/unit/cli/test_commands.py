@@ -15,6 +15,7 @@ import pytest
 
 from millrace.cli import main
 from millrace.config import environments, load
+from millrace.config.formats import KINDS, ddl
 from millrace.config.schema import schema_text
 from millrace.sizing import plan, total
 from millrace.sizing.text_format import dollars
@@ -172,6 +173,13 @@ def test_a_terminal_shows_problems_as_blocks(tmp_path: Path) -> None:
 
 def test_validate_says_what_it_saw() -> None:
     assert millrace("validate", "--env", "prod").stdout == "prod is valid: 6 streams, 5 jobs\n"
+
+
+def test_validate_warns_of_a_schema_that_takes_every_object() -> None:
+    form, fields = KINDS["json"](kind="json"), ddl.parse("a INT, b STRING")
+    assert [each.partition(",")[0] for each in form.advise(fields)] == ["no field is NOT NULL"]
+    assert list(form.advise(ddl.parse("a INT, b STRING NOT NULL"))) == []
+    assert millrace("validate", "--env", "prod").stderr == ""
 
 
 def test_schema_prints_and_writes(tmp_path: Path) -> None:

@@ -44,6 +44,14 @@ def files(root: Path) -> None:
     (folder / "bytes.ddl").write_text("page STRING, body BINARY\n")
     (folder / "page.ddl").write_text("page STRING\n")
     (folder / "two.ddl").write_text("page STRING, time TIMESTAMP\n")
+    (folder / "unit.ddl").write_text(
+        "page STRING, at TIMESTAMP COMMENT 'epoch millis', "
+        "a STRUCT<at: ARRAY<TIMESTAMP> COMMENT 'epoch days', b: TIMESTAMP COMMENT 'epoch Seconds', c: INT COMMENT 'epoch'>\n"
+    )
+    decimal = '{"name":"f%d","type":{"type":"bytes","logicalType":"decimal","precision":%d,"scale":%d}}'
+    page = '{"name":"page","type":"string"}'
+    fields = ",".join(decimal % each for each in ((1, 40, 2), (2, 2, 3), (3, 38, 38)))
+    (folder / "decimals.avsc").write_text(f'{{"type":"record","name":"R","fields":[{page},{fields}]}}')
     (folder / "click.avsc").write_text(
         '{"type":"record","name":"Click","fields":[{"name":"page","type":"string"}]}'
     )
@@ -56,7 +64,15 @@ def files(root: Path) -> None:
     (folder / "named" / "click.avsc").write_text((folder / "click.avsc").read_text())
 
 
+_UNITS = "COMMENT 'epoch' is followed by one of: seconds, milliseconds, microseconds, nanoseconds"
 ROWS = {
+    "units of epoch numbers": (
+        SCHEMA, _with("unit.ddl #!", "json"), f"{LAND}.schema", f"{FOLDER}/unit.ddl", f"at: {_UNITS}; a.at: {_UNITS}", None,
+    ),
+    "decimals that no column holds": (
+        SCHEMA, _with("decimals.avsc #!", "avro"), f"{LAND}.schema", f"{FOLDER}/decimals.avsc",
+        "an Avro schema: at most 38 digits, and a scale no larger than the precision: decimal(40,2), decimal(2,3)", None,
+    ),
     "an unknown format": (
         SCHEMA, _with("click.ddl", "xml #!"), f"{LAND}.format.kind", "xml", "json or text or csv or avro or protobuf",
         None,

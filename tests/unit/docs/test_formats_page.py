@@ -6,8 +6,10 @@ import dataclasses
 from pathlib import Path
 
 from millrace.config.formats import KINDS
+from tests import values
 
 PAGE = Path(__file__).parents[3] / "docs" / "formats.md"
+BEGIN, END = "<!-- values -->", "<!-- end of values -->"
 HEAD = "| `format` | `schema` | decoded by | also accepted | dead letter |\n|---|---|---|---|---|\n"
 
 
@@ -20,6 +22,12 @@ def test_the_table_is_that_of_the_kinds() -> None:
     )
     table = text.split(HEAD)[1].split("\n\n")[0] + "\n"
     assert table == rows, f"write this instead:\n{HEAD}{rows}"
+
+
+def test_the_tables_of_values_are_those_that_the_decoders_are_held_against() -> None:
+    """``tests/spark/test_values.py`` decodes each of them."""
+    written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert written.strip() == values.table(), f"write this instead:\n{values.table()}"
 
 
 def test_every_key_of_a_format_says_what_it_means_with_an_example() -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
+import fastavro
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from millrace.cli import app
+from millrace.config.formats import ddl as of_ddl
 from millrace.sandbox import ddl
 from millrace.sandbox.infer import InferenceError, common_type, from_avro, from_csv, from_json
 from millrace.sandbox.traffic_values import from_file
@@ -111,6 +114,20 @@ def test_money_is_a_decimal_where_all_samples_have_two_digits(values: tuple[str,
             "DEC" in kind
         )
     assert from_json([b'{"x":12.50}']).fields[0].examples == ["12.50"]
+
+
+def test_names_that_no_column_can_have_are_told_when_the_schema_is_inferred() -> None:
+    rows = [{"a": {"x": 1, "X": 2}, "b": [{"in": {"": 1}, "n": 1}], "c`": 1, "": 2}]
+    found = from_json([json.dumps(row).encode() for row in rows])
+    assert found.schema.simpleString() == "struct<a:string,b:array<struct<in:string,n:bigint>>>"
+    odd = "left out: its name is empty or holds a backtick"
+    assert {f.name: f.conflicts for f in found.fields} == {
+        "a": ["kept as JSON text: names in it that no column has: X, x"],
+        "b": ["kept as JSON text: names in it that no column has: ''"],
+        "c`": [odd],
+        "": [odd],
+    }
+    assert list(of_ddl.problems(of_ddl.parse(ddl.write(found.schema)))) == []
 
 
 def test_what_is_odd_is_said() -> None:
@@ -222,6 +239,24 @@ def test_an_avro_file_carries_its_schema() -> None:
     for data in (b"PAR1", container(AVSC)[:30]):
         with pytest.raises(InferenceError):
             from_avro(data)
+
+
+def test_an_avro_file_may_have_unions_and_any_metadata() -> None:
+    fields = [
+        {"name": "a", "type": ["null", "int", "string"]},
+        {"name": "b", "type": ["long", "int"]},
+        {
+            "name": "c",
+            "type": {"type": "record", "name": "C", "fields": [{"name": n, "type": "int"} for n in "xX"]},
+        },
+    ]
+    text = json.dumps({"type": "record", "name": "R", "fields": fields})
+    out = io.BytesIO()
+    fastavro.writer(out, json.loads(text), [], metadata={"maker": "y"})
+    written, found = from_avro(out.getvalue().replace(b"\x0amaker\x02y", b"\x0amaker\x02\xff"))
+    assert json.loads(written)["fields"][0]["type"] == ["null", "int", "string"]
+    assert found.schema.simpleString().startswith("struct<a:struct<member0:int,member1:string>,b:bigint,c:")
+    assert found.fields[2].conflicts == ["no table has it: names that differ in case only: X, x"]
 
 
 def run(*arguments: str) -> tuple[int, str]:

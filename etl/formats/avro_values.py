@@ -1,0 +1,106 @@
+"""Avro values wider than their types: schemas that read all that the bytes hold, and conditions on what was read."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, DecimalType, IntegerType, StructField
+
+from .avro_schemas import MOST_DIGITS
+from .decoding import rows as shared
+from .decoding import times
+
+DECIMAL_BYTES = 64
+"""Most bytes of a decimal in a payload of more than :data:`LARGE` bytes; 17 hold the 38 digits of the longest one."""
+
+_FLAG = {"type": "fixed", "name": "Flag", "namespace": "millrace", "size": 1}
+_FALSE, _TRUE = bytearray([0]), bytearray([1])
+
+
+def wide_schema(part: Any) -> Any:
+    """Return a schema that reads the same bytes, and every value that they can hold.
+
+    A decimal has as many digits as its bytes hold: for one of up to 18 digits Spark takes the last eight bytes and ignores those
+    before (``AvroDeserializer.createDecimal``), so a longer one would become another number without an error. An ``int`` is a
+    ``long``, of which Avro would ignore the bits above 32, and a ``boolean`` is one byte, of which it takes 2 for false.
+    """
+    flags = itertools.count()
+
+    def wide(part: Any) -> Any:
+        if isinstance(part, list):
+            # A union with an int and a long cannot have two longs.
+            return [each if _is_int(each) and "long" in part else wide(each) for each in part]
+        if isinstance(part, str):
+            part = {"type": part}
+        kind = part.get("type")
+        if kind == "boolean":
+            return _FLAG if next(flags) == 0 else f"{_FLAG['namespace']}.{_FLAG['name']}"
+        if _is_int(part):
+            return "long"
+        if part.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+            size = part.get("size", DECIMAL_BYTES)
+            digits = min(len(str(2 ** (8 * size - 1) - 1)) - 1, MOST_DIGITS)
+            return {**part, "precision": max(part["precision"], digits)}
+        if kind == "record":
+            return {**part, "fields": [member(each) for each in part["fields"]]}
+        inner = {"array": "items", "map": "values"}.get(kind) if isinstance(kind, str) else "type"
+        return {**part, inner: wide(part[inner])} if inner else part if len(part) > 1 else kind
+
+    def member(each: dict[str, Any]) -> dict[str, Any]:
+        found = {**each, "type": wide(each["type"])}
+        return found | {"default": _default(each["type"], each["default"])} if "default" in each else found
+
+    return wide(part)
+
+
+def _is_int(part: Any) -> bool:
+    plain = part.get("type") == "int" if isinstance(part, dict) else part == "int"
+    return plain and not (isinstance(part, dict) and part.get("logicalType") == "date")
+
+
+def _default(kind: Any, value: Any) -> Any:
+    """Return a default for a schema of :func:`wide_schema`."""
+    if isinstance(value, bool):
+        return chr(value)
+    first = kind[0] if isinstance(kind, list) else kind
+    if isinstance(value, list):
+        return [_default(first.get("items"), each) for each in value]
+    if isinstance(value, dict):
+        return {name: _default(first, each) for name, each in value.items()}
+    return value
+
+
+def narrow(field: StructField, value: Column) -> Column:
+    """Return a column in its own type, of what :func:`wide_schema` reads; only this column, as Spark repeats a cast of all for each."""
+    made = shared.rebuilt(field.dataType, value, None, _is_flag, lambda _, flag, __: flag == F.lit(_TRUE))
+    if not shared.contains(field.dataType, lambda kind: isinstance(kind, DecimalType | IntegerType)):
+        return made
+    # By the type's name: then every part may be null, and a cast to fewer digits may return null.
+    return made.cast(field.dataType.simpleString())
+
+
+def _is_flag(kind: DataType) -> bool:
+    return isinstance(kind, BooleanType)
+
+
+def is_flag_value(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: a byte is a boolean, as Avro writes it."""
+    return value.isin(F.lit(_FALSE), F.lit(_TRUE)) if _is_flag(kind) else None
+
+
+def fits_digits(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: a decimal has no more digits than its type."""
+    return value.cast(kind).isNotNull() if isinstance(kind, DecimalType) else None
+
+
+def fits_int(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: a number has no more than 32 bits."""
+    return value.between(-(2**31), 2**31 - 1) if isinstance(kind, IntegerType) else None
+
+
+def lies_in_years(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: a time lies in the years 1 to 9999."""
+    return times.in_years(kind, value).isNotNull() if times.is_time(kind) else None

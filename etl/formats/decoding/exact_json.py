@@ -1,0 +1,130 @@
+r"""Texts of a JSON record as its sender wrote them.
+
+Spark's parser writes again what is no text but stands in a ``STRING`` field: ``1.10`` becomes ``1.1``, ``1e400`` becomes
+``"Infinity"``, 29 digits become 17, and an emoji inside an object two escapes. And it replaces a lone surrogate by a question
+mark.
+
+So a record that may hold such a value is parsed once more, from a text in which each value says what it is: a number becomes a
+text that begins with one mark, and a text begins with another (:func:`marked`). What the parser copies is then told apart from
+what it reads, and numbers are never read at all (:func:`written`).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StringType, StructType
+
+from .rows import contains
+
+_TEXT, _NUMBER = (f"{secrets.token_hex(8)}{kind}" for kind in "tn")
+"""Before a text, and before a number that has become one; no payload knows them."""
+
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
+_BARE_NUMBERS = rf'(?s)\G((?:[^"0-9-]++|{_STRING})*+)(-?+[0-9][-+0-9.eE]*+)'
+_TEXTS = rf'(?s)\G((?:[^"]++|{_STRING}(?=[ \t\r\n]*+:))*+)"((?:[^"\\]++|\\.)*+")'
+_COPIED = r"^(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?+)\z"
+_ANY_COPIED = r'(?:^|\x01)(?:[\[{]|(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?+|0|"-?Infinity")(?=\x01|\z))'
+_OTHER_COPIES = ("0", '"Infinity"', '"-Infinity"')
+
+_HIGH, _LOW = (rf"u[dD][{digits}][0-9a-fA-F]{{2}}" for digits in ("89abAB", "c-fC-F"))
+_PAIR = rf"\\{_HIGH}\\{_LOW}"
+_DOUBLED_PAIR = rf"(?<!\\)((?:\\{{4}})*+)\\\\({_HIGH})\\\\({_LOW})"
+
+
+LONGEST_NAME = 50_000
+"""Most characters of a name; the parser of Spark 4.1 has this limit, that of 3.5 none."""
+
+_LONG_NAME = rf'"(?:[^"\\]|\\(?:u[0-9a-fA-F]{{4}}|.)){{{LONGEST_NAME + 1},}}+"[ \t\r\n]*+:'
+
+
+def has_long_name(text: Column) -> Column:
+    """Return a condition: a name in a JSON text is longer than the parser of every Spark line takes."""
+    return (F.octet_length(text) > LONGEST_NAME) & text.rlike(_LONG_NAME)
+
+
+def has_lone_surrogate(text: Column) -> Column:
+    """Return a condition: a JSON text has an escape of half a character."""
+    alone = F.regexp_replace(F.replace(text, F.lit("\\\\"), F.lit(" ")), _PAIR, " ")
+    return text.contains(r"\u") & alone.rlike(r"\\u[dD][89a-fA-F]")
+
+
+def is_taken(text: Column) -> Column:
+    """Return a condition: neither :func:`has_long_name` nor :func:`has_lone_surrogate`; a lambda keeps the code short."""
+    suspected = text.contains(r"\u") | (F.octet_length(text) > LONGEST_NAME)
+    refused = F.exists(F.array(text), lambda each: has_long_name(each) | has_lone_surrogate(each))
+    return ~F.when(suspected, refused).otherwise(False)
+
+
+def is_as_written(value: Column) -> Column:
+    """Return a condition: a text that the parser returned cannot be one that it wrote itself."""
+    number = (value.contains(".") & value.rlike(_COPIED)) | value.isin(*_OTHER_COPIES)
+    return ~(value.startswith("{") | value.startswith("[") | ((value < ":") & number))
+
+
+def are_as_written(values: Iterable[Column]) -> Column:
+    """Return the same condition on several texts; an expression for each makes the code longer than Java compiles."""
+    return ~F.concat_ws("\1", *values).rlike(_ANY_COPIED)
+
+
+def names_of_texts(kind: DataType, name: str = "") -> Iterator[str]:
+    """Yield the field of each text: its own name, or that of the array or map that holds it."""
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from names_of_texts(field.dataType, field.name)
+    elif contains(kind, lambda part: isinstance(part, StringType)):
+        yield name
+        for part in ("elementType", "valueType"):
+            if inner := getattr(kind, part, None):
+                yield from names_of_texts(inner, name)
+
+
+def has_other_than_text(text: Column, names: Iterable[str]) -> Column:
+    """Return a condition: in a JSON text, the value of one of these names may be a number, an object or an array."""
+    any_name = "|".join(map(re.escape, sorted(set(names))))
+    return text.contains(r"\u") | text.rlike(rf'"(?:{any_name})"[ \t\r\n]*+:[ \t\r\n]*+[-0-9{{\[]')
+
+
+def marked(text: Column) -> Column:
+    """Return a JSON text with a mark before each text that is no name, and each number as a marked text."""
+    numbers = F.regexp_replace(text, _BARE_NUMBERS, rf'$1"{_NUMBER}$2"')
+    return F.regexp_replace(numbers, _TEXTS, rf'$1"{_TEXT}$2')
+
+
+def is_number(value: Column) -> Column:
+    """Return a condition: a value of a marked text was a number."""
+    return value.startswith(_TEXT + _NUMBER)
+
+
+def without_mark(value: Column) -> Column:
+    """Return a text or number of a marked text as its sender wrote it."""
+    return F.regexp_replace(value, f"^{_TEXT}(?:{_NUMBER})?+", "")
+
+
+def written(value: Column) -> Column:
+    """Return a value of a marked text as its sender wrote it.
+
+    An object or array is compact JSON: without blanks between its parts, its texts with no more escapes than they need.
+    """
+    return (
+        F.when(value.startswith(_TEXT), without_mark(value))
+        .when(value.startswith("{") | value.startswith("["), _copied(value))
+        .otherwise(value)
+    )
+
+
+def _copied(value: Column) -> Column:
+    """Return an object or array without marks, and with characters instead of pairs of escapes."""
+    numbers = F.regexp_replace(value, f'"{_TEXT}{_NUMBER}([^"]*+)"', "$1")
+    bare = F.replace(numbers, F.lit(_TEXT), F.lit(""))
+    # As a text in JSON, in which all escapes but those of pairs are escaped themselves.
+    escapes = (("\\", r"\\"), ('"', r"\""))
+    quoted = reduce(lambda found, each: F.replace(found, *map(F.lit, each)), escapes, bare)
+    single = F.regexp_replace(quoted, _DOUBLED_PAIR, r"$1\\$2\\$3")
+    read = F.from_json(F.concat(F.lit('{"v":"'), single, F.lit('"}')), "v STRING")["v"]
+    return F.when(bare.rlike(_PAIR), read).otherwise(bare)

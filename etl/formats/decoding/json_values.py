@@ -1,0 +1,142 @@
+"""Values of a JSON record, made of what Spark's parser reads.
+
+Times are read as texts and ``TINYINT`` as ``SMALLINT``, as the parser takes more for them than they hold. A record of which the
+quick way is not certain is made of its texts, as :mod:`.exact_json` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    ByteType,
+    DataType,
+    DecimalType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from . import exact_json, out_of_range_numbers, times
+from .rows import holds_for_all, rebuilt, with_leaves
+
+
+def is_made(kind: DataType) -> bool:
+    """Check that a value of a type is made here, of what Spark's parser reads for another type."""
+    return isinstance(kind, StringType | ByteType) or times.is_time(kind)
+
+
+def parsed_types(schema: StructType) -> StructType:
+    """Return the types that the parser reads: a time as a text, and a larger number than ``TINYINT``, of which it takes 255."""
+
+    def leaf(kind: DataType) -> DataType:
+        return StringType() if times.is_time(kind) else ShortType() if isinstance(kind, ByteType) else kind
+
+    found = with_leaves(schema, leaf)
+    assert isinstance(found, StructType)
+    return found
+
+
+def text_types(kind: DataType) -> DataType | None:
+    """Return a type with a text for each value whose writing matters, and without all others."""
+    if isinstance(kind, StructType):
+        parts = [(f.name, part) for f in kind.fields if (part := text_types(f.dataType)) is not None]
+        return StructType([StructField(*each) for each in parts]) if parts else None
+    if isinstance(kind, ArrayType):
+        part = text_types(kind.elementType)
+        return part and ArrayType(part)
+    if isinstance(kind, MapType):
+        part = text_types(kind.valueType)
+        return part and MapType(StringType(), part)
+    return StringType() if is_made(kind) or isinstance(kind, DecimalType) else None
+
+
+def quick_value(kind: DataType, value: Column) -> Column:
+    """Return a value of the schema's type, or null where that is not certain (:func:`sound`)."""
+
+    def leaf(kind: DataType, value: Column, _: Column) -> Column:
+        return times.quick(kind, value) if times.is_time(kind) else value.cast("tinyint")
+
+    return rebuilt(kind, value, None, lambda k: isinstance(k, ByteType) or times.is_time(k), leaf)
+
+
+def _is_sound(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: a parsed value without parts is what :func:`quick_value` makes of it. Null meets it."""
+    if times.is_time(kind):
+        return times.quick(kind, value).isNotNull()
+    if isinstance(kind, ByteType):
+        return _is_tiny(value)
+    return out_of_range_numbers.all_finite(kind, value)
+
+
+def sound(fields: StructType, value_of: Callable[[str], Column]) -> Iterator[Column]:
+    """Yield conditions on parsed values; a record that does not meet them all is parsed again."""
+    for each in fields:
+        if (sound := holds_for_all(each.dataType, value_of(each.name), _is_sound)) is not None:
+            yield sound
+
+    def leaf(kind: DataType, value: Column) -> Column | None:
+        return exact_json.is_as_written(value) if isinstance(kind, StringType) else None
+
+    texts = []
+    if flat := [text for each in fields for text in _flat_texts(each.dataType, value_of(each.name))]:
+        texts.append(exact_json.are_as_written(flat))
+    for each in fields:
+        nested = None if out_of_range_numbers.is_flat(each.dataType) else value_of(each.name)
+        if nested is not None and (as_written := holds_for_all(each.dataType, nested, leaf)) is not None:
+            texts.append(as_written)
+    if texts:
+        names = exact_json.names_of_texts(fields)
+        yield reduce(lambda a, b: a & b, texts) | ~exact_json.has_other_than_text(
+            F.col("payload").cast("string"), names
+        )
+
+
+def _flat_texts(kind: DataType, value: Column) -> Iterator[Column]:
+    """Yield the texts of a value that has neither arrays nor maps."""
+    if isinstance(kind, StringType):
+        yield value
+    elif isinstance(kind, StructType) and out_of_range_numbers.is_flat(kind):
+        for field in kind.fields:
+            yield from _flat_texts(field.dataType, value[field.name])
+
+
+def _is_tiny(value: Column) -> Column:
+    return value.between(-128, 127)
+
+
+def exact_value(kind: DataType, value: Column, text: Column) -> Column:
+    """Return a value of a record, of its text by :func:`etl.formats.decoding.exact_json.marked`."""
+    if isinstance(kind, ByteType):
+        return value.cast("tinyint")
+    return _time(kind, text) if times.is_time(kind) else exact_json.written(text)
+
+
+def groups(schema: StructType) -> list[tuple[DataType, list[str]]]:
+    """Return the columns that :func:`exact_value` makes of a text alone, by their types."""
+    made = [f for f in schema if isinstance(f.dataType, StringType) or times.is_time(f.dataType)]
+    kinds = {str(f.dataType): f.dataType for f in made}
+    return [(kind, [f.name for f in made if f.dataType == kind]) for kind in kinds.values()]
+
+
+def _time(kind: DataType, text: Column) -> Column:
+    written = exact_json.without_mark(text)
+    number = F.when(exact_json.is_number(text), times.epoch(kind, written))
+    return F.coalesce(number, F.when(~exact_json.is_number(text), times.of_text(kind, written)))
+
+
+def is_readable(kind: DataType, text: Column) -> Column | None:
+    """Return a condition: a value is written as one of its type, as far as the parser does not know."""
+    if times.is_time(kind):
+        return _time(kind, text).isNotNull()
+    if isinstance(kind, ByteType):
+        return _is_tiny(exact_json.without_mark(text).cast("int"))
+    if isinstance(kind, DecimalType):
+        return exact_json.is_number(text) | ~text.contains(",")
+    return None
