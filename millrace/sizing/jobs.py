@@ -100,7 +100,8 @@ def plan_job(
     problems += _too_small(name, job, ways[0], memory)
     executors, workers, wrong = _workers(name, sized, cores)
     problems += wrong
-    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker)
+    ratio = _allocation_ratio(demands, spreads, sources)
+    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker, ratio)
     problems += wrong
     if problems:
         return None, problems
@@ -206,7 +207,12 @@ def _too_small(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> lis
 
 
 def _scaling(
-    name: str, job: Job, demands: Sequence[QueryDemand], executors: Figure[int], each: int
+    name: str,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    executors: Figure[int],
+    each: int,
+    ratio: Figure[float],
 ) -> tuple[ScalingPlan, list[Finding]]:
     """Return the range of executors, and the findings that prevent it."""
     known = limits()
@@ -243,16 +249,38 @@ def _scaling(
         if asked_first is None
         else Figure(asked_first, "executors", "pinned", "pinned")
     )
-    ratio = known["scaling.emr.allocation_ratio"]
     idle, shuffle = known["scaling.emr.idle_timeout_seconds"], known["scaling.emr.shuffle_timeout_seconds"]
     plan = ScalingPlan(
         minimum,
         initial,
-        Figure(ratio, "share", "fewer executors than tasks would fill: AWS' advice for streaming"),
+        ratio,
         Figure(int(idle), "s", "an executor that ran nothing for so long goes"),
         Figure(int(shuffle), "s", "one that holds shuffled data stays so long"),
     )
     return plan, _executors(name, job, executors.value)
+
+
+def _allocation_ratio(
+    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], sources: Mapping[str, Source]
+) -> Figure[float]:
+    """Return the share of its tasks' executors that a job asks for: AWS's 0.7, or more if all cores would not be among them.
+
+    Dynamic allocation asks for at most ``ceil(ratio · tasks / cores of an executor)`` executors (Spark configuration guide,
+    "Dynamic Allocation"), so with a task for each core a ratio below 1 never brings back executors that were idle.
+    """
+    advised = limits()["scaling.emr.allocation_ratio"]
+    needed = max(
+        1.0
+        if spread_.repartition is not None or not demand.lands
+        else spread_.cores / _source(demand, sources).partitions
+        for demand, spread_ in zip(demands, spreads, strict=True)
+    )
+    if needed <= advised:
+        return Figure(advised, "share", "fewer executors than tasks would fill: AWS's advice for streaming")
+    ratio = min(1.0, math.ceil(needed * 100) / 100)
+    return Figure(
+        ratio, "share", "a batch has no more tasks than this asks for cores: AWS's 0.7 would leave some away"
+    )
 
 
 def _executors(name: str, job: Job, most: int) -> list[Finding]:
