@@ -32,9 +32,25 @@ def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     )
 
 
-def divide_cores(cores: int, demands: Sequence[QueryDemand]) -> list[int] | None:
-    """Divide pinned cores among a job's queries, by need; ``None`` if they are too few."""
-    fewest = [whole_cores(demand.least_cores) for demand in demands]
+def fewest_cores(demand: QueryDemand, sources: Mapping[str, Source]) -> int:
+    """Return the cores that a query gets if none are pinned; its shards may be too few, which is found later."""
+    source = _source(demand, sources)
+    if demand.read_at_once >= source.partitions:
+        return whole_cores(demand.least_cores)
+    return _spread(demand, source).cores
+
+
+def divide_cores(
+    cores: int, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
+) -> list[int] | None:
+    """Divide pinned cores among a job's queries: to each what it would get without the pin, and the rest by need.
+
+    Returns
+    -------
+    list or None
+        ``None`` if they are too few.
+    """
+    fewest = [fewest_cores(demand, sources) for demand in demands]
     rest = cores - sum(fewest)
     if rest < 0:
         return None
@@ -325,10 +341,10 @@ def _spreads(
             environment,
             demands,
             sources,
-            [_spread(demand, _source(demand, sources), overhead) for demand in demands],
+            [_spread(demand, _source(demand, sources)) for demand in demands],
         )
-    fewest = sum(_spread(demand, _source(demand, sources), overhead).cores for demand in demands)
-    given = divide_cores(job.cores, demands)
+    fewest = sum(fewest_cores(demand, sources) for demand in demands)
+    given = divide_cores(job.cores, demands, sources)
     found = []
     for demand, cores in zip(demands, given or [], strict=False):
         partitions = _source(demand, sources).partitions if demand.lands else cores
@@ -358,7 +374,8 @@ def _all_at_once(
     return ([], short) if short else (spreads, [])
 
 
-def _spread(demand: QueryDemand, source: Source, overhead: float) -> CoreSpread:
+def _spread(demand: QueryDemand, source: Source) -> CoreSpread:
+    overhead = limits()["spark.repartition.overhead"]
     if not demand.lands:
         cores = whole_cores(demand.needed)
         return CoreSpread(cores, float(cores), None)
