@@ -55,6 +55,9 @@ class Pool:
         if isinstance(policy, GlueAutoScaling):
             self._last = {query.name: deque(maxlen=policy.batches) for query in scenario.queries}
         self._add(policy.initial)
+        # Spark runs the first batch at once; here nothing waits yet, so the first batch comes one trigger later.
+        for each in self._running:
+            each.idle_since = min((query.trigger for query in scenario.queries), default=0.0)
 
     @property
     def executors(self) -> int:

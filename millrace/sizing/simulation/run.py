@@ -212,6 +212,13 @@ class _Query:
         if self._scenario.sigma:
             sigma = self._scenario.sigma
             tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
+        # A task waits for its partition, so executors that join while partitions deliver get tasks, too.
+        delivery, processing = (
+            load.delivery_seconds(batch.taken, cores) - (env.now - begun),
+            makespan(tasks, cores),
+        )
+        if delivery > processing > 0:
+            tasks = [Tasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         used = pool.assign_tasks(count)
         if count <= cores or not pool.scales_during_batch:
