@@ -40,7 +40,7 @@ WITHIN = 0.999
 LATER = 1.25
 """Factor of the planned catch-up time after which the backlog must be gone."""
 
-LONGEST = DAY
+LONGEST = 6 * 3600.0
 """Catch-up time in seconds above which it is not simulated; the plan itself reports such a long time."""
 
 
