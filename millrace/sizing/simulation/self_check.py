@@ -14,10 +14,10 @@ from millrace.config.units import format_duration
 from millrace.sizing.demand import query_demands
 from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.query import outage_of
-from millrace.sizing.simulation.arrivals import Arrivals
+from millrace.sizing.simulation.arrivals import Arrivals, Floats
 from millrace.sizing.simulation.job import Outage
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
-from millrace.sizing.simulation.result import Floats, JobResult, QueryResult
+from millrace.sizing.simulation.result import JobResult, QueryResult
 from millrace.sizing.simulation.run import simulate
 
 PEAK_TRIGGERS = 40.0
