@@ -49,6 +49,11 @@ class QueryWork:
         Seconds in which one partition delivers one record to this reader; 0 without such a limit.
     alone
         Whether the reader has the partitions' throughput alone, so that none is used while it does not read.
+    most_trigger
+        Seconds that a trigger which is not pinned may have at most: records of more do not fit into memory, or a derive
+        query would get a part of a landing batch.
+    beside
+        Seconds of arrivals that a batch may have beyond its trigger's: a landing batch that commits at another time.
     """
 
     rate: float
@@ -58,15 +63,31 @@ class QueryWork:
     trigger: float | None = None
     hand_over: float = 0.0
     alone: bool = True
+    most_trigger: float = math.inf
+    beside: float = 0.0
 
     @property
     def longest_batch(self) -> float:
-        """min(S − T, S/2) in seconds.
+        """M = min(S − T, S/2) in seconds, and not above :attr:`most_trigger`.
 
         A record waits T for its batch while batches are shorter than the trigger,
         and one batch more when they run back to back.
         """
-        return min(self.sla - (self.trigger or 0.0), self.sla / 2)
+        half = math.floor(500 * self.sla + 1e-6) / 1000  # a trigger has whole milliseconds
+        if self.trigger is None:
+            return min(half, self.most_trigger)
+        longest = min(self.sla - self.trigger, half)
+        return min(longest, self.most_trigger) if self.trigger <= self.most_trigger else longest
+
+    @property
+    def planned_trigger(self) -> float:
+        """T in seconds: the pinned one, or M, so that waiting and working share the SLA."""
+        return self.longest_batch if self.trigger is None else self.trigger
+
+    @property
+    def most_arrivals(self) -> float:
+        """Seconds of arrivals in the largest batch."""
+        return self.planned_trigger + self.beside
 
     @property
     def overhead_factor(self) -> float:
@@ -74,7 +95,7 @@ class QueryWork:
 
         A pinned trigger longer than M replaces M in the numerator, because a batch has to process what arrives in T.
         """
-        return max(self.trigger or 0.0, self.longest_batch) / (self.longest_batch - self.overhead)
+        return max(self.most_arrivals, self.longest_batch) / (self.longest_batch - self.overhead)
 
 
 _SHORTEST_WORK = 1e-6
@@ -276,44 +297,21 @@ class BatchRange:
     most: float
 
 
-def batch_range(work: QueryWork, spread_: CoreSpread, held: float = math.inf) -> BatchRange:
+def batch_range(work: QueryWork, spread_: CoreSpread) -> BatchRange:
     """Return trigger and range of the limit: (λ·max(T, a/(1 − ρ)), (M − a)·c/b], or as much as partitions deliver.
 
     Parameters
     ----------
     work
-        With ``trigger`` pinned, or None.
+        With ``trigger`` pinned, or None: then T is M, and a batch of T ends within T, because the cores are above
+        :func:`cores_needed`. Two queries of one path so start each batch together, and each derive batch has the same number
+        of landing batches.
     spread_
         With more effective cores than :func:`cores_needed`.
-    held
-        Records of a batch that its tasks can hold: a trigger that is not pinned takes no more at the peak; otherwise a
-        looser SLA would need larger workers than a tighter one.
-
-    Notes
-    -----
-    A trigger that is not pinned is S/2, so that waiting and working share the SLA,
-    or shorter if a batch of S/2 would be too long; two digits are kept.
     """
-    most = spread_.largest_batch(work, work.longest_batch)
-    trigger = work.trigger
-    if trigger is None:
-        trigger = _two_digits_down(
-            min(work.sla / 2, _BELOW_LIMIT * most / work.rate, _HELD * held / work.rate)
-        )
-    return BatchRange(trigger, work.rate * max(trigger, spread_.steady_batch_seconds(work, work.rate)), most)
-
-
-_BELOW_LIMIT = 0.95
-"""Share of the limit that a chosen trigger uses, so that rounding never makes the range empty."""
-
-
-_HELD = 0.9
-"""Share of what memory holds that a chosen trigger uses, for the same reason."""
-
-
-def _two_digits_down(value: float) -> float:
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return round(math.floor(value / step + 1e-9) * step, 6)
+    trigger = work.planned_trigger
+    above = work.rate * max(trigger, spread_.steady_batch_seconds(work, work.rate))
+    return BatchRange(trigger, above, spread_.largest_batch(work, work.longest_batch))
 
 
 def per_partition(limit: int, partitions: int, above: float) -> int:

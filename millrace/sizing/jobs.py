@@ -32,9 +32,25 @@ def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
     )
 
 
-def divide_cores(cores: int, demands: Sequence[QueryDemand]) -> list[int] | None:
-    """Divide pinned cores among a job's queries, by need; ``None`` if they are too few."""
-    fewest = [whole_cores(demand.least_cores) for demand in demands]
+def fewest_cores(demand: QueryDemand, sources: Mapping[str, Source]) -> int:
+    """Return the cores that a query gets if none are pinned; its shards may be too few, which is found later."""
+    source = _source(demand, sources)
+    if demand.read_at_once >= source.partitions:
+        return whole_cores(demand.least_cores)
+    return _spread(demand, source).cores
+
+
+def divide_cores(
+    cores: int, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
+) -> list[int] | None:
+    """Divide pinned cores among a job's queries: to each what it would get without the pin, and the rest by need.
+
+    Returns
+    -------
+    list or None
+        ``None`` if they are too few.
+    """
+    fewest = [fewest_cores(demand, sources) for demand in demands]
     rest = cores - sum(fewest)
     if rest < 0:
         return None
@@ -100,7 +116,8 @@ def plan_job(
     problems += _too_small(name, job, ways[0], memory)
     executors, workers, wrong = _workers(name, sized, cores)
     problems += wrong
-    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker)
+    ratio = _allocation_ratio(demands, spreads, sources)
+    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker, ratio)
     problems += wrong
     if problems:
         return None, problems
@@ -206,7 +223,12 @@ def _too_small(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> lis
 
 
 def _scaling(
-    name: str, job: Job, demands: Sequence[QueryDemand], executors: Figure[int], each: int
+    name: str,
+    job: Job,
+    demands: Sequence[QueryDemand],
+    executors: Figure[int],
+    each: int,
+    ratio: Figure[float],
 ) -> tuple[ScalingPlan, list[Finding]]:
     """Return the range of executors, and the findings that prevent it."""
     known = limits()
@@ -243,16 +265,38 @@ def _scaling(
         if asked_first is None
         else Figure(asked_first, "executors", "pinned", "pinned")
     )
-    ratio = known["scaling.emr.allocation_ratio"]
     idle, shuffle = known["scaling.emr.idle_timeout_seconds"], known["scaling.emr.shuffle_timeout_seconds"]
     plan = ScalingPlan(
         minimum,
         initial,
-        Figure(ratio, "share", "fewer executors than tasks would fill: AWS' advice for streaming"),
+        ratio,
         Figure(int(idle), "s", "an executor that ran nothing for so long goes"),
         Figure(int(shuffle), "s", "one that holds shuffled data stays so long"),
     )
     return plan, _executors(name, job, executors.value)
+
+
+def _allocation_ratio(
+    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], sources: Mapping[str, Source]
+) -> Figure[float]:
+    """Return the share of its tasks' executors that a job asks for: AWS's 0.7, or more if all cores would not be among them.
+
+    Dynamic allocation asks for at most ``ceil(ratio · tasks / cores of an executor)`` executors (Spark configuration guide,
+    "Dynamic Allocation"), so with a task for each core a ratio below 1 never brings back executors that were idle.
+    """
+    advised = limits()["scaling.emr.allocation_ratio"]
+    needed = max(
+        1.0
+        if spread_.repartition is not None or not demand.lands
+        else spread_.cores / _source(demand, sources).partitions
+        for demand, spread_ in zip(demands, spreads, strict=True)
+    )
+    if needed <= advised:
+        return Figure(advised, "share", "fewer executors than tasks would fill: AWS's advice for streaming")
+    ratio = min(1.0, math.ceil(needed * 100) / 100)
+    return Figure(
+        ratio, "share", "a batch has no more tasks than this asks for cores: AWS's 0.7 would leave some away"
+    )
 
 
 def _executors(name: str, job: Job, most: int) -> list[Finding]:
@@ -297,10 +341,10 @@ def _spreads(
             environment,
             demands,
             sources,
-            [_spread(demand, _source(demand, sources), overhead) for demand in demands],
+            [_spread(demand, _source(demand, sources)) for demand in demands],
         )
-    fewest = sum(_spread(demand, _source(demand, sources), overhead).cores for demand in demands)
-    given = divide_cores(job.cores, demands)
+    fewest = sum(fewest_cores(demand, sources) for demand in demands)
+    given = divide_cores(job.cores, demands, sources)
     found = []
     for demand, cores in zip(demands, given or [], strict=False):
         partitions = _source(demand, sources).partitions if demand.lands else cores
@@ -330,7 +374,8 @@ def _all_at_once(
     return ([], short) if short else (spreads, [])
 
 
-def _spread(demand: QueryDemand, source: Source, overhead: float) -> CoreSpread:
+def _spread(demand: QueryDemand, source: Source) -> CoreSpread:
+    overhead = limits()["spark.repartition.overhead"]
     if not demand.lands:
         cores = whole_cores(demand.needed)
         return CoreSpread(cores, float(cores), None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import Payload, Query, SourceQuery, sink_writes
-from millrace.sizing.demand import QueryDemand
+from millrace.sizing.demand import QueryDemand, fetched_bytes
 from millrace.sizing.prices_and_limits import limits
 
 MIB, GIB = 1024**2, 1024**3
@@ -122,6 +122,4 @@ def records_held(environment: Environment, demand: QueryDemand, tasks: int) -> f
     """
     if not any(environment.streams[name].fetched_whole for name in demand.streams):
         return math.inf
-    known = limits()
-    room = tasks * known["memory.fetch_mib_per_task"] * MIB / known["memory.expansion"]
-    return room / record_bytes(environment, demand)
+    return fetched_bytes(tasks) / record_bytes(environment, demand)

@@ -12,10 +12,9 @@ from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merge_advice
 from millrace.sizing.alarms import alarms
-from millrace.sizing.capacity import whole_cores
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.demand import QueryDemand, query_demands
-from millrace.sizing.jobs import divide_cores, plan_job
+from millrace.sizing.jobs import divide_cores, fewest_cores, plan_job
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import plan_network
@@ -111,12 +110,12 @@ def _streams(
 ) -> tuple[dict[str, StreamPlan], list[Finding]]:
     found, problems = {}, []
     reading = _readers(demands)
+    pinned = _pinned_cores(environment, demands, reading)
     for name, stream in environment.streams.items():
         readers = reading.get(name, [])
-        cores = _pinned_cores(environment, demands, readers)
-        expected, wrong = partitions(
-            name, stream, readers, cores, environment.partition_buffer if cores is None else 0.0
-        )
+        cores = pinned.get(name)
+        spare = 0.0 if name in pinned else environment.partition_buffer
+        expected, wrong = partitions(name, stream, readers, cores, spare)
         if wrong is not None:
             problems.append(wrong)
         expected = keep_partitions(environment, name, expected)
@@ -136,21 +135,37 @@ def _streams(
 
 
 def _pinned_cores(
-    environment: Environment, demands: list[QueryDemand], readers: list[QueryDemand]
-) -> int | None:
-    """Return the share of its job's pinned cores for the reader with the most work."""
-    if not readers:
-        return None
-    main = max(readers, key=lambda demand: demand.needed)
-    cores = environment.jobs[main.job].cores
-    if cores is None:
-        return None
-    own = [demand for demand in demands if demand.job == main.job]
-    given = divide_cores(cores, own)
-    if given is None:
-        return whole_cores(main.needed)
-    (place,) = [number for number, demand in enumerate(own) if demand.query == main.query]
-    return max(1, math.ceil(given[place] * main.needed / own[place].needed))
+    environment: Environment, demands: list[QueryDemand], reading: dict[str, list[QueryDemand]]
+) -> dict[str, int | None]:
+    """Return the share of its job's pinned cores for the reader with the most work, by stream.
+
+    ``None`` leaves the number of partitions to the plan: the share is not more than the reader gets without the pin.
+    """
+    main = {name: max(readers, key=lambda demand: demand.least_cores) for name, readers in reading.items()}
+    found: dict[str, int | None] = {
+        name: None for name, demand in main.items() if environment.jobs[demand.job].cores is not None
+    }
+    if not found:
+        return found
+    sources = {
+        name: _source(environment, name, partitions(name, stream, reading.get(name, []), None)[0].value)
+        for name, stream in environment.streams.items()
+    }
+    for name in found:
+        own = [demand for demand in demands if demand.job == main[name].job]
+        cores = environment.jobs[main[name].job].cores
+        least = [fewest_cores(demand, sources) for demand in own]
+        given = divide_cores(cores, own, sources) if cores is not None else None
+        (place,) = [number for number, demand in enumerate(own) if demand.query == main[name].query]
+        if given is not None and given[place] > least[place]:
+            share = main[name].least_cores / own[place].least_cores
+            found[name] = max(1, math.ceil(given[place] * share))
+    return found
+
+
+def _source(environment: Environment, name: str, partitions: int) -> Source:
+    stream = environment.streams[name]
+    return Source(partitions, steady=stream.elastic_limits is None, limits_parts=stream.limits_parts)
 
 
 def _clusters(
@@ -177,12 +192,7 @@ def _jobs(
 ) -> tuple[dict[str, JobPlan], list[Finding]]:
     found, problems = {}, []
     sources = {
-        name: Source(
-            each.expected_partitions.value,
-            steady=each.partitions is not None,
-            limits_parts=environment.streams[name].limits_parts,
-        )
-        for name, each in streams.items()
+        name: _source(environment, name, each.expected_partitions.value) for name, each in streams.items()
     }
     by_job: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
     for demand in demands:

@@ -47,15 +47,18 @@ def plan_query(
         Records of a batch that its tasks can hold.
     """
     query = job.queries[demand.query]
-    span = batch_range(demand.work, spread_, held if demand.lands else math.inf)
+    span = batch_range(demand.work, spread_)
     above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if query.trigger is not None:
         trigger = Figure(span.trigger, "s", f"pinned; this query has {demand.share}", "pinned")
     else:
         why = f"waiting and working share this query's {demand.share}"
-        if demand.lands and demand.work.rate * span.trigger > 0.85 * held:
-            why = f"more would not fit beside a task: {held:,.0f} records; this query has {demand.share}"
+        if demand.work.most_trigger < demand.work.sla / 2:
+            reason = (
+                "more would not fit beside a task" if demand.lands else "as often as its table gets records"
+            )
+            why = f"{reason}; this query has {demand.share}"
         trigger = Figure(span.trigger, "s", why, assumed=demand.assumed)
     batch = shard = None
     if isinstance(query, SourceQuery):
@@ -88,7 +91,7 @@ def plan_query(
         assumed=demand.assumed,
     )
     work = demand.work
-    taken = work.rate * trigger.value
+    taken = work.rate * work.most_arrivals
     took = Figure(
         round(spread_.seconds(work, taken), 3),
         "s",
@@ -163,10 +166,10 @@ def _limit(
         why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
         if held:
             why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
-        figure = Figure(max(1, math.floor(most)), "records", why, assumed=demand.assumed)
+        figure = Figure(max(math.floor(above) + 1, math.floor(most)), "records", why, assumed=demand.assumed)
         return figure, _least(demand, query, figure)
     figure = Figure(pinned, "records", f"pinned, between {above:,.0f} and {most:,.0f}", "pinned")
-    if above < pinned <= most:
+    if above < pinned <= max(most, math.floor(above) + 1):
         return figure, []
     reason = (
         (

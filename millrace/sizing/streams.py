@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from millrace.config.model import Environment, Stream
 from millrace.config.problems import Finding
-from millrace.sizing.capacity import partitions_for, whole_cores
+from millrace.sizing.capacity import choose_cores, partitions_for, whole_cores
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import Figure
 from millrace.sizing.prices_and_limits import a_second, limits
@@ -59,7 +59,7 @@ def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1
             found.append(Demand(records / each, f"{records:,.0f} records/s in at peak, {each:,g} a {part}"))
         elif limit.of == "bytes in":
             found.append(Demand(size / each, f"{size / MIB:,.1f} MiB/s in at peak, {each / MIB:g} a {part}"))
-        elif times > 1:
+        elif times * stretch > 1:
             read = size * times * stretch
             when = "at peak" if times == readers else "while catching up"
             to = count(max(1, readers), "reader")
@@ -124,9 +124,8 @@ def partitions(
         binding = replace(binding, why=f"{binding.why}, {spare:.0%} to spare")
     if not readers:
         return Figure(fewest, unit, f"{binding.why}; no job reads it", assumed=assumed), None
-    main = max(readers, key=lambda query_demand: query_demand.needed)
-    own = cores or whole_cores(main.needed)
-    shards = partitions_for(own, main.needed, fewest)
+    main = max(readers, key=lambda query_demand: query_demand.least_cores)
+    shards, own = _with_cores(main, fewest, cores, paid=stream.refuses_fewer)
     assumed = assumed or main.assumed
     if shards == own:
         return Figure(
@@ -145,3 +144,33 @@ def keep_partitions(environment: Environment, name: str, planned: Figure[int]) -
         return planned
     why = f"as deployed, as a topic never loses a partition; {planned.value} would do: {planned.why}"
     return replace(planned, value=deployed, why=why)
+
+
+_CORE = {True: 4.0, False: 1e6}
+"""Partitions for the price of one core of the cheapest workers: of a stream that is paid by the shard, and of a topic."""
+
+
+def _with_cores(main: QueryDemand, fewest: int, cores: int | None, *, paid: bool) -> tuple[int, int]:
+    """Return partitions, and cores of the reader with the most work, that are the cheapest together.
+
+    More partitions than the fewest can save the cores that are idle in the last wave.
+
+    Parameters
+    ----------
+    main
+        Demand of that reader.
+    cores
+        Its cores, if pinned.
+    paid
+        Whether each partition costs money.
+    """
+    most = partitions_for(cores or whole_cores(main.least_cores), main.least_cores, fewest)
+    if cores is not None:
+        return most, cores
+    overhead = limits()["spark.repartition.overhead"]
+    candidates = (
+        (count, choose_cores(count, main.needed, overhead, read_at_once=main.read_at_once).cores)
+        for count in range(fewest, most + 1)
+        if count > main.read_at_once
+    )
+    return min(candidates, key=lambda each: (each[0] + _CORE[paid] * each[1], each[0]))

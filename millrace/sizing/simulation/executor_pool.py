@@ -17,10 +17,13 @@ _FOREVER = math.inf
 
 
 @dataclass
-class _Executor:
+class Executor:
+    """A running executor."""
+
     born: float
     idle_since: float
-    """Infinity while it runs a task."""
+    batches: int = 0
+    """Number of batches with tasks on it; while there is one, it is not idle."""
 
 
 class Pool:
@@ -35,7 +38,7 @@ class Pool:
     def __init__(self, env: simpy.Environment, scenario: Scenario) -> None:
         self._env, self._scenario, self._policy = env, scenario, scenario.scaling
         self._random = random.Random(scenario.seed)  # randomness in a model, no secret
-        self._running: list[_Executor] = []
+        self._running: list[Executor] = []
         self._starting = 0
         self._generation = 0
         self._last: dict[str, deque[float]] = {}
@@ -44,7 +47,7 @@ class Pool:
         self.grown = env.event()
         """Event for new executors."""
         policy = self._policy
-        self._least = policy.least if isinstance(policy, DynamicAllocation | GlueAutoScaling) else policy.most
+        self._least = policy.least
         shuffles = any(query.repartition is not None for query in scenario.queries)
         self._idle = _FOREVER
         if isinstance(policy, DynamicAllocation):
@@ -52,6 +55,9 @@ class Pool:
         if isinstance(policy, GlueAutoScaling):
             self._last = {query.name: deque(maxlen=policy.batches) for query in scenario.queries}
         self._add(policy.initial)
+        # Spark runs the first batch at once; here nothing waits yet, so the first batch comes one trigger later.
+        for each in self._running:
+            each.idle_since = min((query.trigger for query in scenario.queries), default=0.0)
 
     @property
     def executors(self) -> int:
@@ -67,21 +73,30 @@ class Pool:
         """Return a query's part of all cores, at least one."""
         return max(1, math.floor(self.executors * self._scenario.executor_cores * share + 1e-9))
 
-    def assign_tasks(self, tasks: int) -> list[_Executor]:
-        """Assign tasks to random executors, as Spark does, and return the executors with tasks."""
+    def assign_tasks(self, tasks: int, since: float = 0.0) -> list[Executor]:
+        """Assign tasks to random executors, as Spark does, and return the executors with tasks.
+
+        Parameters
+        ----------
+        tasks
+            Number of tasks that wait.
+        since
+            Only executors that joined since this time in seconds take them.
+        """
         self.expire(self._env.now)
         if self._idle == _FOREVER:
             return []
-        used = self._running
+        used = [each for each in self._running if each.born >= since]
         if tasks < len(used):
             used = self._random.sample(used, tasks)
         for each in used:
-            each.idle_since = _FOREVER
-        return list(used)
+            each.batches += 1
+        return used
 
-    def mark_idle(self, used: list[_Executor]) -> None:
-        """Mark executors as idle after their tasks."""
+    def mark_idle(self, used: list[Executor]) -> None:
+        """Mark executors as idle after the tasks of a batch, unless another query's batch has tasks on them."""
         for each in used:
+            each.batches -= 1
             each.idle_since = self._env.now
 
     def expire(self, now: float) -> None:
@@ -89,18 +104,18 @@ class Pool:
         if self._idle == _FOREVER:
             return
         gone = sorted(
-            (each for each in self._running if each.idle_since + self._idle <= now),
+            (each for each in self._running if not each.batches and each.idle_since + self._idle <= now),
             key=lambda each: each.idle_since,
         )[: max(0, self.executors - self._least)]
         for each in gone:
             self._running.remove(each)
             self.lives.append((each.born, each.idle_since + self._idle))
 
-    def missing_executors(self, tasks: int) -> int:
-        """Return how many more executors this number of running and waiting tasks allows."""
+    def missing_executors(self, tasks: int, share: float) -> int:
+        """Return how many more executors the running and waiting tasks of a query with this share of the cores allow."""
         if not isinstance(self._policy, DynamicAllocation):
             return 0
-        needed = self._policy.needed(tasks, self._scenario.executor_cores)
+        needed = self._policy.needed(math.ceil(tasks / share - 1e-9), self._scenario.executor_cores)
         return needed - self.executors - self._starting
 
     def request(self, executors: int) -> None:
@@ -129,6 +144,7 @@ class Pool:
 
     def lose_all(self) -> None:
         """End every executor, including those that are still starting."""
+        self.expire(self._env.now)
         self._generation += 1
         self._starting = 0
         self.lives += [(each.born, self._env.now) for each in self._running]
@@ -158,4 +174,4 @@ class Pool:
 
     def _add(self, executors: int) -> None:
         now = self._env.now
-        self._running += [_Executor(now, now) for _ in range(executors)]
+        self._running += [Executor(now, now) for _ in range(executors)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.executor_pool import Pool
+from millrace.sizing.simulation.executor_pool import Executor, Pool
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Commit, JobResult, QueryResult, job_result, query_result
 from millrace.sizing.simulation.tasks import Slots, Tasks, makespan
@@ -212,24 +212,31 @@ class _Query:
         if self._scenario.sigma:
             sigma = self._scenario.sigma
             tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
+        # A task waits for its partition, so executors that join while partitions deliver get tasks, too.
+        delivery, processing = (
+            load.delivery_seconds(batch.taken, cores) - (env.now - begun),
+            makespan(tasks, cores),
+        )
+        if delivery > processing > 0:
+            tasks = [Tasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
         used = pool.assign_tasks(count)
         if count <= cores or not pool.scales_during_batch:
             yield env.timeout(makespan(tasks, cores))
         else:
-            yield from self._waves(tasks, cores, count)
+            yield from self._waves(tasks, cores, count, used)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
         rest = load.delivery_seconds(batch.taken, pool.cores_of_query(load.share)) - (env.now - begun)
         if rest > 0:
             yield env.timeout(rest)
         pool.mark_idle(used)
 
-    def _waves(self, tasks: list[Tasks], cores: int, count: int) -> Steps:
+    def _waves(self, tasks: list[Tasks], cores: int, count: int, used: list[Executor]) -> Steps:
         """Assign tasks wave by wave, so that executors that start meanwhile get some."""
         env, pool = self._env, self._pool
         slots = Slots(cores, env.now)
         waiting = [count]
-        if pool.missing_executors(count) > 0:
+        if pool.missing_executors(count, self.load.share) > 0:
             env.process(self._grow(waiting, cores))
         for each in tasks:
             left = each.count
@@ -241,6 +248,7 @@ class _Query:
                     if more > 0:
                         slots.add(more, env.now)
                         cores += more
+                        used += pool.assign_tasks(waiting[0], since=env.now)
                     continue
                 given = slots.assign(Tasks(each.seconds, left), env.now)
                 left -= given
@@ -255,7 +263,7 @@ class _Query:
             yield self._env.timeout(pause)
             if waiting[0] <= 0:
                 return
-            asked = min(step, self._pool.missing_executors(waiting[0] + cores))
+            asked = min(step, self._pool.missing_executors(waiting[0] + cores, self.load.share))
             if asked > 0:
                 self._pool.request(asked)
             step *= 2

@@ -18,6 +18,11 @@ class Fixed:
         """Number of executors at a start."""
         return self.most
 
+    @property
+    def least(self) -> int:
+        """Number of executors that always stay."""
+        return self.most
+
 
 @dataclass(frozen=True)
 class GlueAutoScaling:

@@ -154,9 +154,9 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert puts.usd == pytest.approx(23_900 * 730 * 3600 / 1e6 * 0.014)
     job = {line.name: line.usd for line in found.jobs["clicks"].cost}
     assert job["workers"] == pytest.approx(9 * 730 * 0.44)
-    settled = 2 / (1 - 23_900 / 1000 / 32)
-    assert settled > found.jobs["clicks"].queries["land"].trigger_seconds.value, "batches run back to back"
-    batches = 730 * 3600 / settled
+    trigger = found.jobs["clicks"].queries["land"].trigger_seconds.value
+    assert trigger > 2 / (1 - 23_900 / 1000 / 32), "each batch ends within its trigger"
+    batches = 730 * 3600 / trigger
     assert job["S3 requests"] == pytest.approx((batches * (12 + 32) + 730 * 3600 / 10) / 1000 * 0.005)
     assert job["logs"] == pytest.approx(batches * 300 / 1e9 * 0.50)
     assert job["S3 storage"] == pytest.approx(23_900 * 100 * 730 * 3600 * 0.3 / 1e9 * 0.023)

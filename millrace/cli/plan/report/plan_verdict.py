@@ -110,6 +110,10 @@ def _sla(found: CheckedPlan) -> Sla:
         return Sla("unknown", "no job")
     worst = min(found.played, key=lambda each: each.within)
     share = worst.within
+    growing = max(found.played, key=lambda each: each.growth)
+    if growing.growth:
+        words = f"at the steady peak the backlog of {growing.query} grows by {format_number(growing.growth)} records/s"
+        return Sla("missed", words, share)
     if not worst.meets_sla:
         words = f"{percent(share)} of {worst.query}'s records within {duration_text(worst.sla)}{worst.share_of_sla} at the steady peak"
         return Sla("missed", words, share)
@@ -118,6 +122,12 @@ def _sla(found: CheckedPlan) -> Sla:
         least, name = min(late)
         words = f"{percent(least)} of {name}'s records in time when traffic rises to its peak; "
         return Sla("at risk", f"{words}{percent(share)} at the steady peak", least)
+    if (
+        slow := next((each for each in found.played if each.waiting or each.catch_up == math.inf), None)
+    ) is not None:
+        outage = duration_text(slow.outage.total_seconds())
+        words = f"{percent(share)} of the records in time at the peak, but {slow.query} does not catch up with {outage} of outage"
+        return Sla("at risk", f"{words} as planned" if slow.waiting else words, share)
     closest = max(found.played, key=lambda each: each.oldest / each.sla)
     words = f"{percent(share)} of the records in time at the peak; closest is {closest.query}, "
     return Sla(
@@ -136,7 +146,11 @@ def _late_at_peak(found: CheckedPlan) -> Iterator[Risk]:
             "late-at-peak",
             [(each.job, each.query) for each in late],
             "the simulator contradicts the plan at the steady peak: {names} {miss}; "
-            f"{percent(first.within)} of {first.query}'s records are within {duration_text(first.sla)}{first.share_of_sla}",
+            + (
+                f"the backlog of {first.query} grows by {format_number(first.growth)} records/s"
+                if first.growth
+                else f"{percent(first.within)} of {first.query}'s records are within {duration_text(first.sla)}{first.share_of_sla}"
+            ),
             severe=True,
         )
 

@@ -222,7 +222,7 @@ def test_idle_executors_go_after_their_timeout() -> None:
     load = land(Arrivals.constant(10, HOUR), trigger=300.0, parts=parts(4))
     policy = DynamicAllocation(1, 8, 8, 0.7, 1, 1, 60, 300, worker_start=45)
     found = simulate(Scenario(HOUR, (load,), 4, policy, 1.0))
-    assert found.executors_at(np.asarray([30.0, 61.0, 250.0])).tolist() == [8, 1, 1]
+    assert found.executors_at(np.asarray([330.0, 370.0, 550.0])).tolist() == [8, 1, 1]
 
 
 def test_what_is_billed() -> None:

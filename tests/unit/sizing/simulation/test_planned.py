@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from millrace.config import Environment, environments, load
 from millrace.sizing import plan
-from millrace.sizing.simulation import Arrivals, DynamicAllocation, Fixed, GlueAutoScaling, simulate
+from millrace.sizing.simulation import (
+    Arrivals,
+    DynamicAllocation,
+    Fixed,
+    GlueAutoScaling,
+    QueryLoad,
+    Scenario,
+    simulate,
+)
 from millrace.sizing.simulation.plan_scenario import scaling_of, scenario, streams_of
+from millrace.sizing.simulation.self_check import contradictions
+from millrace.sizing.simulation.tasks import parts
 from tests.unit.sizing.test_plan import built
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -64,11 +74,45 @@ def test_scaling_is_the_deployed_one() -> None:
     assert (glue.least, glue.most) == (1, sized.jobs["departures"].executors.value)
     emr = scaling_of(environment, sized.jobs["flights"])
     assert isinstance(emr, DynamicAllocation)
-    assert (emr.ratio, emr.idle_timeout, emr.shuffle_timeout) == (0.7, 60.0, 300.0)
+    assert (emr.ratio, emr.idle_timeout, emr.shuffle_timeout) == (1.0, 60.0, 300.0)
     assert emr.least == sized.jobs["flights"].scaling.min_executors.value
     assert scaling_of(environment, sized.jobs["flights"], fixed=True) == Fixed(
         sized.jobs["flights"].executors.value
     )
+
+
+def emr(rate: int, sla: str, mode: str, peak_factor: float = 1.0) -> Environment:
+    traffic = {"records_per_second": rate, "peak_factor": peak_factor, "record_size": "400B"}
+    query = {"kind": "land", "source": "clicks", "table": "landed", "schema": "pipelines/a.ddl"}
+    return Environment.model_validate(
+        {
+            "name": "built",
+            "project": "built",
+            "streams": {"clicks": {"kind": "kinesis", "mode": mode, "traffic": traffic}},
+            "jobs": {"clicks": {"engine": "emr", "latency": sla, "queries": {"land": query}}},
+        }
+    )
+
+
+@pytest.mark.parametrize("mode", ["provisioned", "on-demand"])
+@pytest.mark.parametrize("sla", ["4m", "14m", "2h"])
+@pytest.mark.parametrize("rate", [6400, 30000])
+def test_dynamic_allocation_brings_back_the_executors_that_a_batch_needs(
+    rate: int, sla: str, mode: str
+) -> None:
+    """Between long triggers executors are idle and end: a ratio of 0.7 of one task a core never asks for all of them again."""
+    environment = emr(rate, sla, mode, 3.0)
+    assert list(contradictions(environment, plan(environment))) == []
+
+
+def test_an_executor_that_joins_during_a_batch_stays_while_it_works() -> None:
+    """Its work takes longer than the time-out of idle executors, which counts from the end of its tasks."""
+    load = QueryLoad("land", 1.0, 0.01, 600.0, Arrivals.constant(100.0, 3600.0), parts(16))
+    scaling = DynamicAllocation(1, 4, 1, 1.0, 1.0, 1.0, 60.0, 60.0, 60.0)
+    played = simulate(Scenario(3600.0, (load,), 1, scaling))
+    ends = played.queries["land"].ends
+    assert len(ends) > 3
+    assert list(played.executors_at(ends - 1.0)) == [4] * len(ends)
 
 
 def test_a_derived_query_follows_its_own_jobs_landing() -> None:
