@@ -15,9 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.decoding.routes import rows_of_route
+from ..formats.decoding.routes import DELETE, rows_of_route
 from ..formats.decoding.rows import misfits
-from ..formats.decoding.tombstones import STAGE as DELETE
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings
 from ..record import batch_accounts

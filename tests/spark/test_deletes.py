@@ -13,7 +13,8 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.decoding.tombstones import STAGE, TombstoneDecoder
+from millrace.etl.formats.decoding.routes import DELETE as STAGE
+from millrace.etl.formats.decoding.routes import TombstoneDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder

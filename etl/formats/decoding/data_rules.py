@@ -27,7 +27,7 @@ _FIGURE = "rule "
 class RuleCheckingDecoder(DecoderWrapper):
     """Decoder that checks its good records against rules.
 
-    A condition that is null counts as broken. Deletes (:mod:`.tombstones`) have no fields and break no rule.
+    A condition that is null counts as broken. Deletes (:class:`.routes.TombstoneDecoder`) have no fields and break no rule.
 
     Parameters
     ----------

@@ -18,14 +18,17 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
 from ...record.tables import nullable
-from ..base import Decoder
+from ..base import Decoder, DecoderWrapper
 from . import redact
 from .data_rules import with_rules
 from .decompress import DecompressingDecoder
-from .tombstones import TombstoneDecoder
+from .rows import TOMBSTONE
 
 COLUMN = "_route"
 """Name of the route, in a routed landing table."""
+
+DELETE = "delete"
+"""``_stage`` of a landed row that deletes; its ``_error`` is null, so it is a good record."""
 
 _RAW = "_raw"
 _LETTER = ("_bytes", "_stage", "_error")
@@ -209,3 +212,18 @@ def rows_of_route(rows: DataFrame, route: str | None, table: str) -> DataFrame:
         raise StartError(f"table {table} has no route {route}; it has: {have}")
     others = [F.col(f"`{name}`") for name in rows.columns if name.startswith("_") and name != COLUMN]
     return rows.where(F.col(COLUMN) == route).select(*others, f"`{route}`.*")
+
+
+@dataclass(frozen=True)
+class TombstoneDecoder(DecoderWrapper):
+    """Decoder that takes a null payload for the delete of its key, as in a compacted topic: it is no bad data."""
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`; a delete has the stage :data:`DELETE` and no error."""
+        decoded = self.decoder.decode(rows)
+        deletes = F.col("_error").eqNullSafe(TOMBSTONE)
+        changed = {
+            "_stage": F.when(deletes, F.lit(DELETE)).otherwise(F.col("_stage")).alias("_stage"),
+            "_error": F.when(~deletes, F.col("_error")).alias("_error"),
+        }
+        return decoded.select(*(changed.get(name, F.col(f"`{name}`")) for name in decoded.columns))
