@@ -164,7 +164,7 @@ def test_a_topic_goes_though_nobody_heard_that_it_was_made(
 ) -> None:
     model = kafka_only(tmp_path)
     copy = derive(
-        model, NAME, account=ACCOUNT, wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
+        model, NAME, account="111122223333", wanted=VerificationSettings(), root=ROOT, folder=tmp_path,
         clusters=on_aws.external_clusters(model),
     )  # fmt: skip
     monkeypatch.setattr(removal, "AdminClient", Cluster)

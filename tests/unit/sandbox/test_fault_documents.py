@@ -18,7 +18,7 @@ from tests.faults.routed import RoutedStage
 from tests.faults.split import SplitStage
 from tests.faults.stage import Stage
 
-SECRET = "arn:aws:secretsmanager:us-east-1:111122223333:secret:db-AbCdEf"
+SECRET = "arn:aws:secretsmanager:us-east-1:000000000000:secret:db-AbCdEf"
 DATABASE = SimpleNamespace(url="jdbc:postgresql://127.0.0.1:1/postgres", run=lambda _: [])
 
 
