@@ -40,7 +40,10 @@ _DOUBLED_PAIR = rf"(?<!\\)((?:\\{{4}})*+)\\\\({_HIGH})\\\\({_LOW})"
 LONGEST_NAME = 50_000
 """Most characters of a name; the parser of Spark 4.1 has this limit, that of 3.5 none."""
 
-_LONG_NAME = rf'"(?:[^"\\]|\\(?:u[0-9a-fA-F]{{4}}|.)){{{LONGEST_NAME + 1},}}+"[ \t\r\n]*+:'
+_CHARACTER = r'(?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.))'
+_BLANKS_AND_COLON = r"[ \t\r\n]*+:"
+_LONG_NAME = rf'(?s)\A(?:[^"]++|"{_CHARACTER}{{0,{LONGEST_NAME}}}+"|{_STRING}(?!{_BLANKS_AND_COLON}))*+{_STRING}{_BLANKS_AND_COLON}'
+"""From the beginning, text by text: a look from each quote would take hours for a value full of them."""
 
 
 def has_long_name(text: Column) -> Column:
