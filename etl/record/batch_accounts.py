@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
@@ -14,10 +16,13 @@ from typing import Any, Protocol, TypeVar
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from .errors import AccountsError, describe
+from .errors import JVM_ERRORS, AccountsError, describe
 
-OBSERVATION_SECONDS = 120.0
-"""Longest wait for the figures of a finished action; they arrive through Spark's listener bus."""
+REPORT_SECONDS = 1.0
+"""Usual wait for the figures of a finished action, at most; they arrive through Spark's listener bus."""
+
+EVENT_SECONDS = 120.0
+"""Longest wait until the listener bus is empty; afterwards figures that are missing are counted."""
 
 
 Answer = TypeVar("Answer")
@@ -52,40 +57,62 @@ class ObservedFigures:
     def __init__(self, *figures: Column) -> None:
         self._figures = figures
         self._observation = Observation()
+        self._observed: DataFrame | None = None
 
     def observe(self, rows: DataFrame, *more: Column) -> DataFrame:
         """Observe the rows, with ``more`` figures that use their columns; once per instance."""
-        return rows.observe(self._observation, *self._figures, *more)
+        self._figures = (*self._figures, *more)
+        self._observed = rows.observe(self._observation, *self._figures)
+        return self._observed
 
-    def values(self, timeout: float = OBSERVATION_SECONDS) -> dict[str, Any]:
+    def values(self) -> dict[str, Any]:
         """Return the figures of the action, after it succeeded; see :func:`values_of`."""
-        return values_of(self, timeout=timeout)[0]
+        return values_of(self)[0]
+
+    def reported(self) -> dict[str, Any]:
+        """Wait for the figures; none where Spark 4.1 says that a plan ran without the observed part (SPARK-54620)."""
+        try:
+            return self._observation.get
+        except JVM_ERRORS:
+            return {}
+
+    def wait_for_events(self) -> None:
+        """Wait until Spark has told its listeners all that has happened, at most :data:`EVENT_SECONDS`."""
+        spark: Any = self._frame.sparkSession
+        spark._jsc.sc().listenerBus().waitUntilEmpty(int(EVENT_SECONDS * 1000))
+        time.sleep(0.1)
+
+    def counted(self) -> dict[str, Any]:
+        """Compute the figures by an action of their own, which also ends the wait of :meth:`reported`."""
+        return aggregated(self._frame, self._figures)
+
+    @property
+    def _frame(self) -> DataFrame:
+        assert self._observed is not None, "nothing was observed"
+        return self._observed
 
 
-def values_of(*observed: ObservedFigures, timeout: float = OBSERVATION_SECONDS) -> list[dict[str, Any]]:
+def aggregated(rows: DataFrame, figures: Sequence[Column]) -> dict[str, Any]:
+    """Compute named aggregates of rows by an action."""
+    [row] = rows.agg(*figures).collect()
+    return dict(row.asDict())
+
+
+def values_of(*observed: ObservedFigures) -> list[dict[str, Any]]:
     """Return the figures of an action with several observers, after it succeeded.
 
-    Parameters
-    ----------
-    *observed
-        Observers, each with its own figures.
-    timeout
-        Longest wait, in seconds.
-
-    Raises
-    ------
-    AccountsError
-        The figures did not arrive in time. Spark would wait forever if its optimizer
-        removed the observed part of a plan, or if the listener bus dropped the event.
+    Spark reports nothing of a part that its optimizer removed, as below ``where(false)``, and may drop an event: what has not
+    been reported once all events are, is counted.
     """
     # All in one thread: each Python thread opens a connection to the JVM, and a thread there.
-    answer = call_in_background(lambda: [one._observation.get for one in observed])
+    answer = call_in_background(lambda: [one.reported() for one in observed])
     try:
-        return answer.result(timeout)
+        found = answer.result(REPORT_SECONDS)
     except TimeoutError:
-        raise AccountsError(
-            f"Spark did not report the row counts of the batch within {timeout:.0f} s"
-        ) from None
+        with suppress(*JVM_ERRORS):
+            observed[0].wait_for_events()
+        found = answer.result(0) if answer.done() else [{} for _ in observed]
+    return [figures or one.counted() for figures, one in zip(found, observed, strict=True)]
 
 
 def row_count(name: str) -> Column:

@@ -115,6 +115,19 @@ def test_good_records_are_derived_once(spark: SparkSession, table: Names, tmp_pa
     assert pipe.accounts()[1:] == [(3, 0, 1, 2)]
 
 
+def test_a_transform_that_the_optimizer_empties_is_counted(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """Spark reports no figures of what it removes from a plan."""
+    pipe = Pipeline(
+        spark, table, tmp_path, transform=lambda rows: by_two(rows).where(F.col("flight").isin([]))
+    )
+    for number in range(2):
+        pipe.land(frame(spark, kafka_rows(0, 9 * number, [good(n) for n in range(9)])), number)
+        pipe.derive()
+    assert pipe.accounts() == [(9, 0, 9, 0)] * 2
+
+
 def test_killed_after_the_commit_the_batch_comes_again(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -19,10 +19,12 @@ from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
 from millrace.etl.record import commits, tables
+from millrace.etl.record.batch_accounts import row_count
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.lookup_bounds import LookUpBound
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
+from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan, through_rdd
 from millrace.etl.sinks.iceberg import AppendResult, IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
 from tests.spark.batches import DDL, KAFKA, Events, frame, good, kafka_rows, log_offsets
@@ -39,12 +41,18 @@ def by_two(rows: DataFrame) -> DataFrame:
 class Pipeline:
     """A direct query on one partition, and what it printed."""
 
-    def __init__(self, spark: SparkSession, table: Names, checkpoint: Path) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        table: Names,
+        checkpoint: Path,
+        transform: Callable[[DataFrame], DataFrame] = by_two,
+    ) -> None:
         self.spark, self.checkpoint, self.events = spark, checkpoint, Events()
         self.sink, self.letters = table("sink"), table("letters")
         self.decoder = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
         tables.ensure(spark, self.letters, land.table_schema(self.decoder.schema))
-        self.compose = EnrichThenTransform((), by_two, "by_two")
+        self.compose = EnrichThenTransform((), transform, "by_two")
         tables.ensure(spark, self.sink, self.compose.schema(spark, self.letters))
         self.director = self.restarted()
 
@@ -119,6 +127,26 @@ def test_good_and_bad_part_ways(pipe: Pipeline) -> None:
     pipe.batch(1, 11, [good(10)])
     assert pipe.accounts() == (1, 0, 1, 0, 0, 1)
     assert pipe.plans() == [True, True]
+
+
+@pytest.mark.parametrize(
+    "empty", ["false", "flight IN (SELECT 1 WHERE false)", "current_date() < '2020-01-01'"]
+)
+def test_a_transform_that_the_optimizer_empties_loses_no_bad_record(
+    spark: SparkSession, table: Names, tmp_path: Path, empty: str
+) -> None:
+    """Spark removes what is below it from the plan, with the observed figures."""
+    pipe = Pipeline(spark, table, tmp_path, lambda rows: by_two(rows).where(empty))
+    pipe.batch(0, 0, [good(1), BAD, None])
+    assert pipe.accounts() == (3, 2, 1, 0, 1, 0)
+    assert pipe.bad() == [("flights-topic/0/1", BAD), ("flights-topic/0/2", None)]
+
+
+def test_rows_below_an_emptied_part_are_counted_for_a_sink_that_sends(spark: SparkSession) -> None:
+    counted = RowsCountedInPlan((row_count("read"),))
+    rows = counted.observe(frame(spark, kafka_rows(0, 0, [good(1), BAD]))).where("false")
+    assert through_rdd(rows).count() == 0
+    assert counted.values(rows) == {"read": 2}
 
 
 def test_a_clean_batch_does_not_touch_the_letters(pipe: Pipeline) -> None:

@@ -28,6 +28,11 @@ def customers(records: DataFrame) -> DataFrame:
     return records.select("_position", "_deleted", number.alias("customer"), "text")
 
 
+def nobody(records: DataFrame) -> DataFrame:
+    """What Spark's optimizer removes from a plan, with all below it."""
+    return customers(records).where("false")
+
+
 def without_order(records: DataFrame) -> DataFrame:
     """Loses by what the last record is found."""
     return records.select("_deleted", F.col("n").alias("customer"))
@@ -101,6 +106,18 @@ def test_the_last_record_of_a_key_counts_and_a_null_payload_deletes(job: Custome
     assert job.run().status == 0
     assert job.held() == job.latest
     assert {"_deleted", "_position", "_landed_at"}.isdisjoint(job.spark.table(job._full("out")).columns)
+
+
+def test_a_transform_that_the_optimizer_empties_goes_on(
+    spark: SparkSession, broker: Kafka, tmp_path: Path
+) -> None:
+    job = Customers(spark, broker, tmp_path, "nobody")
+    for number in range(3):
+        job.put(number, "first")
+    job.sent()
+    assert job.run().status == 0
+    assert job.held() == {}
+    job.drop()
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ...record.batch_accounts import ObservedFigures
+from ...record.batch_accounts import ObservedFigures, aggregated
 from ...services.backoff import Backoff
 from ..base import (
     LETTER,
@@ -91,14 +91,20 @@ class RowsCountedInPlan:
 
     figures: tuple[Column, ...]
     _name: str = field(default_factory=lambda: f"millrace-{uuid.uuid4()}", repr=False)
+    _observed: DataFrame | None = field(default=None, repr=False)
 
     def observe(self, rows: DataFrame) -> DataFrame:
         """Count the rows; once per instance."""
-        return rows.observe(self._name, *self.figures)
+        self._observed = rows.observe(self._name, *self.figures)
+        return self._observed
 
     def values(self, ran: DataFrame) -> Mapping[str, Any]:
-        """Return the figures, after an action on the RDD of ``ran``."""
-        row: Any = ran._jdf.queryExecution().observedMetrics().apply(self._name)
+        """Return the figures, after an action on the RDD of ``ran``; counted if its plan has lost the observed part."""
+        metrics: Any = ran._jdf.queryExecution().observedMetrics()
+        if not metrics.contains(self._name):
+            assert self._observed is not None, "nothing was observed"
+            return aggregated(self._observed, self.figures)
+        row = metrics.apply(self._name)
         return {name: row.get(position) for position, name in enumerate(row.schema().fieldNames())}
 
 
