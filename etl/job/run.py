@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
@@ -132,6 +133,11 @@ def _derive(
     for table in query.landings:
         await_landing_table(spark, job, query.name, table, report)
     landing = source_table(spark, job, query.name, query.source_table)
+
+    def schemas() -> list[StructType]:
+        return [spark.table(str(Table.of(job.catalog, name))).schema for name in query.landings]
+
+    before = schemas()
     checkpoint = Checkpoint(f"{job.checkpoints}/{query.name}")
     compose = enrich_then_transform(spark, job, query.name, query, report)
     rows = open_derived_stream(spark, job, query, compose, landing, most)
@@ -153,12 +159,17 @@ def _derive(
         letters = DeadLetters(Table.of(job.catalog, query.dead_letters), query.name)
         letters.prepare(spark)
     handler = Deriver(query, landing, compose, sink, letters, checkpoint, report)
+
+    def rebuild() -> Query | None:
+        return None if schemas() == before else _derive(spark, job, query, binds, report, most)
+
     built = Query(
         query.name,
         rows,
         handler,
         checkpoint.location,
         query.trigger_seconds,
+        rebuild=rebuild,
         output_mode=query.state.output_mode if query.state is not None and query.state.key else "append",
     )
     return with_batch_ends(built, checkpoint, whole_commits=query.state is not None)

@@ -319,7 +319,8 @@ class Supervisor:
         """Start a query on its checkpoint: its last batch is repeated. An error shows at the next check."""
         one.again_at = one.error = one.failed_batch = None
         try:
-            one.query = self._start(replace(one.spec, rows=_rows(one.spec)), one)
+            one.spec = _reopened(one.spec)
+            one.query = self._start(one.spec, one)
         except (CapturedException, OSError, Py4JJavaError, NoAnswerError) as error:
             one.error = error
             return False
@@ -334,12 +335,13 @@ class Supervisor:
         return True
 
 
-def _rows(query: Query) -> DataFrame:
-    """Open the rows of a query again."""
-    if query.reopen is None:
-        return query.rows
+def _reopened(query: Query) -> Query:
+    """Open the rows of a query again, and build it again if their schema has changed."""
     try:
-        return query.reopen()
+        built = query.rebuild() if query.rebuild is not None else None
+        if built is None and query.reopen is not None:
+            return replace(query, rows=query.reopen())
+        return built or query
     except StartError as error:
         # It could be started before, so this is no error of the settings: a service does not answer at present.
         raise NoAnswerError(str(error)) from error

@@ -20,6 +20,8 @@ class Query:
     reopen
         Opens the source again, with new limits, when the handler raises
         :class:`etl.record.errors.RestartQueryError`.
+    rebuild
+        Builds the query again if the schema of what it reads has changed, as a start of the job would; returns None if not.
     check
         Checks the source at intervals, even without batches; raises :class:`etl.record.errors.LossError` if
         records would stay unread, and :class:`etl.record.errors.NoAnswerError` if it cannot determine this.
@@ -31,5 +33,6 @@ class Query:
     checkpoint: str
     trigger_seconds: float
     reopen: Callable[[], DataFrame] | None = None
+    rebuild: Callable[[], Query | None] | None = None
     output_mode: Literal["append", "update"] = "append"
     check: Callable[[], None] | None = None

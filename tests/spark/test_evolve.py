@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
+from millrace.etl.job import run
+from millrace.etl.job.supervise import Retries, Supervisor
+from millrace.etl.launch.settings import parse
 from millrace.etl.queries import derive, land
 from millrace.etl.record import schema_evolution, tables
+from millrace.etl.record.batch_accounts import call_in_background
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
+from tests.faults import jobs
 from tests.spark.batches import DDL, Events, drained, frame, good, kafka_rows, lander
 from tests.spark.test_derive import Pipeline
 
 Names = Callable[[str], Table]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = monotonic() + 120
+    while not condition() and monotonic() < deadline:
+        sleep(0.5)
 
 
 def struct(spark: SparkSession, ddl: str) -> StructType:
@@ -47,6 +59,34 @@ def test_a_stream_goes_on_through_an_added_field_and_a_wider_number(
     drained(derive.read(spark, pipe.landing), take, pipe.checkpoint)
     assert seen == [(5000000000, "B7")]
     assert Checkpoint(str(pipe.checkpoint)).has_batches(spark)
+
+
+def test_a_running_query_is_built_again_when_its_landing_table_grows(
+    spark: SparkSession, table: Names, tmp_path: Path
+) -> None:
+    """Another job's deployment changed the table; what was opened before reads it with the old types."""
+    landing, sink, events = table("landing"), table("sink"), Events()
+    lander(spark, landing, Events())(frame(spark, kafka_rows(0, 0, [good(1)])), 0)
+    query = {
+        "kind": "derive", "name": "plain", "source_table": f"tests.{landing.name}", "enrich": [],
+        "transform": None, "trigger_seconds": 0.0, "route": None, "latest_by": [], "state": None,
+        "dead_letters": None, "sink": {"kind": "iceberg", "table": f"tests.{sink.name}"},
+    }  # fmt: skip
+    job = parse(jobs.settings("flights", [query], str(tmp_path), None))
+    supervisor = Supervisor(spark, events.reporter, retries=Retries(2, first_seconds=0.1))
+    queries = run.build(spark, job, {}, events.reporter)
+    running = call_in_background(lambda: supervisor.run(queries))
+    try:
+        until(lambda: spark.table(str(sink)).count() == 1)
+        grown = DDL.replace("flight INT", "flight BIGINT") + ", gate STRING"
+        payload = b'{"carrier": "UA", "flight": 5000000000, "gate": "B7"}'
+        lander(spark, landing, Events(), ddl=grown)(frame(spark, kafka_rows(0, 1, [payload])), 1)
+        until(lambda: running.done() or spark.table(str(sink)).count() == 2)
+    finally:
+        supervisor.stop()
+    assert running.result(60) == 0, events.all()
+    rows = spark.table(str(sink)).orderBy("flight").collect()
+    assert [(r["flight"], r["gate"]) for r in rows] == [(1, None), (5000000000, "B7")]
 
 
 @pytest.mark.parametrize(

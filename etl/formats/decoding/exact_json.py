@@ -29,7 +29,8 @@ _STRING = r'"(?:[^"\\]++|\\.)*+"'
 _BARE_NUMBERS = rf'(?s)\G((?:[^"0-9-]++|{_STRING})*+)(-?+[0-9][-+0-9.eE]*+)'
 _TEXTS = rf'(?s)\G((?:[^"]++|{_STRING}(?=[ \t\r\n]*+:))*+)"((?:[^"\\]++|\\.)*+")'
 _COPIED = r"^(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?+)\z"
-_ANY_COPIED = r'(?:^|\x01)(?:[\[{]|(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?+|0|"-?Infinity")(?=\x01|\z))'
+_ANY_SUSPECTED = r'\x01[-0-9"\[{]'
+_ANY_COPIED = r'\x01(?:[\[{]|(?:-?[0-9]++\.[0-9]++(?:E-?[0-9]++)?+|0|"-?Infinity")(?=\x01|\z))'
 _OTHER_COPIES = ("0", '"Infinity"', '"-Infinity"')
 
 _HIGH, _LOW = (rf"u[dD][{digits}][0-9a-fA-F]{{2}}" for digits in ("89abAB", "c-fC-F"))
@@ -58,10 +59,8 @@ def has_lone_surrogate(text: Column) -> Column:
 
 
 def is_taken(text: Column) -> Column:
-    """Return a condition: neither :func:`has_long_name` nor :func:`has_lone_surrogate`; a lambda keeps the code short."""
-    suspected = text.contains(r"\u") | (F.octet_length(text) > LONGEST_NAME)
-    refused = F.exists(F.array(text), lambda each: has_long_name(each) | has_lone_surrogate(each))
-    return ~F.when(suspected, refused).otherwise(False)
+    """Return a condition: neither :func:`has_long_name` nor :func:`has_lone_surrogate`."""
+    return ~(has_long_name(text) | has_lone_surrogate(text))
 
 
 def is_as_written(value: Column) -> Column:
@@ -72,7 +71,9 @@ def is_as_written(value: Column) -> Column:
 
 def are_as_written(values: Iterable[Column]) -> Column:
     """Return the same condition on several texts; an expression for each makes the code longer than Java compiles."""
-    return ~F.concat_ws("\1", *values).rlike(_ANY_COPIED)
+    joined = F.concat_ws("\1", F.lit(""), *values)
+    # The first search is a third of the time of the second.
+    return ~(joined.rlike(_ANY_SUSPECTED) & joined.rlike(_ANY_COPIED))
 
 
 def names_of_texts(kind: DataType, name: str = "") -> Iterator[str]:
