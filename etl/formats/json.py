@@ -230,9 +230,12 @@ class JsonDecoder:
         shape = json_values.text_types(self._kinds)
         marked = _with_end_after_all(exact_json.marked(_text()))
         texts = _parse(marked, shape) if isinstance(shape, StructType) else strict
+        # For the reason of a refused record: parsed here, as one more lambda would double the time of planning.
+        any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
         return F.struct(
             strict.alias("strict"),
             texts.alias("texts"),
+            _parse(_with_end_after_all(_text()), any_type).alias("loose"),
             *([] if harmless is None else [harmless.alias("harmless")]),
         )
 
@@ -276,7 +279,7 @@ class JsonDecoder:
         if fields.fields:
             harmless, text = parses["harmless"], "wrong type, or a number out of range: "
             refused = harmless.isNotNull() & ~_all(*_whole(harmless))
-            verdict = verdict.when(refused, self._diagnosis(harmless, fields, text, {}))
+            verdict = verdict.when(refused, self._diagnosis(harmless, fields, parses["loose"], text, {}))
         readable = {
             f.name: texts[f.name].isNull() | record[f.name].isNotNull() if times.is_time(f.dataType) else ok
             for f in self._kinds
@@ -284,7 +287,7 @@ class JsonDecoder:
         }
         verdict = verdict.when(
             ~_all(*_whole(strict), *readable.values()),
-            self._diagnosis(strict, self._kinds, "wrong type: ", readable),
+            self._diagnosis(strict, self._kinds, parses["loose"], "wrong type: ", readable),
         )
         absences = missing_fields(self.schema, record.getField, strict.isNotNull())
         missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
@@ -297,11 +300,11 @@ class JsonDecoder:
         return F.coalesce(*(each for each in verdicts if each is not None))
 
     def _diagnosis(
-        self, record: Column, fields: StructType, text: str, readable: Mapping[str, Column]
+        self, record: Column, fields: StructType, loose: Column, text: str, readable: Mapping[str, Column]
     ) -> Column:
         """Distinguish "not an object" from "wrong type", by a parse that allows any type."""
 
-        def refused(loose: Column) -> Iterator[Column]:
+        def refused() -> Iterator[Column]:
             for f in fields:
                 wrong = loose[f.name].isNotNull() & record[f.name].isNull()
                 wrong = wrong | ~readable[f.name] if f.name in readable else wrong
@@ -311,15 +314,11 @@ class JsonDecoder:
                 )
                 yield F.when(wrong, name)
 
-        def told(loose: Column) -> Column:
-            # Not a `when`, which would contain the list of all fields twice.
-            where = F.regexp_replace(F.concat_ws(", ", *refused(loose)), "^$", "inside a nested field")
-            return F.when(
-                _all(*_whole(loose)), dead_letter_verdict("schema", F.concat(F.lit(text), where))
-            ).otherwise(dead_letter_verdict("decode", NOT_ONE))
-
-        any_type = StructType([StructField(f.name, StringType()) for f in self.schema])
-        return _let(_parse(_with_end_after_all(_text()), any_type), told)
+        # Not a `when`, which would contain the list of all fields twice.
+        where = F.regexp_replace(F.concat_ws(", ", *refused()), "^$", "inside a nested field")
+        return F.when(
+            _all(*_whole(loose)), dead_letter_verdict("schema", F.concat(F.lit(text), where))
+        ).otherwise(dead_letter_verdict("decode", NOT_ONE))
 
 
 def _exact_values(kind: DataType, texts: Column, names: Sequence[str]) -> Column:
