@@ -39,8 +39,8 @@ KEYS = 16
 
 PORTION = 48
 RETRIES = 5
-QUIET_SECONDS = 1.0
-"""Without a mutation for so long, with all batches committed, a job has done what there was to do."""
+QUIET_SECONDS = 1.5
+"""More than a trigger, since state moves on without records. Without a mutation for so long, with all batches committed, a job has done what there was to do."""
 
 PATIENCE_SECONDS = 400.0
 
@@ -275,7 +275,8 @@ class Crashed:
         first, *others = self.names
         if self._read(first, logs[first][0]) < self.sent:
             return False
-        return all(self._derived(self._offsets(name, logs[name][0])[-1]) for name in others)
+        ends = (end for name in others for end in self._offsets(name, logs[name][0])[2:])
+        return all(self._derived(end) for end in ends)
 
     def _derived(self, offset: str) -> bool:
         """Whether a derive query has read all that landed: a batch that came again adds a state without rows, which it passes over."""
@@ -390,6 +391,7 @@ KINDS: Mapping[str, Kind] = {
     "upkeep": Kind("land", "land", ("landed",), chores=True),
     "latest": Kind("latest", "derive", ("out",)),
     "stateful": Kind("state", "derive", ("out",)),
+    "join": Kind("join", "derive", ("out",)),
     "direct": Kind("direct", "direct", ("out", "letters")),
     "upgrade": Kind("land", "land", ("landed",), upgrade=True),
     "direct-postgresql": Kind("direct", "direct", ("letters",), _database),
