@@ -46,6 +46,8 @@ class Points(Faults):
         Words of which one stands in the key, or in the statement, of what is numbered.
     labels
         What was numbered since it was armed.
+    dead
+        Whether nothing has an effect any more, as after a kill.
     """
 
     endpoint: str = ""
@@ -53,6 +55,7 @@ class Points(Faults):
     labels: list[str] = field(default_factory=list)
     fired: threading.Event = field(default_factory=threading.Event, repr=False)
     last: float = 0.0
+    dead: bool = False
     _mode: Mode | None = None
     _number: int = 0
     _after: bool = False
@@ -73,6 +76,8 @@ class Points(Faults):
 
     def fate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:
         """See :class:`tests.faults.bucket.Faults`."""
+        if self.dead:
+            return "cut"
         if method not in ("PUT", "POST", "DELETE") or _RENEWAL.search(body[:4096]):
             return "passed"  # a lease is renewed by the clock
         text = unquote(path) + (body.decode("latin-1") if method == "POST" else "")
@@ -80,6 +85,8 @@ class Points(Faults):
 
     def statement(self, sql: str, text: str) -> str:
         """See :class:`tests.faults.statements.Fates`."""
+        if self.dead:
+            return "cut"
         if self._mode == "lost" and _CATALOG in sql:
             return "passed"
         return self._numbered(f"SQL {_IDENTITY.sub('*', ' '.join(sql.split()[:3]))}", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from millrace.etl.sinks.jdbc import JdbcSink
 from tests.faults.services import moto
 from tests.opensearch import OpenSearch
 from tests.postgres import Postgres
+from tests.spark.batches import EPOCH
 from tests.spark.ordered import History, frame_of
 from tests.spark.sinks import none_refused, place
 from tests.spark.test_sink_jdbc import server as server
@@ -80,6 +82,23 @@ def test_whatever_batches_a_history_comes_in(spark: SparkSession, end: End, tmp_
             rows.unpersist()
         kept = KeptDeletes(kept.folder)  # the job was started again
     assert end.read() == {key: n for key, n in history.last.items() if n is not None}
+
+
+def test_a_lane_is_as_late_as_its_latest_record(spark: SparkSession, end: End) -> None:
+    """The last record of a partition arrived before the one it replaces; one of another partition arrived between."""
+    record = History(seed=1).records[0]
+    end.sink.prepare(spark, latest(frame_of(spark, [])).drop("_lanes").schema)
+    for n, (shard, seconds) in enumerate((("0", 10), ("0", 5), ("1", 7))):
+        more = {
+            "_shard": shard,
+            "_position": str(n).zfill(20),
+            "_id": f"t/{shard}/{n}",
+            "n": n,
+            "_deleted": False,
+        }
+        rows = frame_of(spark, [{**record, **more, "_arrived_at": EPOCH + timedelta(seconds=seconds)}])
+        end.sink.write(latest(rows).drop("_lanes"), place(n), none_refused)
+    assert end.read() == {"k0": 1}
 
 
 @pytest.mark.parametrize(
