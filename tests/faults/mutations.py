@@ -56,17 +56,19 @@ class Points(Faults):
     fired: threading.Event = field(default_factory=threading.Event, repr=False)
     last: float = 0.0
     dead: bool = False
+    _waits: str = ""
     _mode: Mode | None = None
     _number: int = 0
     _after: bool = False
     _kill: Callable[[], None] = field(default=lambda: None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def arm(self, mode: Mode, number: int, kill: Callable[[], None]) -> None:
-        """From now on, let it befall the mutation of a number, counted from 1."""
+    def arm(self, mode: Mode, number: int, kill: Callable[[], None], *, after: str = "") -> None:
+        """From now on, or after a mutation with a word in its label, let it befall the mutation of a number, counted from 1."""
         with self._lock:
             self.labels.clear()
             self.fired.clear()
+            self._waits = after
             self._mode, self._number, self._kill = mode, number, kill
 
     def disarm(self) -> None:
@@ -97,6 +99,9 @@ class Points(Faults):
                 return "passed"
             self.last = time.monotonic()
             if self._mode is None:
+                return "passed"
+            if self._waits:
+                self._waits = "" if self._waits in what else self._waits
                 return "passed"
             self.labels.append(what)
             if len(self.labels) < self._number:
