@@ -107,6 +107,7 @@ def points(
     said = said or run()
     writes = list(out.labels)
     places = [n for n, label in enumerate(writes, 1) if every or label not in writes[: n - 1]]
+    sys.stdout.write(f"{kind}: {len(writes)} writes, {len(set(writes))} kinds of them\n")
     while places and not said:
         begun, place = time.monotonic(), places.pop(0)
         job.send()
@@ -126,8 +127,8 @@ def points(
         yield Outcome(kind, "before", place, label, starts, wrong, round(time.monotonic() - begun, 1), said)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Meet all points of each kind, and print a line for each."""
+def parser() -> argparse.ArgumentParser:
+    """Arguments of this program."""
     reading = argparse.ArgumentParser(
         prog="python -m tests.faults.crash_in_process", description="Every write of a batch a crash point."
     )
@@ -137,7 +138,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     reading.add_argument(
         "--every", action="store_true", help="not only the first of the writes with one label"
     )
-    asked = reading.parse_args(arguments)
+    return reading
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Meet all points of each kind, and print a line for each."""
+    asked = parser().parse_args(arguments)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir(parents=True)
     lines, held = [], True
