@@ -77,7 +77,8 @@ _LATE = tuple(
 _HOSTILE = tuple(
     f"spark/test_{name}.py"
     for name in (
-        *("bare_python", "exponents", "kafka_limits", "kafka_login", "kafka_secured", "kafka_times"),
+        *("bare_python", "exponents", "kafka_limits", "kafka_log", "kafka_login", "kafka_secured"),
+        *("kafka_times",),
         *("kinesis_land", "kinesis_trimmed", "latest", "origins", "partitions", "redaction", "refused"),
         *("replay", "sink_kafka", "state_times"),
     )

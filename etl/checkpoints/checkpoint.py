@@ -83,11 +83,16 @@ class Checkpoint:
 
     def planning_time(self, spark: SparkSession, batch: int) -> datetime | None:
         """Return the time at which Spark planned a batch, the same in each replay; None where unknown."""
-        entry = self._entry(spark, batch)
-        if entry is None:
-            return None
-        at = json.loads(entry.splitlines()[1]).get("batchTimestampMs")
+        at = self._metadata(spark, batch).get("batchTimestampMs")
         return None if at is None else datetime.fromtimestamp(at / 1000, tz=UTC)
+
+    def watermark(self, spark: SparkSession, batch: int) -> int:
+        """Return the watermark of a planned batch in milliseconds since 1970; zero for none."""
+        return int(self._metadata(spark, batch).get("batchWatermarkMs", 0))
+
+    def _metadata(self, spark: SparkSession, batch: int) -> Any:
+        entry = self._entry(spark, batch)
+        return {} if entry is None else json.loads(entry.splitlines()[1])
 
     def _entry(self, spark: SparkSession, batch: int) -> str | None:
         if batch not in self._last:
@@ -142,17 +147,23 @@ class Checkpoint:
         """Return the batch that was committed last; None for none."""
         return _newest(spark, f"{self.location}/commits")
 
-    def change_batch_end(self, spark: SparkSession, batch: int, ends: Mapping[int, Any]) -> None:
-        """Change the end of a batch that is planned but not committed.
+    def change_planned_batch(
+        self, spark: SparkSession, batch: int, ends: Mapping[int, Any], *, no_watermark: bool
+    ) -> None:
+        """Change a batch that is planned but not committed.
 
         Parameters
         ----------
         ends
             The new end by line number; the other lines keep theirs.
+        no_watermark
+            True to set its watermark to zero, so that no record of it is late.
         """
         url = f"{self.location}/offsets/{batch}"
         text = read_text(spark, url)
         head, lines = text.splitlines()[:2], _sources(text)
+        if no_watermark:
+            head[1] = json.dumps({**json.loads(head[1]), "batchWatermarkMs": 0}, separators=(",", ":"))
         for number, end in ends.items():
             lines[number] = json.dumps(end, separators=(",", ":"))
         hadoop_files.write_text(spark, url, "\n".join([*head, *lines]))

@@ -10,6 +10,9 @@ there: all files of a snapshot. Three cases would still lose or double records w
 - A batch that continues from the start into later snapshots reads only as many files of the first as that one added. Such
     a planned batch is therefore cut at the end of the first snapshot before it is read; the next batch has the rest.
     A cut batch is as exact as any other, with any state and any sink.
+
+Files of such a snapshot have no order in time: Iceberg lists those of the newest commit first. So with state the watermark stays
+at zero until all of them are read: no record is late, and no state is dropped.
 """
 
 from __future__ import annotations
@@ -144,6 +147,7 @@ def with_batch_ends(query: Query, checkpoint: Checkpoint, *, whole_commits: bool
     A commit of a landing table is a batch of the source, in whose files records have no order. With state, the first part of a
     commit would move the watermark for the rest. So a planned end inside a commit is moved back to the end of the
     commit before, or to its own end if the batch has no complete commit: a batch has the rows of the limit, or of one commit.
+    A first snapshot that is read with all its files is cut by the limit, with a watermark that does not move.
 
     Parameters
     ----------
@@ -171,8 +175,15 @@ class _BatchEnds:
     readings: tuple[TableStream, ...]
     whole_commits: bool
 
-    def wanted(self, spark: SparkSession, batch_id: int) -> dict[int, Any] | None:
-        """Return another end for each line of Spark's log whose end is not allowed; None if all later ends are allowed.
+    def wanted(self, spark: SparkSession, batch_id: int) -> tuple[dict[int, Any], bool] | None:
+        """Return changes of a planned batch; None if it and all later ones are allowed.
+
+        Returns
+        -------
+        dict of int to object
+            Another end for each line of Spark's log whose end is not allowed.
+        bool
+            True if the batch has a watermark and must have none.
 
         Raises
         ------
@@ -184,33 +195,34 @@ class _BatchEnds:
         spans = self.checkpoint.batch_ranges(spark, batch_id, [each.source for each in self.readings])
         if not (self.whole_commits or any(start and start["scan_all_files"] for start, _ in spans)):
             return None
-        found = {}
+        found, held = {}, False
         for line, (each, (start, end)) in enumerate(zip(self.readings, spans, strict=True)):
             if not start or not end or not (start["scan_all_files"] or self.whole_commits):
                 continue
             metadata = _load(spark, each.table)
             ended = _first_end(metadata, each.table, start, end) if start["scan_all_files"] else None
+            held |= self.whole_commits and _has_rest(metadata, start)
             if ended is None and self.whole_commits and not end["scan_all_files"]:
                 ended = _commit_end(metadata, start, end)
             if ended is not None and ended != end:
                 found[line] = ended
-        return found
+        return found, held and self.checkpoint.watermark(spark, batch_id) > 0
 
     def change(self, spark: SparkSession) -> None:
-        """Move the end of a batch that is planned but not committed; nothing of it has been read.
+        """Change a batch that is planned but not committed; nothing of it has been read.
 
-        An end is one line of Spark's log, which the next start reads again.
+        An end is one line of Spark's log, and the watermark a part of another, which the next start reads again.
         """
         batch_id = self.checkpoint.planned_batch(spark)
         if batch_id is None:
             return
         try:
-            places = self.wanted(spark, batch_id)
+            changes = self.wanted(spark, batch_id)
         except (FileNotFoundError, ValueError, LossError):
             # A damaged log, or one of another plan, is reported when Spark reads it; a loss by the handler of the batch.
             return
-        if places:
-            self.checkpoint.change_batch_end(spark, batch_id, places)
+        if changes and any(changes):
+            self.checkpoint.change_planned_batch(spark, batch_id, changes[0], no_watermark=changes[1])
 
 
 def _first_end(metadata: Any, table: str, start: Any, end: Any) -> Any:
@@ -218,8 +230,7 @@ def _first_end(metadata: Any, table: str, start: Any, end: Any) -> Any:
     snapshot = metadata.snapshot(start["snapshot_id"])
     if snapshot is None:
         return None  # Iceberg reports it
-    files = _files(metadata, snapshot)
-    rest = start["position"] < files
+    files, rest = _files(metadata, snapshot), _has_rest(metadata, start)
     if snapshot.operation() != "append" or (rest and _with_deleted(metadata, snapshot)):
         raise LossError(
             f"table {table}: the query started with all files of snapshot {start['snapshot_id']}, but "
@@ -227,6 +238,12 @@ def _first_end(metadata: Any, table: str, start: Any, end: Any) -> Any:
             "with `millrace checkpoint reset`"
         )
     return {**start, "position": files} if rest and end["snapshot_id"] != start["snapshot_id"] else None
+
+
+def _has_rest(metadata: Any, start: Any) -> bool:
+    """Return whether a batch begins in a first snapshot, before the end of its files."""
+    snapshot = metadata.snapshot(start["snapshot_id"]) if start["scan_all_files"] else None
+    return snapshot is not None and start["position"] < _files(metadata, snapshot)
 
 
 def _commit_end(metadata: Any, start: Any, end: Any) -> Any:
@@ -255,32 +272,32 @@ def _added(snapshot: Any) -> int:
 
 @dataclass
 class _Ended:
-    """Handler that rejects a batch with an end that is not allowed: it is planned again with another end."""
+    """Handler that rejects a batch with an end or a watermark that is not allowed: it is planned again."""
 
     handle: Callable[[DataFrame, int], None]
     ends: _BatchEnds
     _passed: bool = field(default=False, repr=False)
     _sent_back: int | None = field(default=None, repr=False)
-    """The batch whose end was moved last."""
+    """The batch that was changed last."""
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        places = None if self._passed else self.ends.wanted(batch.sparkSession, batch_id)
-        self._passed = places is None
-        if places:
-            ended = ", ".join(
-                f"snapshot {end['snapshot_id']} of {self.ends.readings[line].table}"
+        changes = None if self._passed else self.ends.wanted(batch.sparkSession, batch_id)
+        self._passed = changes is None
+        if changes and any(changes):
+            places, held = changes
+            ended = [
+                f"up to snapshot {end['snapshot_id']} of {self.ends.readings[line].table}"
                 for line, end in places.items()
-            )
+            ]
+            ended += ["with a watermark that stays until the first snapshot is read"] if held else []
             if self._sent_back == batch_id:
                 # Otherwise it would be repeated forever, and nothing read.
                 raise LossError(
-                    f"batch {batch_id} was changed to end at {ended}, but still ends elsewhere; start from the beginning with "
-                    "`millrace checkpoint reset`"
+                    f"batch {batch_id} was changed to be read {', '.join(ended)}, but is still planned otherwise; start from "
+                    "the beginning with `millrace checkpoint reset`"
                 )
             self._sent_back = batch_id
-            raise RestartQueryError(
-                f"batch {batch_id} does not end with a commit; it is read again up to {ended}"
-            )
+            raise RestartQueryError(f"batch {batch_id} is read again {', '.join(ended)}")
         self.handle(batch, batch_id)
 
 

@@ -149,9 +149,6 @@ def _derive(
             table=name,
             at=batch_accounts.iso_text(batch_accounts.now()),
         )
-    if query.state is not None and begun:
-        # Files have no order: rows of the second of two batches might be late because the first one advanced the watermark.
-        rows = open_derived_stream(spark, job, query, compose, landing, None)
     compose, schema = batch_transform_and_schema(spark, query, compose, rows, landing)
     sink = prepare_sink(spark, job, query.sink, schema, binds, report, query.key)
     letters = None

@@ -20,7 +20,7 @@ from .base import ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys,
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
-from .delivery.record_order import lane_and_place
+from .delivery.record_order import lane_and_place, order_kept_text
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -160,9 +160,16 @@ class ResultWriter(ItemWriter):
             key = {name: item[name] for name in self.form.key}
             ask = partial(self.client.delete_item, TableName=self.table, Key=key, **asked)
         else:
-            ask = partial(self.client.put_item, TableName=self.table, Item=item, **asked)
+            put = partial(self.client.put_item, TableName=self.table, ReturnValues="ALL_OLD")
+            ask = partial(put, Item=item, **asked)
         try:
-            aws.call_once(ask)
+            old = aws.call_once(ask).get("Attributes", {}).get(ORDER)
+            if old is not None and (kept := order_kept_text(str(record.order), old["S"])) != record.order:
+                # The earlier record of the lane arrived later.
+                with_time = {**item, ORDER: {"S": kept}}
+                same = {":order": item[ORDER]}
+                asked = {"ExpressionAttributeNames": {"#order": ORDER}, "ExpressionAttributeValues": same}
+                aws.call_once(partial(put, Item=with_time, ConditionExpression="#order = :order", **asked))
         except aws.RetryableError as busy:
             return busy
         except ClientError as error:

@@ -147,6 +147,7 @@ def figures(kind: str, done: Sequence[Outcome]) -> str:
     return (
         f"{kind}: killed before {counts[0]} and after {counts[1]} mutations of a batch, answers to {counts[2]} lost, "
         f"killed twice at {counts[3]}: "
+        f"{sum(one.held for one in met)} of {len(met)} exact, "
         f"{wrong[0]} lost, {wrong[1]} doubled, {others} others, {stuck} stuck; "
         f"{sum(one.seconds for one in done if one.kind == kind) / 60:.0f} minutes in all"
     )

@@ -39,8 +39,8 @@ KEYS = 16
 
 PORTION = 48
 RETRIES = 5
-QUIET_SECONDS = 1.0
-"""Without a mutation for so long, with all batches committed, a job has done what there was to do."""
+QUIET_SECONDS = 1.5
+"""More than a trigger, since state moves on without records. Without a mutation for so long, with all batches committed, a job has done what there was to do."""
 
 PATIENCE_SECONDS = 400.0
 
@@ -82,6 +82,52 @@ def servers() -> Iterator[Servers]:
         ending.enter_context(bucket.before(stack.endpoint, points))
         port = ending.enter_context(statements.before(database.port, points))
         yield Servers(stack, broker, kinesis, database, points, port)
+
+
+def portion(first: int) -> Iterator[Event]:
+    """Make records of few keys, the last of them spoiled."""
+    for n in range(first, first + PORTION):
+        key = str(n % KEYS).encode()
+        if n % PORTION == PORTION - 1:
+            yield Event(key, b'{"n": ' + str(n).encode(), "broken")
+        else:
+            yield Event(key, json.dumps({"n": n, "text": "x" * (n % 40)}).encode())
+
+
+@dataclass
+class Lake:
+    """The tables behind the proxies, by a reader that is not Spark."""
+
+    servers: Servers
+    _held: dict[str, pa.Table] = field(default_factory=dict)
+
+    def loaded(self, namespace: str, name: str) -> StaticTable | None:
+        """Open a table; None where it is not there."""
+        found = self.servers.database.run(
+            f"SELECT metadata_location FROM iceberg_tables WHERE table_namespace = '{namespace}' "  # noqa: S608 - ours
+            f"AND table_name = '{name}'"
+        )
+        if not found:
+            return None
+        stack = self.servers.stack
+        properties = {"s3.endpoint": stack.endpoint, "s3.region": stack.region}
+        properties |= {"s3.access-key-id": "test", "s3.secret-access-key": "test"}
+        return StaticTable.from_metadata(found[0][0], properties)
+
+    def rows(self, namespace: str, name: str, *columns: str) -> pa.Table:
+        """Columns of a table; a file that was read before is not read again."""
+        table = self.loaded(namespace, name)
+        if table is None:
+            raise SandboxError(f"table {namespace}.{name} is not there")
+        scan = table.scan(selected_fields=columns)
+        parts = []
+        for task in scan.plan_files():
+            path = f"{task.file.file_path} {columns}"
+            if path not in self._held or task.delete_files:
+                reading = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter)
+                self._held[path] = reading.to_table([task])
+            parts.append(self._held[path])
+        return pa.concat_tables(parts, promote_options="permissive") if parts else scan.to_arrow()
 
 
 @dataclass(frozen=True)
@@ -136,9 +182,9 @@ class Crashed:
     runs: list[Process] = field(default_factory=list)
     sent: int = 0
     versions: int = 0
-    _held: dict[str, pa.Table] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._lake = Lake(self.servers)
         self.home.mkdir(parents=True, exist_ok=True)
         (self.home / "schema.ddl").write_text(DDL)
         self.producer, source = self._stream() if self.kind.stream else self._topic()
@@ -252,16 +298,8 @@ class Crashed:
 
     def send(self) -> None:
         """Send a portion at once: all partitions get some, and one of its records is spoiled."""
-        self.producer.send(self._events(), sent=lambda _: None)
+        self.producer.send(portion(self.sent), sent=lambda _: None)
         self.sent += PORTION
-
-    def _events(self) -> Iterator[Event]:
-        for n in range(self.sent, self.sent + PORTION):
-            key = str(n % KEYS).encode()
-            if n % PORTION == PORTION - 1:
-                yield Event(key, b'{"n": ' + str(n).encode(), "broken")
-            else:
-                yield Event(key, json.dumps({"n": n, "text": "x" * (n % 40)}).encode())
 
     def settled(self) -> bool:
         """Whether the job has done what there was to do: all is read, all batches are committed, nothing changes any more."""
@@ -275,7 +313,8 @@ class Crashed:
         first, *others = self.names
         if self._read(first, logs[first][0]) < self.sent:
             return False
-        return all(self._derived(self._offsets(name, logs[name][0])[-1]) for name in others)
+        ends = (end for name in others for end in self._offsets(name, logs[name][0])[2:])
+        return all(self._derived(end) for end in ends)
 
     def _derived(self, offset: str) -> bool:
         """Whether a derive query has read all that landed: a batch that came again adds a state without rows, which it passes over."""
@@ -337,35 +376,15 @@ class Crashed:
         return jobs.wrong(self.kind.queries, self.producer.ledger, self.rows)
 
     def _loaded(self, what: str) -> StaticTable | None:
-        found = self.servers.database.run(
-            f"SELECT metadata_location FROM iceberg_tables WHERE table_namespace = '{self.name}' "  # noqa: S608 - ours
-            f"AND table_name = '{what}'"
-        )
-        if not found:
-            return None
-        stack = self.servers.stack
-        properties = {"s3.endpoint": stack.endpoint, "s3.region": stack.region}
-        properties |= {"s3.access-key-id": "test", "s3.secret-access-key": "test"}
-        return StaticTable.from_metadata(found[0][0], properties)
+        return self._lake.loaded(self.name, what)
 
     def rows(self, what: str, *columns: str) -> pa.Table:
-        """Columns of a table, by a reader that is not Spark; a file that was read before is not read again."""
+        """Columns of a table."""
         if self.kind.sink is not None and what == "out":
             (column,) = columns
             found = self.servers.database.run(f'SELECT {column} FROM "{self.name}".out')  # noqa: S608 - ours
             return pa.table({column: pa.array([row[0] for row in found], pa.string())})
-        table = self._loaded(what)
-        if table is None:
-            raise SandboxError(f"table {self.table(what)} is not there")
-        scan = table.scan(selected_fields=columns)
-        parts = []
-        for task in scan.plan_files():
-            path = f"{task.file.file_path} {columns}"
-            if path not in self._held or task.delete_files:
-                reading = ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter)
-                self._held[path] = reading.to_table([task])
-            parts.append(self._held[path])
-        return pa.concat_tables(parts, promote_options="permissive") if parts else scan.to_arrow()
+        return self._lake.rows(self.name, what, *columns)
 
 
 def _database(servers: Servers, schema: str) -> Mapping[str, Any]:
@@ -390,6 +409,7 @@ KINDS: Mapping[str, Kind] = {
     "upkeep": Kind("land", "land", ("landed",), chores=True),
     "latest": Kind("latest", "derive", ("out",)),
     "stateful": Kind("state", "derive", ("out",)),
+    "join": Kind("join", "derive", ("out",)),
     "direct": Kind("direct", "direct", ("out", "letters")),
     "upgrade": Kind("land", "land", ("landed",), upgrade=True),
     "direct-postgresql": Kind("direct", "direct", ("letters",), _database),

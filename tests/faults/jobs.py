@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millrace.etl.record.envelope import CARRIED
 from millrace.sandbox.ledger import Ledger, compare
 
 Rows = Callable[..., pa.Table]
@@ -19,6 +21,10 @@ Rows = Callable[..., pa.Table]
 
 LANDED = ("_id", "_hash", "_error", "_bytes")
 FIFTHS = 5
+APART = 24
+"""Records whose numbers are so far apart are a pair of the joining query, if they arrive within :data:`NEAR`."""
+
+NEAR, DELAY = timedelta(seconds=10), timedelta(seconds=5)
 
 
 def counted(rows: DataFrame) -> DataFrame:
@@ -30,9 +36,18 @@ def counted(rows: DataFrame) -> DataFrame:
 
 
 def last(rows: DataFrame) -> DataFrame:
-    """Keep what the keyed query needs of a record: its key, and by what the last one of a key is found."""
+    """Keep the key and number of a record; every seventh number deletes its key."""
     key = F.col("_key").cast("string").alias("key")
-    return rows.select("_landed_at", "_position", "_deleted", key, "n")
+    return rows.select("_position", (F.col("n") % 7 == 6).alias("_deleted"), key, "n")
+
+
+def paired(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """Join each record with the one whose number is lower by :data:`APART`; those without one are kept alone."""
+    theirs = others.select("_joined_id", F.col("n").alias("other"), F.col("_arrived_at").alias("at"))
+    seconds = F.expr(f"INTERVAL {NEAR.total_seconds():.0f} SECONDS")
+    near = F.col("at").between(F.col("_arrived_at") - seconds, F.col("_arrived_at") + seconds)
+    joined = rows.join(theirs, near & (F.col("other") == F.col("n") + APART), "right_outer")
+    return joined.select(*CARRIED, "_joined_id", "n", "other")
 
 
 def settings(
@@ -89,7 +104,8 @@ def queries(
     Parameters
     ----------
     kind
-        ``land``, ``direct``, ``derive``, ``state`` (sums of a minute) or ``latest`` (the last record of a key).
+        ``land``, ``direct``, ``derive``, ``state`` (sums of a minute), ``join`` (of the table with itself) or ``latest`` (the last
+        record of a key).
     source
         What it reads.
     table
@@ -112,16 +128,20 @@ def queries(
     land = {"kind": "land", "name": "land", **reading, "table": table("landed")}
     derive = {"kind": "derive", "name": "derive", **onward, "source_table": table("landed")}
     derive |= {"state": None, "dead_letters": None, "route": None, "latest_by": []}
+    mark = {"time": "_arrived_at", "delay_seconds": 600, "ahead_seconds": 3600}
+    state: dict[str, Any] = {
+        "watermark": mark,
+        "distinct": [],
+        "key": [],
+        "join": None,
+        "output_mode": "update",
+    }
     if kind == "state":
-        mark = {"time": "_arrived_at", "delay_seconds": 600, "ahead_seconds": 3600}
-        state = {
-            "watermark": mark,
-            "distinct": [],
-            "key": ["minute", "fifth"],
-            "join": None,
-            "output_mode": "update",
-        }
-        derive |= {"state": state, "transform": f"{__name__}:counted"}
+        derive |= {"state": state | {"key": ["minute", "fifth"]}, "transform": f"{__name__}:counted"}
+    if kind == "join":
+        mark["delay_seconds"] = DELAY.total_seconds()
+        other = {"source_table": table("landed"), "watermark": mark, "route": None}
+        derive |= {"state": state | {"join": other}, "transform": f"{__name__}:paired"}
     if kind == "latest":
         derive |= {"latest_by": ["key"], "transform": f"{__name__}:last"}
     return [land] if kind == "land" else [land, derive]
@@ -135,9 +155,9 @@ def wrong(kind: str, ledger: Ledger, rows: Rows) -> Counter[str]:
         doubled=account.duplicated + account.derived_duplicated,
         others=account.unknown + account.misjudged + account.altered,
     )
-    if kind in ("state", "latest"):
-        wanted, held = (_sums if kind == "state" else _last)(rows)
-        found.update(sums_missing=(wanted - held).total(), sums_wrong=(held - wanted).total())
+    if kind in COMPUTED:
+        wanted, held = COMPUTED[kind](rows)
+        found.update(results_missing=(wanted - held).total(), results_wrong=(held - wanted).total())
     return +found
 
 
@@ -181,9 +201,33 @@ def _sums(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
 
 def _last(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
     """Records of a key are all of one partition."""
-    wanted: dict[bytes, tuple[Any, ...]] = {}
-    for key, *last_ in _good(rows, "_key", "_landed_at", "_position", "n"):
-        wanted[key] = max(wanted.get(key, tuple(last_)), tuple(last_))
+    wanted: dict[bytes, tuple[str, int]] = {}
+    for key, position, n in _good(rows, "_key", "_position", "n"):
+        wanted[key] = max(wanted.get(key, (position, n)), (position, n))
     held = rows("out", "key", "n").to_pylist()
     found = Counter((row["key"], row["n"]) for row in held)
-    return Counter({(key.decode(), one[-1]): 1 for key, one in wanted.items()}), found
+    return Counter({(key.decode(), n): 1 for key, (_, n) in wanted.items() if n % 7 != 6}), found
+
+
+def _pairs(rows: Rows) -> tuple[Counter[Any], Counter[Any]]:
+    """A record comes out alone when the watermark has passed it: of the last ones some have, some have not."""
+    landed: dict[int, tuple[str, datetime]] = {
+        n: (i, at) for i, at, n in _good(rows, "_id", "_arrived_at", "n")
+    }
+    held, wanted = Counter(rows("out", "_id")["_id"].to_pylist()), Counter[str]()
+    last_ = max(at for _, at in landed.values())
+    for n, (identity, at) in landed.items():
+        first = landed.get(n - APART)
+        if first is not None and abs(at - first[1]) <= NEAR:
+            wanted[f"{first[0]}+{identity}"] = 1
+        elif at + NEAR + DELAY + timedelta(seconds=1) < last_ or held[identity]:
+            wanted[identity] = 1
+    return wanted, held
+
+
+COMPUTED: Mapping[str, Callable[[Rows], tuple[Counter[Any], Counter[Any]]]] = {
+    "state": _sums,
+    "latest": _last,
+    "join": _pairs,
+}
+"""By kind, what a plain computation over the landed records wants, and what the table of results holds."""

@@ -46,6 +46,8 @@ class Points(Faults):
         Words of which one stands in the key, or in the statement, of what is numbered.
     labels
         What was numbered since it was armed.
+    dead
+        Whether nothing has an effect any more, as after a kill.
     """
 
     endpoint: str = ""
@@ -53,17 +55,20 @@ class Points(Faults):
     labels: list[str] = field(default_factory=list)
     fired: threading.Event = field(default_factory=threading.Event, repr=False)
     last: float = 0.0
+    dead: bool = False
+    _waits: str = ""
     _mode: Mode | None = None
     _number: int = 0
     _after: bool = False
     _kill: Callable[[], None] = field(default=lambda: None, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def arm(self, mode: Mode, number: int, kill: Callable[[], None]) -> None:
-        """From now on, let it befall the mutation of a number, counted from 1."""
+    def arm(self, mode: Mode, number: int, kill: Callable[[], None], *, after: str = "") -> None:
+        """From now on, or after a mutation with a word in its label, let it befall the mutation of a number, counted from 1."""
         with self._lock:
             self.labels.clear()
             self.fired.clear()
+            self._waits = after
             self._mode, self._number, self._kill = mode, number, kill
 
     def disarm(self) -> None:
@@ -73,6 +78,8 @@ class Points(Faults):
 
     def fate(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> str:
         """See :class:`tests.faults.bucket.Faults`."""
+        if self.dead:
+            return "cut"
         if method not in ("PUT", "POST", "DELETE") or _RENEWAL.search(body[:4096]):
             return "passed"  # a lease is renewed by the clock
         text = unquote(path) + (body.decode("latin-1") if method == "POST" else "")
@@ -80,6 +87,8 @@ class Points(Faults):
 
     def statement(self, sql: str, text: str) -> str:
         """See :class:`tests.faults.statements.Fates`."""
+        if self.dead:
+            return "cut"
         if self._mode == "lost" and _CATALOG in sql:
             return "passed"
         return self._numbered(f"SQL {_IDENTITY.sub('*', ' '.join(sql.split()[:3]))}", text)
@@ -90,6 +99,9 @@ class Points(Faults):
                 return "passed"
             self.last = time.monotonic()
             if self._mode is None:
+                return "passed"
+            if self._waits:
+                self._waits = "" if self._waits in what else self._waits
                 return "passed"
             self.labels.append(what)
             if len(self.labels) < self._number:

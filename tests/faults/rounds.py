@@ -10,6 +10,7 @@ from typing import Any
 from tests.faults import bad, odd_records, stories
 from tests.faults.feed import DDL
 from tests.faults.kafka import KafkaStage
+from tests.faults.keyed import KeyedStage
 from tests.faults.routed import RoutedStage
 from tests.faults.split import SplitStage, split_topic
 from tests.faults.stage import Stage
@@ -86,5 +87,8 @@ ROUNDS: Mapping[str, Round] = {
     "bad_input_kafka": Round(odd_records.bad_input, ddl=bad.DDL, kind=KafkaStage),
     "several_sources": Round(stories.killed_while_splitting, kind=RoutedStage),
     "split_topic": Round(split_topic, kind=SplitStage),
+    "latest_of_split_shards": Round(
+        partial(stories.while_stopped, step=Stage.split), settings=SLOW, trigger_seconds=0.1, kind=KeyedStage
+    ),
     "trimmed": Round(stories.trimmed, refused="LossError"),
 }

@@ -17,7 +17,7 @@ MUTATIONS = {
     "land-kafka": 14,
     "land-kinesis": 17,
     "derive": 14,
-    "latest": 12,
+    "latest": 21,
     "stateful": 29,
     "direct": 17,
     "direct-postgresql": 19,

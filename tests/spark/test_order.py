@@ -249,6 +249,38 @@ def test_windows_count_all_of_a_commit_that_a_limit_would_cut(
     assert set(found.values()) == {60}
 
 
+def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
+    spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Iceberg lists the files of the newest commit first; a limit cuts them, and no record of them is late."""
+    landing, out = table("landing"), table("counted")
+    write = lander(spark, landing, Events(), source=KINESIS)
+    monkeypatch.setattr(run._query, "__defaults__", (300,))
+    story = Story(seed=3, kafka=False)
+    rows = [story._row(n, 0, "a", 0) for n in range(1500)]
+    for number in range(3):
+        write(frame(spark, rows[300 * number : 300 * (number + 1)]), number)
+    expired = landing.metadata(spark).expireSnapshots().expireOlderThan(2**62).retainLast(1)
+    expired.cleanExpiredFiles(False).commit()
+    state = {"watermark": MARK, "distinct": [], "key": ["minute"], "join": None, "output_mode": "update"}
+    what = query(landing, out, "by_minute", state=state)
+
+    def counted() -> dict[str, int]:
+        return {r["minute"]: r["records"] for r in spark.table(str(out)).collect()}
+
+    events = played(spark, what, tmp_path)
+    found, told_ = counted(), Counter(each["event"] for each in events)
+    assert (len(found), set(found.values())) == (15, {60}), found
+    assert told_["batch"] >= 3, "no batch has all of them"
+    assert told_["begun_with_everything"] == 1
+    # Later the watermark moves: a window that it has passed counts no more.
+    for number, more in ((3, rows[900:]), (4, [(f"{rows[30][0]}-late", *rows[30][1:])])):
+        write(frame(spark, more), number)
+        events = played(spark, what, tmp_path)
+        assert "watermark" not in str([each.get("why") for each in events])
+    assert {at: n for at, n in counted().items() if at in found} == found
+
+
 @dataclass
 class Sides:
     """Two landing tables for a join within ten seconds, by flight."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.record import batch_accounts
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import Sink
@@ -21,6 +23,7 @@ from millrace.etl.sinks.jdbc import JdbcSink
 from tests.faults.services import moto
 from tests.opensearch import OpenSearch
 from tests.postgres import Postgres
+from tests.spark.batches import EPOCH
 from tests.spark.ordered import History, frame_of
 from tests.spark.sinks import none_refused, place
 from tests.spark.test_sink_jdbc import server as server
@@ -80,6 +83,48 @@ def test_whatever_batches_a_history_comes_in(spark: SparkSession, end: End, tmp_
             rows.unpersist()
         kept = KeptDeletes(kept.folder)  # the job was started again
     assert end.read() == {key: n for key, n in history.last.items() if n is not None}
+
+
+def test_a_lane_is_as_late_as_its_latest_record(spark: SparkSession, end: End) -> None:
+    """The last record of a partition arrived before the one it replaces; one of another partition arrived between."""
+    record = History(seed=1).records[0]
+    end.sink.prepare(spark, latest(frame_of(spark, [])).drop("_lanes").schema)
+    for n, (shard, seconds) in enumerate((("0", 10), ("0", 5), ("1", 7))):
+        more = {
+            "_shard": shard,
+            "_position": str(n).zfill(20),
+            "_id": f"t/{shard}/{n}",
+            "n": n,
+            "_deleted": False,
+        }
+        rows = frame_of(spark, [{**record, **more, "_arrived_at": EPOCH + timedelta(seconds=seconds)}])
+        end.sink.write(latest(rows).drop("_lanes"), place(n), none_refused)
+    assert end.read() == {"k0": 1}
+
+
+def test_a_kept_delete_goes_when_it_is_too_old(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds a key, which may be personal; the next run removes it, though nothing else is deleted."""
+    record = {**History(seed=1).records[0], "_deleted": True}
+    kept, folder, begun = KeptDeletes(str(tmp_path / "deletes")), tmp_path / "deletes", batch_accounts.now()
+
+    def next_batch(days: float) -> int:
+        monkeypatch.setattr(batch_accounts, "now", lambda: begun + timedelta(days=days))
+        older = latest(frame_of(spark, [{**record, "_position": "0".zfill(20), "_deleted": False}]))
+        rows = kept.without_older(older.drop("_lanes")).persist()
+        kept.keep(rows)
+        found = rows.count()
+        rows.unpersist()
+        return found
+
+    kept.without_older(latest(frame_of(spark, [record])))
+    kept.keep(latest(frame_of(spark, [record])).drop("_lanes"))
+    assert [next_batch(days) for days in (0, 1, 6.9)] == [0, 0, 0]
+    kept = KeptDeletes(str(folder))
+    assert next_batch(7.5) == 0, "the batch in which it goes"
+    assert next_batch(7.6) == 1
+    assert not [path for path in folder.rglob("*.parquet") if spark.read.parquet(str(path)).count()]
 
 
 @pytest.mark.parametrize(

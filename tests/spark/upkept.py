@@ -72,7 +72,7 @@ def read(pipe: Pipeline, most: int | None = None, rows: DataFrame | None = None)
             running.processAllAvailable()
             return sorted(found), cuts
         except StreamingQueryException as error:
-            if "it is read again up to" not in str(error):
+            if "is read again" not in str(error):
                 raise
             rows = query.reopen()
         finally:

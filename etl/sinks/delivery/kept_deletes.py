@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,6 +22,9 @@ HORIZON = timedelta(days=7)
 
 MOST_SEGMENTS = 16
 """Folders of deletes, one for each batch that has some, before they are merged into one."""
+
+MERGED_EVERY = timedelta(days=1)
+"""Time after which they are merged although they are fewer, so that old deletes go; also in the first batch of a run."""
 
 _SCHEMA = "_id STRING, _order STRING, _kept_at TIMESTAMP"
 
@@ -39,6 +42,8 @@ class KeptDeletes:
     folder: str
     _segments: list[str] | None = field(default=None, init=False, repr=False)
     """Names of the folders; None before the first look. The query is their only writer."""
+
+    _merged_at: datetime | None = field(default=None, init=False, repr=False)
 
     def without_older(self, rows: DataFrame) -> DataFrame:
         """Return the rows whose key was not deleted by a later record.
@@ -63,14 +68,15 @@ class KeptDeletes:
         rows
             As in :meth:`without_older`, with :data:`~etl.sinks.base.DELETED`; persisted, as they are read twice.
         """
-        spark, now = rows.sparkSession, F.lit(batch_accounts.now())
-        deletes = rows.where(DELETED).select("_id", ORDER, now.alias("_kept_at"))
-        if not deletes.count():
+        spark, now = rows.sparkSession, batch_accounts.now()
+        deletes = rows.where(DELETED).select("_id", ORDER, F.lit(now).alias("_kept_at"))
+        due = self._merged_at is None or now - self._merged_at >= MERGED_EVERY
+        merged = [each for each in self._segments or () if due or len(self._segments or ()) >= MOST_SEGMENTS]
+        if not merged and not deletes.count():
             return
-        merged = self._segments if self._segments and len(self._segments) >= MOST_SEGMENTS else []
         if merged and (kept := self._read(spark)) is not None:
-            fresh = kept.where(F.col("_kept_at") >= now - F.expr(f"INTERVAL {HORIZON.days} DAYS"))
-            deletes = fresh.unionByName(deletes)
+            deletes = kept.where(F.col("_kept_at") >= F.lit(now - HORIZON)).unionByName(deletes)
+            self._merged_at = now
         name = uuid.uuid4().hex
         deletes.coalesce(1).write.parquet(f"{self.folder}/{name}")
         self._segments = [*(each for each in self._segments or () if each not in merged), name]

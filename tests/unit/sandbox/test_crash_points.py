@@ -102,7 +102,7 @@ def test_what_is_left_of_a_kind_is_told() -> None:
     done = [Outcome("derive", mode, n, "PUT" if n < 3 else "") for mode in MODES for n in (1, 2, 3)]
     assert figures("derive", done) == (
         "derive: killed before 2 and after 2 mutations of a batch, answers to 2 lost, "
-        "killed twice at 2: 0 lost, 0 doubled, 0 others, 0 stuck; 0 minutes in all"
+        "killed twice at 2: 8 of 8 exact, 0 lost, 0 doubled, 0 others, 0 stuck; 0 minutes in all"
     )
     less = [one for one in done if (one.mode, one.number) != ("after", 3)]
     assert "after 2 (not all) mutations" in figures("derive", less)

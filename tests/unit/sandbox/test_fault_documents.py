@@ -31,7 +31,7 @@ class Server:
         return None
 
 
-@pytest.mark.parametrize("kind", ["land", "direct", "derive", "state", "latest"])
+@pytest.mark.parametrize("kind", ["land", "direct", "derive", "state", "join", "latest"])
 def test_jobs_of_one_or_two_queries(kind: str) -> None:
     queries = jobs.queries(kind, jobs.topic("events", 5), Path("/schema.ddl"), lambda what: f"faults.{what}")
     assert len(parse(jobs.settings("job", queries, "/checkpoints", "127.0.0.1:1")).queries) in (1, 2)
