@@ -164,6 +164,11 @@ def query_demands(environment: Environment) -> tuple[list[QueryDemand], list[Fin
     return [*found], [*problems]
 
 
+def job_demands(environment: Environment, job: str) -> list[QueryDemand]:
+    """Return the feasible demands of a job's queries."""
+    return _job_demands(_Same(environment)).get(job, [])
+
+
 class _Same:
     """An environment as a cache key, compared by object identity; environments never change, and have no hash."""
 
@@ -195,6 +200,14 @@ def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
             continue
         found.append(replace(demand, needed=needed))
     return found, problems
+
+
+@lru_cache(maxsize=2)
+def _job_demands(asked: _Same) -> dict[str, list[QueryDemand]]:
+    found: dict[str, list[QueryDemand]] = {}
+    for demand in _query_demands(asked)[0]:
+        found.setdefault(demand.job, []).append(demand)
+    return found
 
 
 class _Known:

@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
-from millrace.sizing.demand import query_demands
+from millrace.sizing.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.query import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
@@ -106,8 +106,8 @@ class SimulatedQuery:
 
 def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
     """Simulate each query of a plan at its steady peak, and after an outage."""
-    landed = {(each.job, each.query): each for each in query_demands(environment)[0] if each.lands}
     for job in plan.jobs.values():
+        landed = {each.query: each for each in job_demands(environment, job.name) if each.lands}
         at_peak, seconds = _steady_peak(environment, plan, job)
         waiting = dict(_after_an_outage(environment, plan, job))
         for name, query in job.queries.items():
@@ -123,7 +123,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
                 outage=outage_of(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),
-                of=landed[job.name, name].sla_of.of if (job.name, name) in landed else "",
+                of=landed[name].sla_of.of if name in landed else "",
             )
 
 
