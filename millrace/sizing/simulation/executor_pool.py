@@ -187,9 +187,10 @@ class Pool:
         """Start as at the first start."""
         self._add(self._policy.initial)
 
-    def close(self, now: float) -> list[tuple[float, float]]:
-        """Return all lifetimes; those of running executors end now."""
-        self.expire(now)
+    def close(self, now: float, *, steady: bool) -> list[tuple[float, float]]:
+        """Return all lifetimes; those of running executors end now, and in a steady state none ended before."""
+        if not steady:
+            self.expire(now)
         return [*self.lives, *((each.born, now) for each in self._running)]
 
     def _start(self, executors: int) -> Generator[simpy.Event, None, None]:

@@ -352,7 +352,7 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
         )
         for query in queries.values()
     }
-    return job_result(scenario, found, pool.close(scenario.seconds), ups)
+    return job_result(scenario, found, pool.close(scenario.seconds, steady=bool(steady)), ups)
 
 
 def _reshard(env: simpy.Environment, reader: _Reader, change: Reshard) -> Steps:
