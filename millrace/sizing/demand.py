@@ -16,7 +16,7 @@ from millrace.sizing.benchmark_figures import Speed, cores_with_contention, spee
 from millrace.sizing.benchmark_figures import problems as result_problems
 from millrace.sizing.capacity import InfeasibleError, QueryWork, cores_needed
 from millrace.sizing.prices_and_limits import a_second, limits
-from millrace.sizing.triggers import held, paced, seconds_held
+from millrace.sizing.triggers import held, longest_of_join, paced, seconds_held
 
 
 @dataclass(frozen=True)
@@ -311,6 +311,10 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         tables = known.joined.get(query.table, ()) if isinstance(query, Landing) else ()
         beside = [_peaks(known, known.queries[table][2]) for table in sorted(tables)]
         seconds = min(seconds_held(environment.streams, each) for each in (peaks, *beside))
+        if len(tables) > 1:
+            seconds = min(
+                seconds, *(longest_of_join(known.speeds[known.queries[each][:2]].overhead) for each in tables)
+            )
         followed = isinstance(query, Landing) and query.table in known.readers
         work = held(work, seconds, followed=followed)
     else:

@@ -13,6 +13,9 @@ from millrace.sizing.prices_and_limits import a_second, limits
 _HELD = 0.9
 """Share of what memory holds that arrives between two triggers."""
 
+_JOINED = 50.0
+"""Fixed costs of a batch that fit into the longest trigger of a join: 2 % of its time."""
+
 _WORTH = 3.0
 """A pinned trigger of so many fixed costs or more gets the cores to end each batch within it, if a derive query follows."""
 
@@ -56,6 +59,11 @@ def held(work: QueryWork, seconds: float, *, followed: bool) -> QueryWork:
     return replace(work, most_trigger=most)
 
 
+def longest_of_join(overhead: float) -> float:
+    """Return the seconds above which a longer trigger saves a join next to nothing, and costs memory: it holds its batches."""
+    return _JOINED * overhead
+
+
 def paced(work: QueryWork, landed: Sequence[QueryWork]) -> QueryWork:
     """Return the work with a trigger of whole landing batches, or with room for one landing batch more.
 
@@ -64,7 +72,10 @@ def paced(work: QueryWork, landed: Sequence[QueryWork]) -> QueryWork:
     """
     slowest = max(each.planned_trigger for each in landed)
     found = []
-    for most in (math.floor(work.sla / 2 / slowest + 1e-9) * slowest, math.inf):
+    longest = math.inf
+    if len(landed) > 1:
+        longest = slowest * math.ceil(longest_of_join(work.overhead) / slowest - 1e-9)
+    for most in (min(math.floor(work.sla / 2 / slowest + 1e-9) * slowest, longest), longest):
         bounded = replace(work, most_trigger=most)
         trigger = bounded.planned_trigger
         whole = all(

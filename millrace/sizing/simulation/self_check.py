@@ -40,9 +40,6 @@ WITHIN = 0.999
 LATER = 1.25
 """Factor of the planned catch-up time after which the backlog must be gone."""
 
-LONGEST = 6 * 3600.0
-"""Catch-up time in seconds above which it is not simulated; the plan itself reports such a long time."""
-
 
 @dataclass(frozen=True)
 class SimulatedQuery:
@@ -194,7 +191,7 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
     ]
     longest = max(planned, default=math.inf)
-    if longest > LONGEST:
+    if longest > DAY:  # the plan itself reports such a long time
         return
     away, begin = outage_of(environment.jobs[job.name]).total_seconds(), _settling(job) / 2
     seconds = begin + away + LATER * longest + _settling(job)
