@@ -85,10 +85,12 @@ class ScoredForecast(Strict):
     left_out: tuple[str, ...] = ()
 
 
-def playable_changes(findings: Iterable[Finding], queries: Sequence[str]) -> list[tuple[WhatIfChange, ...]]:
-    """Return the first changes of findings that a twin can simulate, without duplicates."""
-    found: dict[tuple[WhatIfChange, ...], None] = {}
-    for finding in findings:
+def playable_changes(
+    findings: Iterable[Finding], queries: Sequence[str]
+) -> dict[int, tuple[WhatIfChange, ...]]:
+    """Return the first changes of findings that a twin can simulate, by the place of the finding."""
+    found: dict[int, tuple[WhatIfChange, ...]] = {}
+    for place, finding in enumerate(findings):
         if finding.change is None or finding.change.new is None:
             continue
         name = finding.change.key.rpartition(".")[2]
@@ -98,8 +100,8 @@ def playable_changes(findings: Iterable[Finding], queries: Sequence[str]) -> lis
             continue
         value = _number(finding.change.new)
         if value is not None and value > 0:
-            found[(WhatIfChange(key, value, query),)] = None
-    return list(found)
+            found[place] = (WhatIfChange(key, value, query),)
+    return found
 
 
 def _number(value: object) -> float | None:

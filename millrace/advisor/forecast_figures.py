@@ -38,7 +38,7 @@ class QueryForecast(Strict):
     waiting
         Records that wait at the end of such a run.
     grows
-        Records a second by which the backlog grows.
+        Records a second by which the backlog at batches' starts grows in the second half, at the mean of the arrivals.
     ended
         Whether any batch ended in the simulated time, which is the log's; without one the figures are that time.
     """
@@ -54,8 +54,12 @@ class QueryForecast(Strict):
 
     @property
     def keeps_up(self) -> bool:
-        """True if the backlog does not grow: growth below a hundredth of the arrivals is chance."""
-        return self.ended and self.grows.value <= _NOISE * self.arriving
+        """True unless the complete interval of the backlog's growth is above a hundredth of the arrivals; less is chance."""
+        return self.ended and self.grows.low <= _NOISE * self.arriving
+
+    def is_worse_than(self, other: QueryForecast) -> bool:
+        """Return whether the backlog grows faster than with the other forecast, beyond both intervals."""
+        return not self.keeps_up and (other.keeps_up or self.grows.low > other.grows.high)
 
 
 class Forecast(Strict):

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from millrace.advisor.application_history import Floats, History
+from millrace.advisor.application_history import History
 from millrace.advisor.forecast_figures import FIGURES, Forecast, QueryForecast
 from millrace.advisor.log_simulation import Costs, QueryTwin, twin
-from millrace.advisor.statistics import Estimate
+from millrace.advisor.statistics import Estimate, slope
 from millrace.config.engines.glue import glue_tasks_per_worker, glue_workers
 from millrace.config.explain import nearest
 from millrace.config.problems import wrong_option
@@ -25,6 +25,9 @@ DRAWS = 39
 
 MOST_BATCHES = 20_000
 """Maximum number of a query's batches in a simulation: the twin has seen 150, so all others would be in the gaps between."""
+
+_SLOPE = 5
+"""Minimum number of batches in the second half of a simulation whose backlogs can show that it grows."""
 
 _MANY = 64
 """Maximum number of partitions whose tasks vary one by one."""
@@ -224,17 +227,24 @@ def _divided(query: QueryTwin, count: int) -> tuple[Part, ...]:
 def _figures(result: QueryResult, seconds: float) -> tuple[float, ...]:
     if not len(result.ends):
         # No batch ended: it lasts longer than the simulated time.
-        return (seconds, seconds, seconds, seconds, result.waiting, result.arrived / seconds, 0.0)
+        pace = result.arrived / seconds
+        return (seconds, seconds, seconds, seconds, result.waiting, pace, pace, pace, 0.0)
     lasted = result.ends - result.starts
-    half = np.array([seconds / 2, seconds])
-    waiting: Floats = result.waiting_at(half)
+    # At the starts of batches, as the backlog rises between them; by the age of what waits, as traffic changes its number.
+    late = result.starts >= seconds / 2
+    pace = result.arrived / seconds
+    grows = slope(result.starts[late], pace * (result.oldest - lasted)[late])
+    if np.count_nonzero(late) < _SLOPE:
+        grows = Estimate(grows.value, min(grows.value, 0.0), max(grows.value, pace))
     return (
         float(np.median(lasted)),
         float(np.percentile(lasted, 95)),
         result.ages.percentile(50),
         result.ages.percentile(95),
         result.waiting,
-        float(waiting[1] - waiting[0]) / (seconds / 2),
+        grows.value,
+        grows.low,
+        grows.high,
         1.0,
     )
 
@@ -255,8 +265,8 @@ def _forecast(
         partitions=int(own.get("partitions", query.partitions)) // int(jobs),
         arriving=query.records_per_second * own.get("traffic", 1.0) / jobs,
         waiting=ranges[4],
-        grows=ranges[5],
-        ended=bool(best[6]),
+        grows=Estimate(value=best[5], low=ranges[6].low, high=ranges[7].high),
+        ended=bool(best[8]),
     )
 
 

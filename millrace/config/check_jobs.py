@@ -22,10 +22,10 @@ from millrace.config.queries import (
     DeriveQuery,
     DirectQuery,
     DirectRouteQuery,
-    Landing,
     LandQuery,
     Query,
     Route,
+    RouteQuery,
     Routing,
     StreamQuery,
     WritesSink,
@@ -94,7 +94,10 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     root
         Folder of the project, with schemas and transforms.
     """
-    landing = {query.table for _, _, query in environment.queries if isinstance(query, Landing)}
+    landing: dict[str, list[LandQuery | RouteQuery]] = {}
+    for _, _, each_query in environment.queries:
+        if isinstance(each_query, LandQuery | RouteQuery):
+            landing.setdefault(each_query.table, []).append(each_query)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _shared_out(environment)
     writers: dict[str, str] = {}
@@ -128,13 +131,13 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
                     yield from _from_kafka((*query_path, "routes", route), each.source, environment)
             if isinstance(query, DeriveQuery):
                 yield from _source_table(query_path, query, sorted(landing))
-                yield from check_read_routes(query_path, query, environment)
+                yield from check_read_routes(query_path, query, landing)
                 yield from check_state(query_path, query, sorted(landing))
             for place, end in sink_writes(query).items():
                 yield from _enrichments((*query_path, *place), end, query)
                 yield from check_transforms((*query_path, *place), end, modules)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
-                yield from check_sink((*query_path, *place), end, query, job, environment, root)
+                yield from check_sink((*query_path, *place), end, query, job, environment, landing, root)
 
     yield from check_places(environment)
     yield from _consumers(environment)
@@ -158,13 +161,13 @@ def _fan_out(path: Path, stream: Stream | None) -> Iterator[Finding]:
 
 
 def _consumers(environment: Environment) -> Iterator[Finding]:
+    readers = Counter(
+        query.source for _, _, query in environment.queries if isinstance(query, LandQuery) and query.fan_out
+    )
     for name, stream in environment.streams.items():
         if not stream.fans_out:
             continue
-        own = sum(
-            isinstance(query, LandQuery) and query.fan_out and query.source == name
-            for _, _, query in environment.queries
-        )
+        own = readers[name]
         count = own + len(stream.consumers)
         if count > _MOST_CONSUMERS:
             yield Finding(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, Route, RouteQuery, Routing
+from millrace.config.queries import DeriveQuery, LandQuery, Route, RouteQuery, Routing
 
 
 def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
@@ -49,14 +49,17 @@ def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
         yield Finding((*path, "topic"), route.topic, f"a topic that the pattern {pattern} matches")
 
 
-def check_read_routes(path: Path, query: DeriveQuery, environment: Environment) -> Iterator[Finding]:
+def check_read_routes(
+    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[LandQuery | RouteQuery]]
+) -> Iterator[Finding]:
     """Check that the routes exist that a derive query reads."""
-    tables = {each.table: each for _, _, each in environment.queries if isinstance(each, RouteQuery)}
     join = None if query.state is None else query.state.join
     asked = [(path, query.source, query.route)]
     asked += [] if join is None else [((*path, "state", "join"), join.source, join.route)]
     for here, table, route in asked:
-        routed = tables.get(table)
+        routed = next(
+            (each for each in reversed(landing.get(table, [])) if isinstance(each, RouteQuery)), None
+        )
         if route is not None and routed is None:
             yield Finding((*here, "route"), route, f"nothing: {table} is a table without routes")
         elif route is not None and routed is not None and route not in routed.routes:

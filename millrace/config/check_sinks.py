@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path as FilePath
 
 from millrace.config.model import Environment, Job
@@ -21,7 +21,13 @@ from millrace.config.sinks.base import SinkUse
 
 
 def check_sink(
-    path: Path, end: WritesSink, query: Query, job: Job, environment: Environment, root: FilePath
+    path: Path,
+    end: WritesSink,
+    query: Query,
+    job: Job,
+    environment: Environment,
+    landing: Mapping[str, Sequence[LandQuery | RouteQuery]],
+    root: FilePath,
 ) -> Iterator[Finding]:
     """Check the sink of a query or of one of its routes.
 
@@ -31,6 +37,8 @@ def check_sink(
         The query or route with the sink.
     environment
         Its valid parts.
+    landing
+        Queries that land each table.
     root
         Folder of the project, with certificates.
     """
@@ -45,7 +53,7 @@ def check_sink(
                 f"with {'latest_by' if query.latest_by else 'state.key'} a sink in which a later result replaces an "
                 f"earlier one: {', '.join(able)} or {last}",
             )
-    yield from sink.check(SinkUse(here, frozenset(_read_by(query, environment)), job, environment, root))
+    yield from sink.check(SinkUse(here, frozenset(_read_by(query, landing)), job, environment, root))
 
 
 def check_places(environment: Environment) -> Iterator[Finding]:
@@ -73,14 +81,8 @@ def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
         )
 
 
-def _read_by(query: Query, environment: Environment) -> set[str]:
+def _read_by(query: Query, landing: Mapping[str, Sequence[LandQuery | RouteQuery]]) -> set[str]:
     """Return the streams whose records reach a query."""
     if isinstance(query, SourceQuery):
         return {*query.streams}
-    tables = {table for table, _ in query.reads}
-    return {
-        stream
-        for _, _, each in environment.queries
-        if isinstance(each, LandQuery | RouteQuery) and each.table in tables
-        for stream in each.streams
-    }
+    return {stream for table, _ in query.reads for each in landing.get(table, []) for stream in each.streams}

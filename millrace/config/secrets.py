@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from urllib.parse import unquote
 
 from millrace.config.document import Tree
@@ -122,6 +123,7 @@ def _is_secret(path: Path, value: str) -> bool:
     return by_key or _has_form(value)
 
 
+@lru_cache(maxsize=4096)
 def _has_form(text: str) -> bool:
     """Return whether a text holds something with a secret's form, also if it is percent-encoded."""
     text = _ARNS.sub("", text[:_LONGEST])

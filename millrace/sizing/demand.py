@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from millrace.config.check_partition_lists import partition_lists
-from millrace.config.model import Environment, Job, Stream
+from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
@@ -17,6 +16,7 @@ from millrace.sizing.benchmark_figures import Speed, cores_with_contention, spee
 from millrace.sizing.benchmark_figures import problems as result_problems
 from millrace.sizing.capacity import InfeasibleError, QueryWork, cores_needed
 from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.triggers import held, longest_of_join, paced, seconds_held
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,11 @@ def query_demands(environment: Environment) -> tuple[list[QueryDemand], list[Fin
     return [*found], [*problems]
 
 
+def job_demands(environment: Environment, job: str) -> list[QueryDemand]:
+    """Return the feasible demands of a job's queries."""
+    return _job_demands(_Same(environment)).get(job, [])
+
+
 class _Same:
     """An environment as a cache key, compared by object identity; environments never change, and have no hash."""
 
@@ -197,6 +202,14 @@ def _query_demands(asked: _Same) -> tuple[list[QueryDemand], list[Finding]]:
     return found, problems
 
 
+@lru_cache(maxsize=2)
+def _job_demands(asked: _Same) -> dict[str, list[QueryDemand]]:
+    found: dict[str, list[QueryDemand]] = {}
+    for demand in _query_demands(asked)[0]:
+        found.setdefault(demand.job, []).append(demand)
+    return found
+
+
 class _Known:
     """Facts that all queries need: speeds of jobs, landing queries, readers of tables."""
 
@@ -215,6 +228,16 @@ class _Known:
             if isinstance(query, LandQuery | RouteQuery)
         }
         self._landing: dict[str, QueryWork] = {}
+        self.joined: dict[str, frozenset[str]] = {}
+        """Tables whose triggers are equal where they can be, by table: those that queries join, one after the other."""
+        for _, _, query in environment.queries:
+            tables = (
+                [table for table, _ in query.reads if table in self.queries]
+                if isinstance(query, DeriveQuery)
+                else []
+            )
+            group = frozenset(tables).union(*(self.joined.get(table, ()) for table in tables))
+            self.joined |= dict.fromkeys(group, group)
         self.shared_out = partition_lists(environment)
         self.readers_of = Counter(
             name
@@ -253,77 +276,6 @@ def _hand_over(known: _Known, query: SourceQuery, peaks: Mapping[str, float]) ->
     return total / sum(peaks.values())
 
 
-def fetched_bytes(tasks: float) -> float:
-    """Return the bytes of payload that tasks may have fetched within their share of the heap."""
-    known = limits()
-    return tasks * known["memory.fetch_mib_per_task"] * 1024**2 / known["memory.expansion"]
-
-
-_HELD = 0.9
-"""Share of what memory holds that arrives between two triggers."""
-
-_WORTH = 3.0
-"""A pinned trigger of so many fixed costs or more gets the cores to end each batch within it, if a derive query follows."""
-
-
-def _held(known: _Known, query: SourceQuery, peaks: Mapping[str, float], work: QueryWork) -> QueryWork:
-    """Return the work with a trigger for no more records than memory holds, or within which each batch must end.
-
-    Memory is that of the fewest partitions that the traffic needs, so that it depends on no cores.
-    """
-    held = math.inf
-    streams = {name: known.environment.streams[name] for name in peaks}
-    if any(stream.fetched_whole for stream in streams.values()):
-        size = sum(peak * streams[name].traffic.record_size for name, peak in peaks.items())
-        parts = sum(_least_partitions(streams[name], peak) for name, peak in peaks.items())
-        held = max(_two_digits_down(_HELD * fetched_bytes(parts) / size), _WORTH * work.overhead)
-    followed = isinstance(query, Landing) and query.table in known.readers
-    if followed and work.trigger is not None and _WORTH * work.overhead <= work.trigger <= held:
-        held = work.trigger
-    return replace(work, most_trigger=held)
-
-
-def _least_partitions(stream: Stream, peak: float) -> float:
-    """Return the fewest partitions for the arriving records; more that are pinned do not count, as the plan's own may be."""
-    size = peak * stream.traffic.record_size
-    arriving = {"records in": peak, "bytes in": size}
-    needed = max(1.0, *(arriving[each.of] / a_second(each) for each in stream.limits if each.of in arriving))
-    if stream.elastic_limits is None:
-        return needed if stream.given_partitions is None else min(needed, stream.given_partitions)
-    first, headroom = (limits()[name] for name in stream.elastic_limits)
-    return max(first, needed * headroom)
-
-
-def _two_digits_down(value: float) -> float:
-    step = 10.0 ** (math.floor(math.log10(value)) - 1)
-    return round(math.floor(value / step + 1e-9) * step, 6)
-
-
-def _paced(known: _Known, query: DeriveQuery, work: QueryWork) -> QueryWork:
-    """Return the work with a trigger of whole landing batches, or with room for one landing batch more.
-
-    A trigger that is a multiple of its tables' gets the same number of landing batches each time. Any other sometimes gets one
-    batch more. Of the two, the one that takes fewer cores.
-    """
-    landed = [known.landing_work(table) for table, _ in query.reads]
-    slowest = max(each.planned_trigger for each in landed)
-    found = []
-    for most in (math.floor(work.sla / 2 / slowest + 1e-9) * slowest, math.inf):
-        paced = replace(work, most_trigger=most)
-        whole = all(
-            each.planned_trigger >= each.longest_batch
-            and math.isclose(
-                paced.planned_trigger,
-                round(paced.planned_trigger / each.planned_trigger) * each.planned_trigger,
-            )
-            for each in landed
-        )
-        more = max(max(each.planned_trigger, each.longest_batch) for each in landed)
-        found.append(paced if whole else replace(paced, beside=more))
-    possible = [each for each in found if each.overhead < each.longest_batch]
-    return min(possible, key=lambda each: each.overhead_factor, default=found[-1])
-
-
 def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
     needed = cores_needed(demand.work)
     needed *= demand.again
@@ -336,16 +288,14 @@ def _needed(environment: Environment, job: Job, demand: QueryDemand) -> float:
 
 def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -> QueryDemand:
     environment, fast = known.environment, known.speeds[job_name, query_name]
-    names = query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
+    names = _streams(known, query)
     traffics = [environment.streams[name].traffic for name in names]
     if isinstance(query, SourceQuery):
         share = _reading_share(known, job_name, query)
     else:
         share = _deriving_share(known, job_name, query)
     part, partitions = _part(known, query)
-    peaks = dict.fromkeys(names, 0.0)
-    for name, each in zip(names, traffics, strict=True):
-        peaks[name] += each.records_per_second * each.peak_factor * part
+    peaks = _peaks(known, query)
     work = QueryWork(
         rate=sum(peaks.values()),
         per_record=fast.per_record,
@@ -356,7 +306,19 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         alone=isinstance(query, SourceQuery)
         and (query.uses_fan_out or max(known.readers_of[name] for name in names) == 1),
     )
-    work = _held(known, query, peaks, work) if isinstance(query, SourceQuery) else _paced(known, query, work)
+    if isinstance(query, SourceQuery):
+        # Tables that are joined get one trigger, so that the join reads whole batches of both.
+        tables = known.joined.get(query.table, ()) if isinstance(query, Landing) else ()
+        beside = [_peaks(known, known.queries[table][2]) for table in sorted(tables)]
+        seconds = min(seconds_held(environment.streams, each) for each in (peaks, *beside))
+        if len(tables) > 1:
+            seconds = min(
+                seconds, *(longest_of_join(known.speeds[known.queries[each][:2]].overhead) for each in tables)
+            )
+        followed = isinstance(query, Landing) and query.table in known.readers
+        work = held(work, seconds, followed=followed)
+    else:
+        work = paced(work, [known.landing_work(table) for table, _ in query.reads])
     catch_up = environment.jobs[job_name].catch_up
     again = (
         1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within
@@ -382,6 +344,19 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         part=part,
         partitions=partitions,
     )
+
+
+def _streams(known: _Known, query: Query) -> tuple[str, ...]:
+    return query.streams if isinstance(query, SourceQuery) else landed_streams(known.landings, query)
+
+
+def _peaks(known: _Known, query: Query) -> dict[str, float]:
+    """Return the records per second of a query's streams at the peak."""
+    found = dict.fromkeys(_streams(known, query), 0.0)
+    for name in _streams(known, query):
+        traffic = known.environment.streams[name].traffic
+        found[name] += traffic.records_per_second * traffic.peak_factor * _part(known, query)[0]
+    return found
 
 
 def _part(known: _Known, query: Query) -> tuple[float, int | None]:

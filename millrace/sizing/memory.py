@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
 from millrace.config.queries import Payload, Query, SourceQuery, sink_writes
-from millrace.sizing.demand import QueryDemand, fetched_bytes
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
+from millrace.sizing.triggers import fetched_bytes
 
 MIB, GIB = 1024**2, 1024**3
 

@@ -90,7 +90,9 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         figure_evidence("time in batches", view.busy_share * 100, "%"),
     )
     # The last record waits for as many batches more as the backlog fills.
-    waiting = float(behind[-1]) if behind is not None else max(0.0, growth.value * span * processed)
+    aged = growth.value * span * processed if growth.low > 0 else 0.0
+    waiting = float(behind[-1]) if behind is not None else aged
+    waits = f"{waiting:,.0f} records wait" if waiting >= 1 else "how many records wait is unknown"
     age = waiting / max(processed, 1e-3)
     spread = growth.low / growth.value if growth.value > 0 and growth.low > 0 else 0.0
     saved = Estimate(
@@ -103,7 +105,7 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         why = ", and more cores shorten only the rest" if bound else ""
         words = (
             f"{view.query.name} takes {now:,} records a batch, its limit, one batch after the other without rest: it is at "
-            f"its capacity, and {waiting:,.0f} records wait. {view.overhead_share.value:.0%} of a batch is overhead{why}."
+            f"its capacity, and {waits}. {view.overhead_share.value:.0%} of a batch is overhead{why}."
         )
         cores = view.history.cores
         needed = math.ceil(cores * max(arriving / max(processed, 1e-3), 1.0) * ROOM)
@@ -114,7 +116,7 @@ def _limit(view: QueryView) -> Iterator[Finding]:
         return
     words = (
         f"{view.query.name} takes {now:,} records a batch, its limit, and rests {1 - view.busy_share:.0%} of its time while "
-        f"{waiting:,.0f} records wait: input and processing rate are equal and hide it."
+        f"{waits}: input and processing rate are equal and hide it."
     )
     # Where the limit cannot be set, as many records are taken more often.
     changes = view.changes_for("limit", now, wanted) or view.changes_for(

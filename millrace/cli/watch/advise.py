@@ -122,35 +122,26 @@ def advise_command(
         subject = _ours(environment, job, [each.name for each in history.queries])
     advice = advise(history, subject)
     advice = replace(advice, notes=(*doubt, *advice.notes))
-    foreseen = None
     asked = bool(what_if or score is not None or apply or html is not None or as_json)
-    theirs = glue_job is not None or emr_app is not None  # the costs before and after the advice are compared
-    if asked or theirs or environment is not None:  # an SLA is compared with the ages of records
-        foreseen = options.forecast_changes(
-            advice, subject, what_if or (), score, findings=as_json or apply or theirs or bool(html)
-        )
-    ran = foreseen.forecasts[0] if foreseen is not None and foreseen.forecasts else None
+    foreseen = options.forecast_changes(advice, subject, what_if or (), score)
+    advice = options.without_worse(advice, foreseen)
+    ran = foreseen.forecasts[0] if foreseen.forecasts else None
     given = [("--glue-job", glue_job), ("--emr-app", emr_app), ("--run", run), ("--env", env), ("--job", job)]
     words = [word for option, value in given if value is not None for word in (option, value)]
     source = shlex.join([*([] if path is None else [path]), *words])
-    changed = () if foreseen is None else foreseen.forecasts[1:]
-    verdict = advice_verdict(advice, subject, ran, changed=changed, source=source, env=env)
-    if html is not None and foreseen is not None:
-        write_page(html, advice_page(advice, verdict, foreseen.twin, foreseen.forecasts[1:]))
+    verdict = advice_verdict(advice, subject, ran, changed=foreseen.forecasts[1:], source=source, env=env)
+    if html is not None:
+        write_page(html, advice_page(advice, verdict, foreseen.twin, foreseen.forecasts))
     told = options.apply(advice, env, finding or ()) if apply else None
     if as_json:
-        made = (
-            to_json(advice)
-            | {"verdict": verdict_json(verdict)}
-            | (options.to_json(foreseen) if foreseen is not None else {})
-        )
+        made = to_json(advice) | {"verdict": verdict_json(verdict)} | options.to_json(foreseen)
         typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
         if told is not None:
             typer.echo(told, err=True)
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
     _show(advice, log.name)
-    if foreseen is not None and asked:
+    if asked:
         options.show_forecasts(foreseen)
     if told is not None:
         typer.echo(f"\n{told}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,9 +81,9 @@ class TwinAnswers:
 
 
 def forecast_changes(
-    advice: Advice, subject: AdvisedJob, asked: Sequence[str], score_file: Path | None, *, findings: bool
+    advice: Advice, subject: AdvisedJob, asked: Sequence[str], score_file: Path | None
 ) -> TwinAnswers:
-    """Fit the twin and simulate the changes that are asked for.
+    """Fit the twin and simulate the changes that are asked for and those of findings.
 
     Parameters
     ----------
@@ -91,8 +91,6 @@ def forecast_changes(
         Changes as :func:`millrace.advisor.what_if.parse` reads them.
     score_file
         JSON output with forecasts of an earlier log.
-    findings
-        Whether changes of findings are simulated too.
     """
     from millrace.advisor.forecast import playable_changes, read, score
     from millrace.advisor.what_if import parse, twin_of_application
@@ -100,15 +98,10 @@ def forecast_changes(
     earlier = read(score_file) if score_file is not None else ()
     twin = twin_of_application(advice.history, _price(advice.history, subject))
     names = list(twin.queries)
-    changes = [parse(text, names) for text in asked]
+    changes = [parse(text, names or [each.name for each in advice.history.queries]) for text in asked]
     if not twin.queries:
-        if asked:
-            raise wrong_option(
-                "--what-if", asked[0], f"a log that shows enough: {'; '.join(twin.notes) or 'no query'}"
-            )
         return TwinAnswers(twin, (), {}, score(earlier, twin))
-    if findings:
-        changes += [each for each in playable_changes(advice.findings, names) if each not in changes]
+    changes = list(dict.fromkeys((*changes, *playable_changes(advice.findings, names).values())))
     before = twin.replay()
     played = [before, *(twin.what_if(each) for each in changes)]
     return TwinAnswers(
@@ -117,6 +110,25 @@ def forecast_changes(
         twin.relative_errors(before),
         score(earlier, twin),
     )
+
+
+def without_worse(advice: Advice, found: TwinAnswers) -> Advice:
+    """Return the advice without findings whose change lets a backlog grow faster than without it; notes name them."""
+    from millrace.advisor.forecast import playable_changes
+
+    ran = found.forecasts[0] if found.forecasts else None
+    worse = {
+        each.changes: [name for name, query in each.queries.items() if query.is_worse_than(ran.queries[name])]
+        for each in found.forecasts[1:]
+        if ran is not None
+    }
+    left, notes = list(advice.findings), list(advice.notes)
+    for place, change in playable_changes(advice.findings, list(found.twin.queries)).items():
+        if behind := worse.get(tuple(map(str, change))):
+            left.remove(advice.findings[place])
+            words = f"simulated, the backlog of {', '.join(behind)} grows faster with it"
+            notes.append(f"{advice.findings[place].kind}: no advice of {change[0]}: {words}")
+    return replace(advice, findings=tuple(left), notes=tuple(notes))
 
 
 def _price(history: History, subject: AdvisedJob) -> float | None:

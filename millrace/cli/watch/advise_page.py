@@ -82,7 +82,7 @@ def advice_page(
     _findings(page, advice, runs)
     for note in (*advice.notes, *(twin.notes if twin is not None else ())):
         page.text(f"Note: {note}")
-    if forecasts:
+    if len(forecasts) > 1:
         _forecasts(page, forecasts)
     if twin is not None and twin.queries:
         _curves(page, twin)

@@ -72,7 +72,10 @@ def advice_verdict(
 
 def severity(finding: Finding) -> Severity:
     """Return the severity of a finding; a breach if records are not read any more or the backlog grows without end."""
-    return "breach" if finding.kind in _BREACHES else "warning" if finding.kind in _WARNINGS else "note"
+    growing = finding.kind in _BREACHES and (finding.kind == "failed-query" or finding.effect.likely > 0)
+    if finding.kind in _BREACHES and not growing:
+        return "warning"  # no figure of the log shows how many records wait
+    return "breach" if growing else "warning" if finding.kind in _WARNINGS else "note"
 
 
 def _costly(advice: Advice) -> str:

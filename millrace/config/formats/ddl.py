@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from millrace.config.explain import nearest
 
@@ -83,6 +84,7 @@ class Field:
     comment: str = ""
 
 
+@lru_cache(maxsize=256)
 def parse(text: str) -> tuple[Field, ...]:
     """Read a schema.
 

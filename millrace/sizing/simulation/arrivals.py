@@ -43,6 +43,12 @@ class Arrivals:
         object.__setattr__(self, "_times", self.times.tolist())
         object.__setattr__(self, "_totals", self.totals.tolist())
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Arrivals) and (self._times, self._totals) == (other._times, other._totals)
+
+    def __hash__(self) -> int:
+        return hash((len(self._times), self._times[-1], self._totals[-1]))
+
     @classmethod
     def of_rates(cls, edges: Sequence[float] | Floats, rates: Sequence[float] | Floats) -> Arrivals:
         """Return arrivals with a constant rate between two edges.
@@ -107,6 +113,21 @@ class Arrivals:
     def records(self) -> float:
         """Number of all records."""
         return self._totals[-1]
+
+    @property
+    def last_change(self) -> float:
+        """Time in seconds from which the rate remains the same."""
+        return self._times[-2]
+
+    @property
+    def last_begin(self) -> float:
+        """Number of records that arrived before :attr:`last_change`."""
+        return self._totals[-2]
+
+    @property
+    def last_rate(self) -> float:
+        """Records per second from :attr:`last_change` on."""
+        return (self._totals[-1] - self._totals[-2]) / (self._times[-1] - self._times[-2])
 
     def arrived_before(self, time: float) -> float:
         """Return the number of records that arrived before a time in seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -41,6 +41,8 @@ class Pool:
         self._running: list[Executor] = []
         self._starting = 0
         self._generation = 0
+        self.changed = 0.0
+        """Seconds at which an executor joined or ended for the last time."""
         self._last: dict[str, deque[float]] = {}
         self.lives: list[tuple[float, float]] = []
         """Start and end in seconds of each executor that has ended."""
@@ -110,6 +112,7 @@ class Pool:
         for each in gone:
             self._running.remove(each)
             self.lives.append((each.born, each.idle_since + self._idle))
+            self.changed = now
 
     def missing_executors(self, tasks: int, share: float) -> int:
         """Return how many more executors the running and waiting tasks of a query with this share of the cores allow."""
@@ -141,6 +144,34 @@ class Pool:
             for each in self._running[wanted:]:
                 self.lives.append((each.born, self._env.now))
             del self._running[wanted:]
+            self.changed = self._env.now
+
+    @property
+    def remembered_batches(self) -> int:
+        """Number of batches of a query on which the next decision depends."""
+        return self._policy.batches if isinstance(self._policy, GlueAutoScaling) else 1
+
+    def is_steady(self, queries: Sequence[tuple[float, int, float]]) -> bool:
+        """Return whether no executor will join or end as long as all batches are like the last ones.
+
+        Parameters
+        ----------
+        queries
+            Share of the cores, number of tasks, and seconds without tasks between two batches, of each query.
+        """
+        policy = self._policy
+        if self._starting:
+            return False
+        if isinstance(policy, GlueAutoScaling):
+            last = list(self._last.values())
+            full = all(not each or len(each) == policy.batches for each in last)
+            return full and policy.wanted(self.executors, last) == self.executors
+        grows = any(
+            tasks > self.cores_of_query(share) and self.missing_executors(tasks, share) > 0
+            for share, tasks, _ in queries
+        )
+        all_used = any(tasks >= self.executors and pause < self._idle for _, tasks, pause in queries)
+        return not grows and (all_used or self.executors <= self._least)
 
     def lose_all(self) -> None:
         """End every executor, including those that are still starting."""
@@ -156,9 +187,10 @@ class Pool:
         """Start as at the first start."""
         self._add(self._policy.initial)
 
-    def close(self, now: float) -> list[tuple[float, float]]:
-        """Return all lifetimes; those of running executors end now."""
-        self.expire(now)
+    def close(self, now: float, *, steady: bool) -> list[tuple[float, float]]:
+        """Return all lifetimes; those of running executors end now, and in a steady state none ended before."""
+        if not steady:
+            self.expire(now)
         return [*self.lives, *((each.born, now) for each in self._running)]
 
     def _start(self, executors: int) -> Generator[simpy.Event, None, None]:
@@ -173,5 +205,5 @@ class Pool:
         grown.succeed()
 
     def _add(self, executors: int) -> None:
-        now = self._env.now
+        self.changed = now = self._env.now
         self._running += [Executor(now, now) for _ in range(executors)]

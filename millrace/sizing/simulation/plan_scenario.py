@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
 from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
-from millrace.sizing.demand import query_demands
+from millrace.sizing.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.simulation.arrivals import Arrivals
@@ -17,7 +17,7 @@ from millrace.sizing.simulation.tasks import Part, parts
 
 def streams_of(environment: Environment, job: str) -> tuple[str, ...]:
     """Return the streams whose records a job handles, in the order of its queries."""
-    found = [name for demand in query_demands(environment)[0] if demand.job == job for name in demand.streams]
+    found = [name for demand in job_demands(environment, job) for name in demand.streams]
     return tuple(dict.fromkeys(found))
 
 
@@ -90,7 +90,7 @@ def scenario(
         Seed of all random numbers.
     """
     sized = plan.jobs[job]
-    own = [demand for demand in query_demands(environment)[0] if demand.job == job]
+    own = job_demands(environment, job)
     total = sum(sized.queries[demand.query].cores.value for demand in own)
     landing = {
         query.table: name

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +18,35 @@ _LEAST_BILLED = 60.0
 """Least seconds that Glue and EMR Serverless bill for a worker (their price pages)."""
 
 
-@dataclass(frozen=True)
-class Commit:
-    """Records of one lane in one committed batch: those from ``first`` to ``last`` of the stream, times ``weight``."""
+class Batch(NamedTuple):
+    """A committed batch.
 
-    lane: int
-    weight: float
-    first: float
-    last: float
-    at: float
+    Attributes
+    ----------
+    start, end
+        Seconds.
+    records, backlog
+        Records of the batch, and those that waited at its start.
+    spans
+        Group of partitions, and the records of the stream from which and to which it was read.
+    tasks
+        Number of tasks.
+    """
+
+    start: float
+    end: float
+    records: float
+    backlog: float
+    spans: Sequence[tuple[int, float, float]]
+    tasks: int
+
+
+class Repeats(NamedTuple):
+    """Batches that are all like the last one: seconds and records of the stream between two of them, and their number."""
+
+    seconds: float = 0.0
+    records: float = 0.0
+    number: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +116,11 @@ class QueryResult:
         Records until the end; each record that arrived is committed or waiting.
     starts, ends, records, backlog
         For each batch: seconds, seconds, records, and the backlog at its start.
-    oldest
-        Age in seconds of each batch's oldest record at its commit.
-    ages
-        Ages of all committed records.
-    committed_at
-        Seconds at which each span of the ages was committed.
+    arrivals
+        Of its source.
+    commits
+        By group of partitions: its share of the records, the records of the stream between its commits, and the commits'
+        seconds.
     """
 
     name: str
@@ -111,10 +131,28 @@ class QueryResult:
     ends: Floats
     records: Floats
     backlog: Floats
-    oldest: Floats
-    ages: Ages
-    committed_at: Floats
     arrivals: Arrivals
+    commits: tuple[tuple[float, Floats, Floats], ...]
+
+    @cached_property
+    def _ages(self) -> tuple[Ages, Floats, Floats]:
+        # Not all who simulate ask for ages.
+        return _ages(self.arrivals, self.commits, self.ends)
+
+    @property
+    def ages(self) -> Ages:
+        """Ages of all committed records."""
+        return self._ages[0]
+
+    @property
+    def committed_at(self) -> Floats:
+        """Seconds at which each span of the ages was committed."""
+        return self._ages[1]
+
+    @property
+    def oldest(self) -> Floats:
+        """Age in seconds of each batch's oldest record at its commit."""
+        return self._ages[2]
 
     def ages_since(self, begin: float) -> Ages:
         """Return the ages of the records that were committed from a time on, in seconds."""
@@ -217,44 +255,70 @@ class JobResult:
 def query_result(
     name: str,
     arrivals: Arrivals,
-    batches: Sequence[tuple[float, float, float, float]],
-    commits: Sequence[Commit],
+    batches: Sequence[Batch],
+    repeats: Repeats,
+    weights: Sequence[float],
     seconds: float,
     waiting: float,
 ) -> QueryResult:
-    """Combine a query's records into its result."""
-    table = np.asarray(batches, dtype=np.float64).reshape(-1, 4)
-    ends = table[:, 1]
-    ages, committed_at, oldest = _ages(arrivals, commits, ends)
+    """Combine a query's batches into its result.
+
+    Parameters
+    ----------
+    repeats
+        Batches that follow the last one and are like it.
+    weights
+        Share of the records of each group of partitions.
+    """
+    more = np.arange(1.0, repeats.number + 1)
+    table = np.asarray([each[:4] for each in batches], dtype=np.float64).reshape(-1, 4)
+    if repeats.number:
+        shift = np.asarray([repeats.seconds, repeats.seconds, 0.0, 0.0])
+        table = np.concatenate((table, table[-1] + more[:, None] * shift))
+    commits = []
+    for lane, weight in enumerate(weights):
+        spans = [
+            (first, last, each.end)
+            for each in batches
+            for n, first, last in each.spans
+            if n == lane and last > first
+        ]
+        if spans:
+            again = (
+                (more * repeats.records, more * repeats.seconds) if spans[-1][2] == batches[-1].end else ()
+            )
+            _, cuts, at = np.asarray(spans).T
+            if again:
+                cuts, at = (
+                    np.concatenate((own, own[-1] + each)) for own, each in zip((cuts, at), again, strict=True)
+                )
+            commits.append((weight, np.concatenate(([spans[0][0]], cuts)), at))
     return QueryResult(
         name=name,
         arrived=arrivals.arrived_before(seconds),
-        committed=float(sum(each.weight * (each.last - each.first) for each in commits)),
+        committed=float(sum(weight * (cuts[-1] - cuts[0]) for weight, cuts, _ in commits)),
         waiting=waiting,
         starts=table[:, 0],
-        ends=ends,
+        ends=table[:, 1],
         records=table[:, 2],
         backlog=table[:, 3],
-        oldest=oldest,
-        ages=ages,
-        committed_at=committed_at,
         arrivals=arrivals,
+        commits=tuple(commits),
     )
 
 
-def _ages(arrivals: Arrivals, commits: Sequence[Commit], ends: Floats) -> tuple[Ages, Floats, Floats]:
+def _ages(
+    arrivals: Arrivals, commits: Sequence[tuple[float, Floats, Floats]], ends: Floats
+) -> tuple[Ages, Floats, Floats]:
     lows, highs, masses, moments = [], [], [], []
     oldest = np.zeros(len(ends))
-    for lane in sorted({each.lane for each in commits}):
-        own = [each for each in commits if each.lane == lane]
-        cuts = np.asarray([own[0].first, *(each.last for each in own)])
-        at = np.asarray([each.at for each in own])
+    for weight, cuts, at in commits:
         edges, first, last = arrivals.spans(cuts)
         # Each span is within one batch, because cuts are edges, too.
         place = np.searchsorted(cuts, (edges[:-1] + edges[1:]) / 2) - 1
         lows.append(at[place] - last)
         highs.append(at[place] - first)
-        masses.append(np.diff(edges) * own[0].weight)
+        masses.append(np.diff(edges) * weight)
         moments.append(at[place])
         np.maximum.at(oldest, np.searchsorted(ends, at[place]), highs[-1])
     if not lows:

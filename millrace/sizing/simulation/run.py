@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from types import MappingProxyType
 
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.executor_pool import Executor, Pool
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
-from millrace.sizing.simulation.result import Commit, JobResult, QueryResult, job_result, query_result
+from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
+from millrace.sizing.simulation.steady import first_check, steady_state
 from millrace.sizing.simulation.tasks import Slots, Tasks, makespan
 
 _POLL = 0.01
 """Seconds between two polls for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
+
+_STEPS = 4
+"""Triggers of the slowest query after which a simulation looks for a steady state."""
 
 _NOTHING = 1e-9
 """Number of records below which the rest is a rounding error."""
@@ -52,8 +58,8 @@ class PartitionGroup:
 
 
 @dataclass
-class _Batch:
-    """Records of a batch: start and end for each lane."""
+class _Taken:
+    """Records of a batch: start and end for each lane, and the records of each partition."""
 
     spans: list[tuple[int, float, float]] = field(default_factory=list)
     taken: list[tuple[float, int]] = field(default_factory=list)
@@ -71,7 +77,6 @@ class _Reader:
         if upstream is None:
             self.lanes = [PartitionGroup(part.share, part.count, 0.0, 0.0) for part in load.parts]
             self._kept = (load.limit_per_part or 0.0) * sum(part.count for part in load.parts)
-        self.commits: list[Commit] = []
 
     def reshard(self, change: Reshard, now: float) -> None:
         """Close the partitions and open others; a batch reads the new ones after the old ones are drained."""
@@ -80,7 +85,7 @@ class _Reader:
             lane.end = min(lane.end, begin)
         self.lanes += [PartitionGroup(part.share, part.count, begin, begin) for part in change.parts]
 
-    def batch(self, now: float) -> _Batch:
+    def batch(self, now: float) -> _Taken:
         """Return the records of a batch that begins now; empty if there is no backlog."""
         if self._upstream is not None:
             return self._snapshot(self._upstream)
@@ -93,17 +98,17 @@ class _Reader:
             waiting = {n: min(size, each / self.lanes[n].share) for n, size in waiting.items()}
         total = sum(size * self.lanes[n].weight for n, size in waiting.items())
         part = 1.0 if self.load.limit is None or total <= self.load.limit else self.load.limit / total
-        found = _Batch()
+        found = _Taken()
         for number, size in waiting.items():
             lane = self.lanes[number]
             take = size * part
             found.spans.append((number, lane.read, lane.read + take))
             found.taken.append((take * lane.share, lane.count))
             found.records += take * lane.weight
-        return found if found.records > _NOTHING else _Batch()
+        return found if found.records > _NOTHING else _Taken()
 
-    def _snapshot(self, upstream: _Reader) -> _Batch:
-        found = _Batch()
+    def _snapshot(self, upstream: _Reader) -> _Taken:
+        found = _Taken()
         for number, lane in enumerate(upstream.lanes):
             if number == len(self.lanes):
                 self.lanes.append(PartitionGroup(lane.share, lane.count, lane.begin, lane.begin))
@@ -112,20 +117,22 @@ class _Reader:
                 found.spans.append((number, own.read, lane.read))
                 found.taken.append(((lane.read - own.read) * lane.share, lane.count))
                 found.records += (lane.read - own.read) * lane.weight
-        return found if found.records > _NOTHING else _Batch()
+        return found if found.records > _NOTHING else _Taken()
 
     def next_record(self) -> float:
         """Return the time of the next record that no batch has read; infinity if there is none."""
         reads = [lane.read for lane in self.lanes if not lane.drained]
         return self.arrivals.next_after(min(reads)) if reads else math.inf
 
-    def commit(self, batch: _Batch, now: float) -> None:
+    def commit(self, batch: _Taken) -> None:
         """Mark a batch as done."""
-        for number, first, last in batch.spans:
-            lane = self.lanes[number]
-            lane.read = last
-            if last > first:
-                self.commits.append(Commit(number, lane.weight, first, last, now))
+        for number, _, last in batch.spans:
+            self.lanes[number].read = last
+
+    def repeat(self, last: Batch, repeats: Repeats) -> None:
+        """Read on as batches do that are like the last one."""
+        for number, _, _ in last.spans:
+            self.lanes[number].read += repeats.number * repeats.records
 
     def waiting(self, now: float) -> float:
         """Return the backlog: records that arrived and are not committed, over all lanes."""
@@ -155,8 +162,7 @@ class _Query:
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
         self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
-        self.batches: list[tuple[float, float, float, float]] = []
-        """Start, end, records and backlog at the start."""
+        self.batches: list[Batch] = []
         self.committed = env.event()
         """Event for each commit."""
         self.resumes = 0.0
@@ -178,11 +184,11 @@ class _Query:
             batch = self.reader.batch(start)
             if batch.records:
                 waiting = self.reader.waiting(start)
-                yield from self._work(batch)
-                self.reader.commit(batch, env.now)
+                tasks = yield from self._work(batch)
+                self.reader.commit(batch)
                 done, self.committed = self.committed, env.event()
                 done.succeed()
-                self.batches.append((start, env.now, batch.records, waiting))
+                self.batches.append(Batch(start, env.now, batch.records, waiting, batch.spans, tasks))
                 self._pool.report_batch(self.load.name, env.now - start, trigger)
             if trigger > 0:
                 # Spark's own rule: the next multiple after the start, or at once if that has passed.
@@ -199,7 +205,8 @@ class _Query:
         at = self.reader.next_record()
         yield self._env.timeout(_POLL if at <= self._env.now else at - self._env.now + _POLL)
 
-    def _work(self, batch: _Batch) -> Steps:
+    def _work(self, batch: _Taken) -> Generator[simpy.Event, object, int]:
+        """Run a batch and return the number of its tasks."""
         env, pool, load = self._env, self._pool, self.load
         begun = env.now
         yield env.timeout(load.overhead * self._chance(load.overhead_sigma))
@@ -230,6 +237,7 @@ class _Query:
         if rest > 0:
             yield env.timeout(rest)
         pool.mark_idle(used)
+        return count
 
     def _waves(self, tasks: list[Tasks], cores: int, count: int, used: list[Executor]) -> Steps:
         """Assign tasks wave by wave, so that executors that start meanwhile get some."""
@@ -274,19 +282,39 @@ class _Query:
         return 1.0 if sigma == 0 else self._random.lognormvariate(-sigma * sigma / 2, sigma)
 
 
-def simulate(scenario: Scenario) -> JobResult:
+def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
     """Run a scenario from its beginning, with nothing waiting, to its end.
 
     Parameters
     ----------
     scenario
         The job and what happens to it.
+    each_batch
+        Simulate each batch to the end, also in a steady state, which gives the same result more slowly.
 
     Returns
     -------
     JobResult
-        The same scenario always gives the same result.
+        The same scenario always gives the same result, whatever the names of its queries.
     """
+    names = {load.name: str(number) for number, load in enumerate(scenario.queries)}
+    loads = [
+        replace(
+            load,
+            name=names[load.name],
+            source=names[load.source] if isinstance(load.source, str) else load.source,
+        )
+        for load in scenario.queries
+    ]
+    reshards = tuple((names[name], change) for name, change in scenario.reshards)
+    result = _result(replace(scenario, queries=tuple(loads), reshards=reshards), each_batch)
+    queries = {name: replace(result.queries[number], name=name) for name, number in names.items()}
+    return replace(result, queries=MappingProxyType(queries))
+
+
+@lru_cache(maxsize=256)
+def _result(scenario: Scenario, each_batch: bool) -> JobResult:
+    # Jobs of a large environment are often alike.
     env = simpy.Environment()
     pool = Pool(env, scenario)
     queries: dict[str, _Query] = {}
@@ -299,20 +327,32 @@ def simulate(scenario: Scenario) -> JobResult:
     downs: list[tuple[float, float]] = []
     if scenario.outages:
         env.process(_outages(env, pool, list(queries.values()), scenario, downs))
-    env.run(until=scenario.seconds)
+    steady = None
+    step = _STEPS * max(load.trigger + load.overhead for load in scenario.queries)
+    until = math.inf if each_batch else first_check(scenario) + step
+    while steady is None and until < scenario.seconds:
+        env.run(until=until)
+        steady = steady_state(scenario, pool, {name: query.batches for name, query in queries.items()})
+        until += step
+    if steady is None:
+        env.run(until=scenario.seconds)
+        steady = {}
+    for name, each in steady.items():
+        queries[name].reader.repeat(queries[name].batches[-1], each)
     ups = _ups(0.0, downs, scenario.seconds)
-    found: dict[str, QueryResult] = {
+    found = {
         query.load.name: query_result(
             query.load.name,
             query.reader.arrivals,
             query.batches,
-            query.reader.commits,
+            steady.get(query.load.name, Repeats()),
+            [lane.weight for lane in query.reader.lanes],
             scenario.seconds,
             query.reader.waiting(scenario.seconds),
         )
         for query in queries.values()
     }
-    return job_result(scenario, found, pool.close(scenario.seconds), ups)
+    return job_result(scenario, found, pool.close(scenario.seconds, steady=bool(steady)), ups)
 
 
 def _reshard(env: simpy.Environment, reader: _Reader, change: Reshard) -> Steps:

@@ -11,7 +11,7 @@ import numpy as np
 
 from millrace.config.model import Environment
 from millrace.config.units import format_duration
-from millrace.sizing.demand import query_demands
+from millrace.sizing.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan
 from millrace.sizing.query import outage_of
 from millrace.sizing.simulation.arrivals import Arrivals, Floats
@@ -39,9 +39,6 @@ WITHIN = 0.999
 
 LATER = 1.25
 """Factor of the planned catch-up time after which the backlog must be gone."""
-
-LONGEST = 6 * 3600.0
-"""Catch-up time in seconds above which it is not simulated; the plan itself reports such a long time."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +103,8 @@ class SimulatedQuery:
 
 def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]:
     """Simulate each query of a plan at its steady peak, and after an outage."""
-    landed = {(each.job, each.query): each for each in query_demands(environment)[0] if each.lands}
     for job in plan.jobs.values():
+        landed = {each.query: each for each in job_demands(environment, job.name) if each.lands}
         at_peak, seconds = _steady_peak(environment, plan, job)
         waiting = dict(_after_an_outage(environment, plan, job))
         for name, query in job.queries.items():
@@ -123,7 +120,7 @@ def self_check(environment: Environment, plan: Plan) -> Iterator[SimulatedQuery]
                 outage=outage_of(environment.jobs[job.name]),
                 catch_up=None if again is None else again.value,
                 waiting=waiting.get(name, 0.0),
-                of=landed[job.name, name].sla_of.of if (job.name, name) in landed else "",
+                of=landed[name].sla_of.of if name in landed else "",
             )
 
 
@@ -194,7 +191,7 @@ def _after_an_outage(environment: Environment, plan: Plan, job: JobPlan) -> Iter
         query.catch_up_seconds.value for query in job.queries.values() if query.catch_up_seconds is not None
     ]
     longest = max(planned, default=math.inf)
-    if longest > LONGEST:
+    if longest > DAY:  # the plan itself reports such a long time
         return
     away, begin = outage_of(environment.jobs[job.name]).total_seconds(), _settling(job) / 2
     seconds = begin + away + LATER * longest + _settling(job)

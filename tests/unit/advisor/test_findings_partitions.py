@@ -43,7 +43,7 @@ def test_a_topic_with_too_many_partitions_is_joined_after_it_is_read():
     finding = found("too-many-partitions", of_topic(100, 100, 0.02, 2))
     assert told(finding) == [("code", "after the source", None, "coalesce(2)")]
     assert finding.changes[0].where == "query orders of job orders"
-    assert playable_changes([finding], ["orders"]) == []
+    assert playable_changes([finding], ["orders"]) == {}
 
 
 def test_partitions_that_the_reader_split_are_as_many_as_the_topics_again():

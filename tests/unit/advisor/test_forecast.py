@@ -8,11 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from millrace.advisor.findings import Change, Effect, Finding
+from millrace.advisor.advise import advise
+from millrace.advisor.findings import Advice, Change, Effect, Finding
 from millrace.advisor.forecast import observed_figures, playable_changes, read, score
 from millrace.advisor.forecast_figures import Forecast
+from millrace.advisor.job_context import AdvisedJob
 from millrace.advisor.what_if import parse, twin_of_application
-from millrace.cli.watch.advise_options import backlog_of, forecast_cells
+from millrace.cli.watch.advise_options import (
+    TwinAnswers,
+    backlog_of,
+    forecast_cells,
+    forecast_changes,
+    without_worse,
+)
 from millrace.config import ConfigurationError
 from tests.unit.advisor.runs import Truth, history, run
 
@@ -143,11 +151,8 @@ def test_changes_of_findings_that_can_be_played():
         found("jobs.orders.queries.moon.trigger", "12s", "moon"),
         found("jobs.orders.queries.land.trigger", None),
     ]
-    assert [str(each[0]) for each in playable_changes(asked, ["land"])] == [
-        "land.trigger=12s",
-        "land.limit=5000",
-        "cores=8",
-    ]
+    played = {place: str(each[0]) for place, each in playable_changes(asked, ["land"]).items()}
+    assert played == {0: "land.trigger=12s", 1: "land.trigger=12s", 2: "land.limit=5000", 3: "cores=8"}
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +204,32 @@ def test_a_query_whose_traffic_changed_stops_no_others_score():
     assert {each.query for each in scored.scores} == {"land"}
     assert scored.why_not is None
     assert [each.split(" got")[0] for each in scored.left_out] == ["other"]
+
+
+@pytest.mark.parametrize("trigger", [4.0, 10.0])
+def test_where_a_steady_log_is_cut_does_not_make_its_backlog_grow(trigger: float) -> None:
+    whole = history([Truth(trigger=trigger, seconds=50 * trigger, swing=0.2, seed=4)])
+    for cut in range(12, 44):
+        (query,) = whole.queries
+        short = replace(query, batches=query.batches[:cut])
+        told = twin_of_application(replace(whole, queries=(short,))).replay(3).queries["land"]
+        assert told.keeps_up, cut
+
+
+def test_a_finding_whose_change_lets_the_backlog_grow_is_left_out(busy) -> None:
+    advice = Advice(
+        history([TRUTH]), (found("maxOffsetsPerTrigger", 5000), found("maxOffsetsPerTrigger", 20_000))
+    )
+    told = tuple(busy.what_if(parse(text, ["land"]) if text else (), 3) for text in ("", "limit=5000"))
+    worse = told[1].model_copy(update={"changes": ("land.limit=5000",)})
+    left = without_worse(advice, TwinAnswers(busy, (told[0], worse), {}, ()))
+    assert [each.change.new for each in left.findings if each.change] == [20_000]
+    assert "the backlog of land grows faster with it" in left.notes[-1]
+
+
+def test_a_log_that_is_too_short_for_a_forecast_keeps_its_advice() -> None:
+    advice = advise(history([replace(TRUTH, seconds=25.0)]))
+    told = forecast_changes(advice, AdvisedJob(), ("cores=8",), None)
+    assert told.forecasts == ()
+    assert told.twin.notes
+    assert without_worse(advice, told) == advice

@@ -133,7 +133,7 @@ def _report(text: bytes, *, twin: bool = False) -> None:
         json.dumps(to_json(advice))
         _show(advice, "x")
         if twin:
-            foreseen = forecast_changes(advice, AdvisedJob(), (), None, findings=True)
+            foreseen = forecast_changes(advice, AdvisedJob(), (), None)
             json.dumps(foreseen_json(foreseen))
             show_forecasts(foreseen)
 
