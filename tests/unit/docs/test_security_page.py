@@ -27,7 +27,7 @@ NO_TEST = {
     "Each line is somebody": "the head of the table of threats",
     "Jobs from each other": "what is not protected",
     "A way out through AWS": "what is not protected",
-    "Files after their deployment": "what is not protected",
+    "The entry script and JVM jars": "what is not protected",
     "Arguments that a job does not have": "what is not protected",
     "Payloads in memory": "what is not protected",
     "A principal that may change roles": "what is not protected",
