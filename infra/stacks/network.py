@@ -56,8 +56,8 @@ class NetworkStack(EnvironmentStack):
     subnets
         Private subnets for jobs and brokers, in as many zones as the environment asks for.
     workers
-        Security group of all jobs: members reach each other, which Glue requires for a
-        connection, and everything on the ports of HTTPS, Kafka and databases.
+        Security group of all jobs: members reach everything on the ports of HTTPS, Kafka and databases, but not each
+        other; endpoints and brokers admit it. Each job has another group, inside which its workers reach each other.
     endpoints
         Security group of the interface endpoints, made even where there are no endpoints; ``None`` in an
         existing VPC.
@@ -219,8 +219,6 @@ class NetworkStack(EnvironmentStack):
             description=f"Jobs of {self.names.prefix}",
             allow_all_outbound=False,
         )
-        group.add_ingress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
-        group.add_egress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
         # S3's gateway has public addresses; only a look-up would give their list.
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         for port in kafka_ports(self.names.environment):

@@ -52,6 +52,7 @@ REPLACED: Mapping[str, str] = {
     "spark.default.parallelism": "one process has its own number of cores",
     "spark.dynamicAllocation.": "one process neither grows nor shrinks",
     "spark.emr-serverless.": "no workers are asked for",
+    "spark.ssl.internode.": "one process is driver and executor",
     "spark.pyspark.": "the interpreter is this machine's",
     "spark.executorEnv.PYSPARK_PYTHON": "the interpreter is this machine's",
     "spark.ui.": "the history server shows it",

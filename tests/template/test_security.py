@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -143,7 +144,7 @@ def test_reference_tables_cannot_be_written(prod: Synthesis) -> None:
             assert statement["Action"] in ("glue:GetTable", "s3:GetObject", "s3:ListBucket"), statement
 
 
-def test_workers_reach_each_other_and_https_and_nothing_comes_in(prod: Synthesis) -> None:
+def test_workers_reach_those_of_their_own_job_and_https_and_nothing_comes_in(prod: Synthesis) -> None:
     groups = prod.resources("AWS::EC2::SecurityGroup", "network")
     workers = next(g["Properties"] for path, g in groups.items() if "/Workers" in path)
     assert "SecurityGroupIngress" not in workers
@@ -151,9 +152,40 @@ def test_workers_reach_each_other_and_https_and_nothing_comes_in(prod: Synthesis
         (443, "0.0.0.0/0"),
         (9098, "0.0.0.0/0"),
     }
-    for rule in prod.resources("AWS::EC2::SecurityGroupIngress").values():
-        assert "SourceSecurityGroupId" in rule["Properties"]
+    within = set()
+    for path, rule in prod.resources("AWS::EC2::SecurityGroupIngress").items():
         assert "CidrIp" not in rule["Properties"]
+        if rule["Properties"]["SourceSecurityGroupId"] == rule["Properties"]["GroupId"]:
+            within.add(path.split("/")[0])
+        else:
+            assert (rule["Properties"]["FromPort"], rule["Properties"]["ToPort"]) in {
+                (443, 443),
+                (9098, 9098),
+            }
+    assert within == {f"job-{job}" for job in prod.documents}
+    for job in prod.documents:
+        ((path, group),) = prod.resources("AWS::EC2::SecurityGroup", f"job-{job}").items()
+        own = {"Fn::GetAtt": [path.split("/")[1], "GroupId"]}
+        assert "SecurityGroupIngress" not in group["Properties"]
+        rules = prod.resources("AWS::EC2::SecurityGroupEgress", f"job-{job}").values()
+        assert [rule["Properties"]["DestinationSecurityGroupId"] for rule in rules] == [own]
+        connections = prod.resources("AWS::Glue::Connection", f"job-{job}").values()
+        used = [
+            c["Properties"]["ConnectionInput"]["PhysicalConnectionRequirements"]["SecurityGroupIdList"]
+            for c in connections
+        ]
+        applications = prod.resources("AWS::EMRServerless::Application", f"job-{job}").values()
+        used += [a["Properties"]["NetworkConfiguration"]["SecurityGroupIds"] for a in applications]
+        for shared, mine in used:
+            assert "Workers" in json.dumps(shared)
+            assert mine == own
+        assert used, job
+
+
+def test_workers_on_emr_know_each_other_by_certificates(each: Synthesis) -> None:
+    for job, document in each.documents.items():
+        expected = "true" if document["engine"] == "emr" else None
+        assert document["spark"].get("spark.ssl.internode.enabled") == expected, job
 
 
 def test_the_vpc_has_no_way_out(each: Synthesis) -> None:

@@ -25,7 +25,7 @@ NO_TEST = {
     "Each control of the templates": "names its test, which removes them",
     "Your own code": "what is not protected",
     "Each line is somebody": "the head of the table of threats",
-    "Jobs from each other": "what is not protected",
+    "The workers of a Glue job": "what is not protected",
     "A way out through AWS": "what is not protected",
     "The entry script and JVM jars": "what is not protected",
     "Arguments that a job does not have": "what is not protected",
