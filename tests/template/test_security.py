@@ -188,6 +188,57 @@ def test_workers_on_emr_know_each_other_by_certificates(each: Synthesis) -> None
         assert document["spark"].get("spark.ssl.internode.enabled") == expected, job
 
 
+def test_no_bucket_of_somebody_else_is_read_through_the_endpoint(each: Synthesis) -> None:
+    """A name that ends with a wildcard is anybody's: names of buckets are free for all accounts."""
+    checked = 0
+    for path, endpoint in each.resources("AWS::EC2::VPCEndpoint", "network").items():
+        for statement in endpoint["Properties"]["PolicyDocument"]["Statement"]:
+            condition = statement.get("Condition", {}).get("StringEquals", {})
+            if endpoint["Properties"]["VpcEndpointType"] != "Gateway" or "aws:ResourceAccount" in condition:
+                continue
+            for resource in listed(statement["Resource"]):
+                bucket = json.dumps(resource).split(":::")[-1].split("/")[0] if resource != "*" else "*"
+                assert "*" not in bucket or "dynamodb:*" in listed(statement["Action"]), (path, resource)
+                checked += 1
+    assert checked
+
+
+def test_a_dns_firewall_lets_named_domains_through_alone(prod: Synthesis, synthesise: Synthesise) -> None:
+    assert prod.resources("AWS::Route53Resolver::FirewallRuleGroup") == {}
+    assert not [line for line in prod.plan.shared if line.name.startswith("DNS")]
+    environment = load("minimal", root=ROOT)
+    network = Network(allowed_domains=("*.example.com",))
+    found = synthesise(environment.model_copy(update={"network": network}))
+    lists = {
+        path.split("/")[1]: r["Properties"]["Domains"]
+        for path, r in found.resources("AWS::Route53Resolver::FirewallDomainList").items()
+    }
+    rules = found.the("AWS::Route53Resolver::FirewallRuleGroup", "network")["FirewallRules"]
+    rules.sort(key=lambda rule: rule["Priority"])
+    first, last = (lists[rule["FirewallDomainListId"]["Fn::GetAtt"][0]] for rule in rules)
+    assert [rule["Action"] for rule in rules] == ["ALLOW", "BLOCK"]
+    assert last == ["*"]
+    assert {"*.amazonaws.com", "*.example.com"} <= set(first)
+    assert "*" not in first
+
+    def resolves(name: str) -> bool:
+        return any(name == each or (each[0] == "*" and name.endswith(each[1:])) for each in first)
+
+    region = environment.region
+    called = {"kinesis-streams": "kinesis", "monitoring": "monitoring"}
+    for service in found.plan.network.services:
+        assert resolves(f"{called.get(service, service)}.{region}.amazonaws.com")
+    assert not resolves("c2VjcmV0.attacker.example.net")
+    tied = found.the("AWS::Route53Resolver::FirewallRuleGroupAssociation", "network")
+    (vpc,) = found.resources("AWS::EC2::VPC")
+    assert tied["VpcId"] == {"Ref": vpc.split("/")[1]}
+    assert [line.name for line in found.plan.shared if line.name.startswith("DNS")] == [
+        "DNS queries",
+        "DNS domains",
+    ]
+    assert found.findings == []
+
+
 def test_the_vpc_has_no_way_out(each: Synthesis) -> None:
     for kind in ("AWS::EC2::InternetGateway", "AWS::EC2::NatGateway", "AWS::EC2::EIP"):
         assert each.resources(kind) == {}

@@ -26,6 +26,7 @@ NO_TEST = {
     "Your own code": "what is not protected",
     "Each line is somebody": "the head of the table of threats",
     "The workers of a Glue job": "what is not protected",
+    "A way out by DNS": "what is not protected",
     "A way out through AWS": "what is not protected",
     "The entry script and JVM jars": "what is not protected",
     "Arguments that a job does not have": "what is not protected",
