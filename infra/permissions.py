@@ -290,6 +290,10 @@ class JobPermissions:
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
 
 
+WRITES = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutObjectAcl"]
+"""Actions that change an object."""
+
+
 def deny_versions(names: Names) -> list[Grant]:
     """Return the statements that keep the deployed versions from everybody but deployers.
 
@@ -298,7 +302,7 @@ def deny_versions(names: Names) -> list[Grant]:
     return [
         deny(
             "NeverVersions",
-            ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutObjectAcl"],
+            WRITES,
             [f"arn:{names.partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
             why=FILES,
         ),

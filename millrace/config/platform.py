@@ -169,6 +169,13 @@ class Governance(Model):
     qualifier: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,10}$")] | None = Field(
         default=None, description="Qualifier of the CDK bootstrap stack, if it is not the default."
     )
+    max_month: float | None = Field(
+        default=None,
+        gt=0,
+        description="Most US dollars that the plan may cost in a month, with every worker all month; a plan above it is not "
+        "deployed.",
+        examples=[5000],
+    )
     other_accounts: tuple[Annotated[str, StringConstraints(pattern=r"^\d{12}$")], ...] = Field(
         default=(),
         description="Accounts beside the environment's own that its ARNs and images may be of.",

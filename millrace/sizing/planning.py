@@ -241,3 +241,12 @@ def total(items: Plan) -> Figure[float]:
     return Figure(
         sum(line.usd for line in lines), "USD/month", why, assumed=any(each.assumed for each in lines)
     )
+
+
+def over_limit(environment: Environment, plan: Plan) -> str | None:
+    """Return that a plan costs more than the environment allows; None if it does not."""
+    most = environment.governance.max_month
+    usd = total(plan).value
+    if most is None or usd <= most:
+        return None
+    return f"the plan costs ${usd:,.2f} a month, more than the ${most:,.2f} of governance.max_month"

@@ -88,6 +88,17 @@ def test_only_what_knows_no_resource_is_allowed_on_everything(each: Synthesis) -
             assert set(listed(statement["Action"])) <= ON_EVERYTHING, statement
 
 
+def test_no_job_changes_what_stands_in_a_log(each: Synthesis) -> None:
+    """The record of an erasure is in the job's log: no role of a job may delete, shorten or hide it."""
+    writes = {"logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"}
+    for part, statement in each.statements():
+        if part.startswith("job-") and statement["Effect"] == "Allow":
+            used = {a for a in listed(statement["Action"]) if a.startswith("logs:")}
+            assert {a for a in used if not a.startswith(("logs:Describe", "logs:Get", "logs:List"))} <= (
+                writes | ON_EVERYTHING
+            ), (part, statement)
+
+
 def test_no_job_writes_what_a_rollback_deploys(each: Synthesis) -> None:
     """An explicit refusal: CloudFormation deploys a kept template with the rights of the bootstrap."""
     for job in each.environment.jobs:
