@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zipfile
 from collections.abc import Mapping
@@ -50,7 +51,9 @@ def job_files(scope: Construct, *, environment: Environment, job: Job, root: Pat
 
 
 def _published(scope: Construct, construct_id: str, file: Path) -> str:
-    return asset_url(Asset(scope, construct_id, path=str(file)))
+    # The CDK's own fingerprint also covers what a job does not know: with this one it can check what it loads (etl/main.py).
+    content_digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return asset_url(Asset(scope, construct_id, path=str(file), asset_hash=content_digest))
 
 
 def text_asset(scope: Construct, construct_id: str, name: str, text: str) -> str:

@@ -290,6 +290,10 @@ class JobPermissions:
 _READ_WRITE = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
 
 
+WRITES = ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutObjectAcl"]
+"""Actions that change an object."""
+
+
 def deny_versions(names: Names) -> list[Grant]:
     """Return the statements that keep the deployed versions from everybody but deployers.
 
@@ -298,7 +302,7 @@ def deny_versions(names: Names) -> list[Grant]:
     return [
         deny(
             "NeverVersions",
-            ["s3:DeleteObject", "s3:DeleteObjectVersion", "s3:PutObject", "s3:PutObjectAcl"],
+            WRITES,
             [f"arn:{names.partition}:s3:::{names.bucket('checkpoints')}/{VERSIONS}/*"],
             why=FILES,
         ),
@@ -311,12 +315,12 @@ def deny_versions(names: Names) -> list[Grant]:
     ]
 
 
-def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_id: str) -> list[Grant]:
+def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_ids: list[str]) -> list[Grant]:
     """Return the grants that Glue needs in a VPC with the job's role: to make network interfaces and to read the network.
 
     Parameters
     ----------
-    subnet_ids, security_group_id
+    subnet_ids, security_group_ids
         Targets of the job's connections.
     """
     interfaces = names.arn("ec2", "network-interface/*")
@@ -339,7 +343,7 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
             ["ec2:CreateNetworkInterface"],
             [
                 interfaces,
-                names.arn("ec2", f"security-group/{security_group_id}"),
+                *(names.arn("ec2", f"security-group/{group}") for group in security_group_ids),
                 *(names.arn("ec2", f"subnet/{subnet}") for subnet in subnet_ids),
             ],
             why=INTERFACES,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -16,6 +19,7 @@ from pyspark.sql import SparkSession
 from ..launch import launch_document as launch
 from ..launch.launch_document import BackfillRequest, ReplayRequest, ScriptArguments
 from ..launch.settings import JobSettings
+from ..main import DIGEST, is_original
 from ..metrics.outputs import Console, open_monitor
 from ..metrics.spark import SparkMetrics
 from ..record import hadoop_files
@@ -26,6 +30,10 @@ from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule
 from .lease import Lease
 from .maintenance_schedule import Maintenance
 from .supervise import Retries, Supervisor
+
+_EXCHANGED = (
+    "not what was deployed, by the digest in its name; deploy the job again, and find out who wrote there"
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
         try:
             document = _read(spark, given.document)
             job = launch.read_document(document, given)
+            _check_archive(spark, json.loads(document))
             region = launch.region(document)
             if region is not None:
                 # AWS clients read these variables; no engine documents that it sets them.
@@ -151,6 +160,22 @@ def _lease(spark: SparkSession, job: JobSettings, report: Reporter) -> Lease | N
 
 def _read(spark: SparkSession, url: str) -> str:
     try:
-        return hadoop_files.read_text(spark, url)
+        text = hadoop_files.read_text(spark, url)
     except OSError as error:
         raise StartError(f"launch document: {error}") from error
+    if not is_original(url, text.encode()):
+        raise StartError(f"launch document: {url}: {_EXCHANGED}")
+    return text
+
+
+def _check_archive(spark: SparkSession, document: Mapping[str, Any]) -> None:
+    """Check the archive of the document where the engine gave its own copy another name, which the entry script cannot check."""
+    url = str(document.get("archive", ""))
+    if Path(url).name in {Path(entry).name for entry in sys.path} or not DIGEST.search(url):
+        return
+    try:
+        content = hadoop_files.read_bytes(spark, url)
+    except OSError as error:
+        raise StartError(f"archive: {error}") from error
+    if not is_original(url, content):
+        raise StartError(f"archive: {url}: {_EXCHANGED}")

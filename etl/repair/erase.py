@@ -37,6 +37,10 @@ RECORDS = "_erasures"
 """Folder beside those of the job's tables: one file per erasure, by job and id."""
 
 
+_LARGE_SHARE = 0.1
+"""Share of a table's rows that is erased only if the request says so: a person has fewer, and a wrong condition often matches more."""
+
+
 @dataclass(frozen=True)
 class EraseRequest:
     """Request of an erasure.
@@ -51,6 +55,8 @@ class EraseRequest:
         True to erase; false for a preview.
     by, asked_at
         User and time of the request, from the command.
+    large
+        True to erase also more than a tenth of a table.
     keep_condition
         True to keep the condition in the record, beside its digest.
     left_out
@@ -62,6 +68,7 @@ class EraseRequest:
     apply: bool
     by: str
     asked_at: str
+    large: bool
     keep_condition: bool
     left_out: tuple[str, ...]
 
@@ -119,10 +126,16 @@ class Erasure:
             answer["left_out"] = left_out
             if problems:
                 answer |= {"state": "refused", "problems": problems}
-            elif request.apply:
+            elif request.apply and (answer["state"] == "running" or request.large):
                 self._erase(spark, condition, found, answer)
             else:
+                # Whoever can write a request can leave out the command's preview.
                 answer = _preview(spark, condition, found, answer)
+                if request.apply and answer["wide"]:
+                    answer |= {"state": "refused", "problems": answer["wide"]}
+                elif request.apply and answer["state"] == "previewed":
+                    answer = _new(request)
+                    self._erase(spark, condition, found, answer)
             self._write(spark, answer)
         if answer["state"] == "done":
             # The record first: the request is deleted only when everything is done.
@@ -181,9 +194,9 @@ class Erasure:
             hadoop_files.write_text(spark, url, json.dumps(record, indent=2))
         rows = {name: state["rows"] for name, state in answer["tables"].items()}
         begun = datetime.fromisoformat(answer["begun_at"])
-        self.report.emit(
-            "erased", erasure=request.id, rows=rows, **batch_accounts.batch_times(begun, batch_accounts.now())
-        )
+        times = batch_accounts.batch_times(begun, batch_accounts.now())
+        # The whole record again: a job can write to its log, but not change what stands in it.
+        self.report.emit("erased", erasure=request.id, rows=rows, record=record, **times)
 
     def _place(self, spark: SparkSession, name: str) -> str:
         """Return the parent folder of a table's folder."""
@@ -200,6 +213,7 @@ def _new(request: EraseRequest) -> dict[str, Any]:
         "tables": {},
         "left_out": [],
         "waiting": [],
+        "wide": [],
         "problems": [],
     }
 
@@ -223,7 +237,12 @@ def _preview(
     except (CapturedException, Py4JJavaError) as error:
         # Such as a text that is no number, which shows only when rows are read.
         return {**answer, "state": "refused", "problems": [f"{target.table}: {first_line(error)}"]}
-    return {**answer, "state": "previewed", "tables": tables}
+    wide = [
+        f"{name}: {matching:,} of {each['of']:,} rows, more than {_LARGE_SHARE:.0%}"
+        for name, each in tables.items()
+        if (matching := each["rows"] + each["dead_letters"]) > _LARGE_SHARE * each["of"]
+    ]
+    return {**answer, "state": "previewed", "tables": tables, "wide": wide}
 
 
 @dataclass

@@ -51,6 +51,9 @@ class Emr(Engine):
             "spark.emr-serverless.driverEnv.PYSPARK_PYTHON": job.python,
             "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": job.python,
             "spark.executorEnv.PYSPARK_PYTHON": job.python,
+            # Workers prove to each other that they are of one run, by certificates of their own (EMR Serverless user guide,
+            # "Inter-worker encryption"); without it, whoever reaches a port speaks to Spark.
+            "spark.ssl.internode.enabled": "true",
             "spark.jars": ",".join((_EMR_ICEBERG_JAR, *jars)),
             "spark.driver.cores": str(plan.vcpu),
             "spark.driver.memory": heap,

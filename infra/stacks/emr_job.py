@@ -57,7 +57,7 @@ class EmrJobStack(JobStack):
             # All subnets: EMR Serverless starts a run in another zone when one is down.
             network_configuration=emr.CfnApplication.NetworkConfigurationProperty(
                 subnet_ids=[subnet.subnet_id for subnet in network.subnets],
-                security_group_ids=[network.workers.security_group_id],
+                security_group_ids=[group.security_group_id for group in self.groups],
             ),
             monitoring_configuration=emr.CfnApplication.MonitoringConfigurationProperty(
                 s3_monitoring_configuration=emr.CfnApplication.S3MonitoringConfigurationProperty(

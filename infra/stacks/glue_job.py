@@ -138,7 +138,7 @@ class GlueJobStack(JobStack):
                 type=glue.ConnectionType.NETWORK,
                 description="Private subnets of the environment",
                 network=glue.ConnectionNetwork.subnet(subnet),
-                security_groups=[network.workers],
+                security_groups=list(self.groups),
             )
             for number, subnet in enumerate(network.subnets, start=1)
         )
@@ -203,7 +203,7 @@ class GlueJobStack(JobStack):
                 *glue_network_grants(
                     names,
                     subnet_ids=[subnet.subnet_id for subnet in network.subnets],
-                    security_group_id=network.workers.security_group_id,
+                    security_group_ids=[group.security_group_id for group in self.groups],
                 ),
             ],
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from aws_cdk import CfnOutput, Tags
+from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
@@ -70,6 +71,8 @@ class JobStack(EnvironmentStack):
         The launch document, from which the engine's resources are rendered.
     document_url
         Its URL; the stack's output ``LaunchDocument``.
+    groups
+        Security groups of the job's workers: that of all jobs, and the job's own.
     log_group_name
         Log group of the job's lines.
     role
@@ -98,6 +101,7 @@ class JobStack(EnvironmentStack):
             f"{names.job(plan.name)}.json",
             json.dumps(self.document, indent=2) + "\n",
         )
+        self.groups: tuple[ec2.ISecurityGroup, ...] = (foundation.network.workers, self._group())
         self.log_group_name = f"/{names.prefix}/jobs/{plan.name}"
         self.log_group = EncryptedLogGroup(
             self,
@@ -131,6 +135,19 @@ class JobStack(EnvironmentStack):
     def runs(self) -> Runs | None:
         """Return the engine's way to run the job; None for an engine that starts no runs: the job has no state machine then."""
         return None
+
+    def _group(self) -> ec2.SecurityGroup:
+        """Make the group inside which the job's workers reach each other; Glue requires one of a connection's groups to be so."""
+        group = ec2.SecurityGroup(
+            self,
+            "Group",
+            vpc=self.foundation.network.vpc,
+            description=f"Workers of job {self.plan.name} of {self.names.prefix}",
+            allow_all_outbound=False,
+        )
+        group.add_ingress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
+        group.add_egress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
+        return group
 
     def _take_role(self, names: Names, job: str, **given: Any) -> iam.IRole:
         """Return the job's role: the existing one that the file names, else a new one with only its grants."""

@@ -9,6 +9,7 @@ from aws_cdk import Aws, CfnOutput
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_route53resolver as route53resolver
 from constructs import Construct
 
 from millrace.config.base import arn_parts
@@ -16,6 +17,7 @@ from millrace.config.grants import allow
 from millrace.config.model import Environment, ExternalCluster
 from millrace.config.names import Names
 from millrace.sizing.model import NetworkPlan
+from millrace.sizing.network import resolved_domains
 
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
@@ -26,8 +28,9 @@ MSK_PORTS = {"iam": 9098, "scram-sha-512": 9096, "mutual-tls": 9094, "tls": 9094
 """Brokers' port inside AWS for each kind of authentication (MSK developer guide, "Port information")."""
 
 _AWS_OWNED_BUCKETS = (
-    # Glue reads its own libraries, EMR Serverless what its user interface and logs need.
-    "arn:{partition}:s3:::aws-glue-*/*",
+    # Glue reads its own libraries (the bucket that its developer guide and images name), EMR Serverless what its user
+    # interface and logs need. Not `aws-glue-*`: anybody may own a bucket of such a name.
+    "arn:{partition}:s3:::aws-glue-jes-prod-{region}-assets/*",
     "arn:{partition}:s3:::prod.{region}.appinfo.src/*",
 )
 _IMAGE_LAYERS = "arn:{partition}:s3:::prod-{region}-starport-layer-bucket/*"
@@ -56,8 +59,8 @@ class NetworkStack(EnvironmentStack):
     subnets
         Private subnets for jobs and brokers, in as many zones as the environment asks for.
     workers
-        Security group of all jobs: members reach each other, which Glue requires for a
-        connection, and everything on the ports of HTTPS, Kafka and databases.
+        Security group of all jobs: members reach everything on the ports of HTTPS, Kafka and databases, but not each
+        other; endpoints and brokers admit it. Each job has another group, inside which its workers reach each other.
     endpoints
         Security group of the interface endpoints, made even where there are no endpoints; ``None`` in an
         existing VPC.
@@ -107,6 +110,8 @@ class NetworkStack(EnvironmentStack):
             self.endpoints = self._endpoints_group()
             if plan.egress.value == "endpoints":
                 self._endpoints(plan, self.endpoints)
+            if network.allowed_domains is not None:
+                self._dns_firewall()
         self.keep_exported(
             self.vpc.vpc_id,
             self.workers.security_group_id,
@@ -160,6 +165,35 @@ class NetworkStack(EnvironmentStack):
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(group, self._flow_logs_role(group)),
         )
         return vpc
+
+    def _dns_firewall(self) -> None:
+        """Refuse all names but the allowed ones: who owns a domain reads what is asked for below it."""
+        allowed = list(resolved_domains(self.names.environment))
+        lists = (("Allowed", "ALLOW", allowed), ("Others", "BLOCK", ["*"]))
+        rules = []
+        for number, (title, action, domains) in enumerate(lists, start=1):
+            listed = route53resolver.CfnFirewallDomainList(self, f"{title}Domains", domains=domains)
+            rules.append(
+                route53resolver.CfnFirewallRuleGroup.FirewallRuleProperty(
+                    action=action,
+                    block_response="NXDOMAIN" if action == "BLOCK" else None,
+                    firewall_domain_list_id=listed.attr_id,
+                    # Services of AWS answer with aliases outside of their own domain.
+                    firewall_domain_redirection_action="TRUST_REDIRECTION_DOMAIN"
+                    if action == "ALLOW"
+                    else None,
+                    priority=number,
+                )
+            )
+        group = route53resolver.CfnFirewallRuleGroup(self, "DnsRules", firewall_rules=rules)
+        route53resolver.CfnFirewallRuleGroupAssociation(
+            self,
+            "DnsFirewall",
+            firewall_rule_group_id=group.attr_id,
+            vpc_id=self.vpc.vpc_id,
+            # From 101: those below are Firewall Manager's (botocore's model of AssociateFirewallRuleGroup).
+            priority=101,
+        )
 
     def _in_zones(self, vpc: ec2.Vpc) -> tuple[ec2.ISubnet, ...]:
         """Return the private subnets, each in the zone that the environment names for it."""
@@ -219,8 +253,6 @@ class NetworkStack(EnvironmentStack):
             description=f"Jobs of {self.names.prefix}",
             allow_all_outbound=False,
         )
-        group.add_ingress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
-        group.add_egress_rule(group, ec2.Port.all_tcp(), "Spark between driver and executors")
         # S3's gateway has public addresses; only a look-up would give their list.
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS services")
         for port in kafka_ports(self.names.environment):

@@ -6,14 +6,16 @@ from datetime import timedelta
 
 from aws_cdk import CfnOutput, CfnResource, CfnWaitConditionHandle, Duration
 from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from millrace.config.names import Bucket, Names
+from millrace.config.names import VERSIONS, Bucket, Names
 
 from ..constructs.encryption import allow_log_groups, key_for
 from ..data_removal import is_disposable, removal_policy
+from ..permissions import WRITES
 from ..spark import database_location
 from .base import EnvironmentStack
 
@@ -64,6 +66,7 @@ class StorageStack(EnvironmentStack):
         # Buckets that keep versions, with the reasons: docs/adr/0101-versions-and-lifecycles.md
         self.lake = self._bucket("lake", self.data_key, versioned=True)
         self.checkpoints = self._bucket("checkpoints", self.data_key)
+        self._keep_versions_from_given_roles()
         self.dead_letters = self._bucket(
             "dead-letters", self.data_key, versioned=True, expires=storage.dead_letter_retention
         )
@@ -136,6 +139,22 @@ class StorageStack(EnvironmentStack):
                 self.names.environment, disposable=is_disposable(self.names.environment, kind)
             ),
         )
+
+    def _keep_versions_from_given_roles(self) -> None:
+        """Deny roles that exist already to write versions for a rollback: nothing is added to such a role's own policies."""
+        roles = sorted({job.role for job in self.names.environment.jobs.values() if job.role is not None})
+        if roles:
+            # An existing bucket takes no statement: its owner keeps its policy.
+            self.checkpoints.add_to_resource_policy(
+                iam.PolicyStatement(
+                    sid="NeverVersions",
+                    effect=iam.Effect.DENY,
+                    principals=[iam.AnyPrincipal()],
+                    actions=WRITES,
+                    resources=[self.checkpoints.arn_for_objects(f"{VERSIONS}/*")],
+                    conditions={"ArnEquals": {"aws:PrincipalArn": roles}},
+                )
+            )
 
     def _access_logs(self) -> s3.IBucket:
         existing = self.names.environment.storage.buckets.get("access-logs")

@@ -12,6 +12,9 @@ _ACCOUNT = re.compile(r"\barn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:(\d{12}):|\b(\d{1
 """An ARN with an account (AWS general reference, "Amazon Resource Names"), or the address of a private image."""
 
 _HOST = re.compile(r"://|^[\w-]+(\.[\w-]+)+:\d{1,5}\b")
+_HOSTS = re.compile(r"(?:(?<!s3)://|^|,)([\w-]+(?:\.[\w-]+)*\.[A-Za-z][\w-]*)(?=[:/?,]|$)")
+"""Names in a URL or a list of servers; an address needs no resolution."""
+
 _NAMING = re.compile(r"(^|_)(account|accounts|url|host|endpoint|bootstrap|secret)$")
 
 
@@ -47,6 +50,12 @@ def inherited_names(tree: Tree) -> list[str]:
         and isinstance(value, str)
         and _names(path, value)
     ]
+
+
+def named_hosts(tree: Tree) -> list[str]:
+    """Return the hosts of URLs and server lists in the file, sorted."""
+    values = [value for _, value in tree.leaves() if isinstance(value, str) and _HOST.search(value)]
+    return sorted({host.lower() for value in values for host in _HOSTS.findall(value)})
 
 
 def _names(path: Path, value: str) -> bool:

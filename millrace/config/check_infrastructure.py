@@ -92,7 +92,8 @@ def _network(environment: Environment) -> Iterator[Finding]:
     if network.vpc is not None:
         for key, given in (
             ("egress", network.egress != "endpoints"),
-            ("flow_logs_role", network.flow_logs_role),
+            ("flow_logs_role", network.flow_logs_role is not None),
+            ("allowed_domains", network.allowed_domains is not None),
         ):
             if given:
                 yield Finding(

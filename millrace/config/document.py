@@ -16,6 +16,9 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from millrace.config.problems import Finding, Path, dotted_path
 
 _MERGE_TAG = "tag:yaml.org,2002:merge"
+_MOST_BYTES = 512 * 1024
+"""Limit of a file, whose reading takes seconds: five hundred jobs of a thousand bytes each."""
+
 _MOST_VALUES = 50_000
 """Limit, because nested aliases can make a small file huge; no environment is close to it."""
 
@@ -133,11 +136,17 @@ def read(path: FilePath) -> Document:
         The file cannot be read, is not YAML, or is no mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        size = path.stat().st_size
+        text = path.read_text(encoding="utf-8") if size <= _MOST_BYTES else ""
     except UnicodeDecodeError as error:
         raise DocumentError(f"not UTF-8 text (byte {error.start})") from error
     except OSError as error:
         raise DocumentError(error.strerror or str(error)) from error
+    if size > _MOST_BYTES:
+        raise DocumentError(
+            f"{size:,} bytes",
+            allowed=f"at most {_MOST_BYTES:,} bytes; several environments, each with some of the jobs, are as good",
+        )
     yaml = YAML(typ="safe", pure=True)
     try:
         root = yaml.compose(text)

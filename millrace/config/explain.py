@@ -21,6 +21,7 @@ _PATTERNS = {
     r"^[a-z][a-z0-9_]{0,126}$": "lower-case letters, digits and underscores, a letter first",
     r"^\d{12}$": "an account number of twelve digits, in quotes",
     REGION: "a region, such as us-east-1",
+    r"^(\*\.)?([a-z0-9_-]{1,63}\.)+[a-z][a-z0-9-]{0,62}$": "a domain name, such as example.com or *.example.com",
     r"^vpc-[0-9a-f]{8,17}$": "a VPC id, such as vpc-0123456789abcdef0",
     r"^subnet-[0-9a-f]{8,17}$": "a subnet id, such as subnet-0123456789abcdef0",
     r"^[a-zA-Z0-9._-]{1,249}$": "a Kafka topic name: up to 249 letters, digits, dots, underscores, hyphens",

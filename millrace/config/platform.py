@@ -25,6 +25,12 @@ Bucket = Literal["lake", "checkpoints", "event-logs", "dead-letters", "access-lo
 Disposable = Literal["lake", "checkpoints", "event-logs", "dead-letters", "access-logs", "database", "logs"]
 
 
+Domain = Annotated[
+    str, StringConstraints(pattern=r"^(\*\.)?([a-z0-9_-]{1,63}\.)+[a-z][a-z0-9-]{0,62}$", max_length=255)
+]
+"""A name of a domain list (botocore's model of ``UpdateFirewallDomains``)."""
+
+
 class Network(Model):
     """Network that jobs run in."""
 
@@ -52,6 +58,12 @@ class Network(Model):
         default="endpoints",
         description="Route from jobs to AWS: VPC endpoints only, NAT gateways (with access to the internet), or "
         "the one that is cheaper in the plan.",
+    )
+    allowed_domains: tuple[Domain, ...] | None = Field(
+        default=None,
+        description="Names that a new VPC resolves, beside those of AWS and the hosts in the file; `*.` begins a name with "
+        "all below it. A DNS firewall refuses all others. Left out, every name is resolved.",
+        examples=[["*.brokers.example.com"], []],
     )
     flow_logs_role: RoleArn | None = Field(
         default=None, description="An existing role for the VPC's flow logs; left out, a role is created."
@@ -156,6 +168,13 @@ class Governance(Model):
     )
     qualifier: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]{1,10}$")] | None = Field(
         default=None, description="Qualifier of the CDK bootstrap stack, if it is not the default."
+    )
+    max_month: float | None = Field(
+        default=None,
+        gt=0,
+        description="Most US dollars that the plan may cost in a month, with every worker all month; a plan above it is not "
+        "deployed.",
+        examples=[5000],
     )
     other_accounts: tuple[Annotated[str, StringConstraints(pattern=r"^\d{12}$")], ...] = Field(
         default=(),

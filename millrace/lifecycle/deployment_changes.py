@@ -43,7 +43,7 @@ class JobChange:
     Attributes
     ----------
     before
-        ``drain``: its application or a stream that it reads is changed or replaced.
+        ``drain``: its application, its network or a stream that it reads is changed or replaced.
     after
         ``start``: a new job. ``restart``: a job that would otherwise keep running its old version. ``stop``: a new job that
         stays stopped. ``remove``: a job that is no longer in the file.
@@ -100,6 +100,9 @@ def job_change(
     drain = []
     if of_type(old, "AWS::EMRServerless::Application") != of_type(new, "AWS::EMRServerless::Application"):
         drain.append("its application changes, which EMR Serverless refuses while it runs")
+    if of_type(old, "AWS::Glue::Connection") != of_type(new, "AWS::Glue::Connection"):
+        # Rules of the groups that it had may go before the new ones are in use.
+        drain.append("its connections to the network change, below a run that has the old ones")
     drain += [f"stream {name} goes" for name in sorted(_read(document[0]) & sources[0] - sources[1])]
     restart = []
     if document_url[0] != document_url[1]:

@@ -52,6 +52,7 @@ REPLACED: Mapping[str, str] = {
     "spark.default.parallelism": "one process has its own number of cores",
     "spark.dynamicAllocation.": "one process neither grows nor shrinks",
     "spark.emr-serverless.": "no workers are asked for",
+    "spark.ssl.internode.": "one process is driver and executor",
     "spark.pyspark.": "the interpreter is this machine's",
     "spark.executorEnv.PYSPARK_PYTHON": "the interpreter is this machine's",
     "spark.ui.": "the history server shows it",
@@ -166,7 +167,7 @@ class SandboxSpark:
         event_logs = home / "event-logs"
         event_logs.mkdir(exist_ok=True)
         entry = self._download(document["entry_script"], home / "main.py")
-        archive = self._download(document["archive"], home / "archive.zip")
+        archive = self._download(document["archive"], home / document["archive"].rpartition("/")[2])
         own = [self._download(url, home / url.rpartition("/")[2]) for url in document["jars"]]
         shipped = ("sandbox", "kafka-client", "postgresql") if document["engine"] == "glue" else ("sandbox",)
         engine = [path for jar_set in shipped for path in jars.files(jar_set, line)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from millrace.config.accounts import named_hosts
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
@@ -18,6 +19,13 @@ Egress = Literal["endpoints", "nat"]
 
 
 _NAMES: Mapping[Egress, str] = {"endpoints": "endpoints", "nat": "NAT gateways"}
+
+
+_AWS_DOMAINS = ("*.amazonaws.com", "*.amazonaws.com.cn", "*.api.aws", "*.internal")
+"""Domains of services, and of machines in a VPC (VPC user guide, "DNS attributes for your VPC")."""
+
+_LOOKUPS_HOUR = 120
+"""Times in an hour that a worker asks for a name: Java keeps an answer for 30 seconds (``networkaddress.cache.ttl``)."""
 
 
 def services(environment: Environment) -> tuple[str, ...]:
@@ -128,6 +136,40 @@ def _costs(
             item("NAT data", volume, "network.nat_gb", prices, data, assumed=guess),
         ),
     }
+
+
+def resolved_domains(environment: Environment) -> tuple[str, ...]:
+    """Return the domains that the DNS firewall lets through: those of AWS, of the file's hosts, and the allowed ones."""
+    tree = environment.places.tree
+    hosts = [] if tree is None else named_hosts(tree)
+    return tuple(sorted({*_AWS_DOMAINS, *hosts, *(environment.network.allowed_domains or ())}))
+
+
+def dns_cost(environment: Environment, workers: int, prices: PriceTable) -> tuple[CostItem, ...]:
+    """Return the cost of the DNS firewall, if there is one.
+
+    Parameters
+    ----------
+    workers
+        Of all jobs; each is taken to ask for each service and for S3 whenever its answer expires.
+    """
+    if environment.network.allowed_domains is None:
+        return ()
+    names = len(services(environment)) + 1
+    queries = workers * names * _LOOKUPS_HOUR * HOURS / 1e6
+    domains = len(resolved_domains(environment)) + 1
+    why = f"{count(workers, 'worker')} ask for {count(names, 'name')} {_LOOKUPS_HOUR} times an hour"
+    return (
+        item("DNS queries", queries, "network.dns_million_queries", prices, why, assumed=True),
+        item(
+            "DNS domains",
+            domains,
+            "network.dns_domain_month",
+            prices,
+            f"{count(domains, 'domain')}, all others as one",
+            assumed=False,
+        ),
+    )
 
 
 def created_keys(environment: Environment) -> dict[str, str]:

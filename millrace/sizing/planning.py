@@ -17,7 +17,7 @@ from millrace.sizing.demand import QueryDemand, query_demands
 from millrace.sizing.jobs import divide_cores, fewest_cores, plan_job
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
-from millrace.sizing.network import plan_network
+from millrace.sizing.network import dns_cost, plan_network
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
 from millrace.sizing.query import Source
 from millrace.sizing.remedies import with_remedies
@@ -58,6 +58,7 @@ def plan(environment: Environment) -> Plan:
         )
     demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
+    dns = dns_cost(environment, sum(job.max_workers.value for job in jobs.values()), table)
     watched = alarms(environment, jobs, clusters)
     return Plan(
         environment=environment.name,
@@ -69,7 +70,7 @@ def plan(environment: Environment) -> Plan:
         jobs=MappingProxyType(jobs),
         network=network,
         alarms=watched,
-        shared=shared_cost(environment, streams, way_out, watched, table),
+        shared=shared_cost(environment, streams, (*way_out, *dns), watched, table),
         warnings=(
             *_of_prices(environment, table),
             *_warnings(environment, demands),
@@ -240,3 +241,12 @@ def total(items: Plan) -> Figure[float]:
     return Figure(
         sum(line.usd for line in lines), "USD/month", why, assumed=any(each.assumed for each in lines)
     )
+
+
+def over_limit(environment: Environment, plan: Plan) -> str | None:
+    """Return that a plan costs more than the environment allows; None if it does not."""
+    most = environment.governance.max_month
+    usd = total(plan).value
+    if most is None or usd <= most:
+        return None
+    return f"the plan costs ${usd:,.2f} a month, more than the ${most:,.2f} of governance.max_month"

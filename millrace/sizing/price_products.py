@@ -147,6 +147,10 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
         "network.nat_gb": Product(
             "AmazonEC2", "NatGateway-Bytes", _GB, attributes={"productFamily": "NAT Gateway"}
         ),
+        "network.dns_million_queries": Product(
+            "AmazonRoute53", "DNS-Firewall-Queries", ("queries", "query"), 1e6, tiers=True
+        ),
+        "network.dns_domain_month": Product("AmazonRoute53", "DNS-Firewall-Domains", ("domains", "domain")),
         **_METRICS,
         "cloudwatch.thousand_calls": Product(
             "AmazonCloudWatch", "CW:Requests", ("requests", "request"), 1000

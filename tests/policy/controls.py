@@ -248,6 +248,17 @@ JOBS = (
         (*_MONITORING, "ManagedPersistenceMonitoringConfiguration"),
         Remove(),
     ),
+    *(
+        Mutation(f"{engine}: the job's own group", kind, (*path, 1), Remove())
+        for engine, kind, path in (
+            ("EMR", EMR, ("Properties", "NetworkConfiguration", "SecurityGroupIds")),
+            (
+                "Glue",
+                "AWS::Glue::Connection",
+                ("Properties", "ConnectionInput", "PhysicalConnectionRequirements", "SecurityGroupIdList"),
+            ),
+        )
+    ),
     Mutation("EMR: limit of workers", EMR, ("Properties", "MaximumCapacity"), Remove()),
     Mutation("EMR: stop when idle", EMR, ("Properties", "AutoStopConfiguration"), Remove()),
 )

@@ -60,6 +60,12 @@ NETWORK = (
         (*STATEMENTS, {"Condition": {}}, "Condition", "StringEquals", "aws:ResourceAccount"),
         Remove(),
     ),
+    Mutation(
+        "endpoint: whole names of AWS's buckets",
+        ENDPOINT,
+        (*STATEMENTS, {"Sid": "EngineBuckets"}, "Resource"),
+        Put(["arn:aws:s3:::aws-glue-*/*"]),
+    ),
     Mutation("endpoint: private name", ENDPOINT, ("Properties", "PrivateDnsEnabled"), Remove()),
     Mutation(
         "security group: in from groups only",
@@ -75,6 +81,13 @@ NETWORK = (
                 "CidrIp": "10.0.0.0/8",
             }
         ),
+    ),
+    Mutation(
+        "security group: many ports inside one group only",
+        "AWS::EC2::SecurityGroupIngress",
+        ("Properties", "SourceSecurityGroupId"),
+        Put("sg-1"),
+        ("Groupfrom",),
     ),
     Mutation(
         "security group: closed to the world",

@@ -36,7 +36,7 @@ project: shop
 account: "{account}"
 region: {region}
 removal: retain
-network: {{egress: endpoints, zone_ids: {zones}}}
+network: {{egress: endpoints, zone_ids: {zones}, allowed_domains: [kafka-1.example.com]}}
 storage: {{lake_formation: tables-and-location, dead_letter_retention: 90d}}
 governance:
   permissions_boundary: arn:{partition}:iam::{account}:policy/Boundary

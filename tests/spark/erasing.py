@@ -143,7 +143,7 @@ class Shop:
         place = self.folder / "_millrace" / "erase"
         place.mkdir(parents=True, exist_ok=True)
         asked = {"id": name, "where": where, "apply": apply, "by": "me", "asked_at": "now"}
-        request = {**asked, "keep_condition": False, "left_out": [], **more}
+        request = {**asked, "large": True, "keep_condition": False, "left_out": [], **more}
         (place / "request.json").write_text(json.dumps(request))
 
     def step(self, name: str = "e1") -> dict[str, Any]:

@@ -188,6 +188,28 @@ def test_no_statement_of_ours_may_change_what_exists_but_what_a_sink_names(exist
     assert changing == {("job-departures", "kinesis:PutRecords", SINK)}
 
 
+def test_the_bucket_keeps_a_given_role_from_what_a_rollback_deploys(
+    existing: Synthesis, synthesise: Synthesise
+) -> None:
+    """Where the bucket is made here; nothing is added to the role itself, or to a bucket that exists."""
+
+    def refused(found: Synthesis) -> list[dict[str, Any]]:
+        return [
+            statement
+            for policy in found.resources("AWS::S3::BucketPolicy", "storage").values()
+            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+            if statement.get("Sid") == "NeverVersions"
+        ]
+
+    assert refused(existing) == []
+    storage = existing.environment.storage.model_copy(update={"buckets": {}})
+    (statement,) = refused(synthesise(existing.environment.model_copy(update={"storage": storage})))
+    assert statement["Effect"] == "Deny"
+    assert {"s3:PutObject", "s3:DeleteObject"} <= set(statement["Action"])
+    assert json.dumps(statement["Resource"]).endswith('"/_versions/*"]]}')
+    assert EXISTING["role"] in json.dumps(statement["Condition"]["ArnEquals"]["aws:PrincipalArn"])
+
+
 def test_a_given_role_gets_no_policy_and_no_role_is_made(existing: Synthesis) -> None:
     for job in ("flights", "ground"):
         roles = existing.resources("AWS::IAM::Role", f"job-{job}")

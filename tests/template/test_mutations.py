@@ -72,11 +72,17 @@ class Bench:
 
     def put(self, assembly: Assembly, template: Template, resources: Iterable[str]) -> Path:
         """Scan a template with our rules and keep some of its resources for Checkov."""
-        file = self.folder / f"{len(self.ours):04}.template.json"
-        file.write_text(json.dumps({"Resources": {name: template["Resources"][name] for name in resources}}))
+        file = self.keep(template, resources)
         region = assembly.environment.region
         matches = lint(template, region=region, settings=rule_settings(assembly), built_in=False)
         self.ours[file] = set(matches)
+        return file
+
+    def keep(self, template: Template, resources: Iterable[str]) -> Path:
+        """Keep some resources of a template for Checkov."""
+        file = self.folder / f"{len(self.ours):04}.template.json"
+        file.write_text(json.dumps({"Resources": {name: template["Resources"][name] for name in resources}}))
+        self.ours[file] = set()
         return file
 
     def matches(self) -> dict[Path, set[Match]]:
@@ -112,6 +118,8 @@ def taken_out(assemblies: list[Assembly], folder: Path, most: int | None) -> dic
     bench = Bench(folder)
     left = Counter({mutation.name: most for mutation in MUTATIONS} if most else {})
     whole: dict[str, Path] = {}
+    # What Checkov says of a resource alone, where references lead nowhere, though nothing is removed.
+    alone: dict[tuple[str, str], Path] = {}
     mutated: list[tuple[Path, str, str, str, Assembly]] = []
     for assembly, part, template in parts(assemblies):
         whole[part] = bench.put(assembly, template, template["Resources"])
@@ -122,12 +130,15 @@ def taken_out(assemblies: list[Assembly], folder: Path, most: int | None) -> dic
             for logical_id, path in taken:
                 changed = mutation.applied(template, logical_id, path)
                 differ = {logical_id, *mutation.beside} & changed["Resources"].keys()
+                if (part, logical_id) not in alone:
+                    alone[part, logical_id] = bench.keep(template, [logical_id])
                 file = bench.put(assembly, changed, differ)
                 mutated.append((file, mutation.name, part, logical_id, assembly))
     matches = bench.matches()
     found: dict[str, list[Removed]] = defaultdict(list)
     for file, control, part, logical_id, assembly in mutated:
-        by = frozenset(check for check, _, _ in matches[file] - matches[whole[part]])
+        before = matches[whole[part]] | matches[alone[part, logical_id]]
+        by = frozenset(check for check, _, _ in matches[file] - before)
         found[control].append(Removed(control, assembly.construct(part, logical_id), by))
     found["stack: protected from termination"] = list(unprotected(assemblies[0]))
     return dict(found)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from millrace.config import load
+from millrace.etl.main import is_original
 from millrace.infra import carried
 from millrace.infra.assets import missing_jars, write_archive
 from millrace.infra.errors import InfrastructureError
@@ -62,6 +63,15 @@ def test_a_job_reads_its_own_assets_and_nobody_elses(each: Synthesis) -> None:
         assert not any(
             fnmatch.fnmatchcase("cdk-hnb659fds-assets-1-us-east-1/0.json", each_) for each_ in patterns
         )
+
+
+def test_what_a_job_loads_is_named_by_its_content(each: Synthesis) -> None:
+    for job, document in each.documents.items():
+        url = each.templates[f"job-{job}"]["Outputs"]["LaunchDocument"]["Value"]
+        for loaded in (url, document["entry_script"], document["archive"], *document["jars"]):
+            content = (each.folder / f"asset.{loaded.rpartition('/')[2]}").read_bytes()
+            assert is_original(loaded, content), loaded
+            assert not is_original(loaded, content + b" "), loaded
 
 
 def test_a_job_deletes_below_prefixes_of_its_own_name_alone(each: Synthesis) -> None:

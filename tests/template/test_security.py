@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
@@ -87,6 +88,17 @@ def test_only_what_knows_no_resource_is_allowed_on_everything(each: Synthesis) -
             assert set(listed(statement["Action"])) <= ON_EVERYTHING, statement
 
 
+def test_no_job_changes_what_stands_in_a_log(each: Synthesis) -> None:
+    """The record of an erasure is in the job's log: no role of a job may delete, shorten or hide it."""
+    writes = {"logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"}
+    for part, statement in each.statements():
+        if part.startswith("job-") and statement["Effect"] == "Allow":
+            used = {a for a in listed(statement["Action"]) if a.startswith("logs:")}
+            assert {a for a in used if not a.startswith(("logs:Describe", "logs:Get", "logs:List"))} <= (
+                writes | ON_EVERYTHING
+            ), (part, statement)
+
+
 def test_no_job_writes_what_a_rollback_deploys(each: Synthesis) -> None:
     """An explicit refusal: CloudFormation deploys a kept template with the rights of the bootstrap."""
     for job in each.environment.jobs:
@@ -143,7 +155,7 @@ def test_reference_tables_cannot_be_written(prod: Synthesis) -> None:
             assert statement["Action"] in ("glue:GetTable", "s3:GetObject", "s3:ListBucket"), statement
 
 
-def test_workers_reach_each_other_and_https_and_nothing_comes_in(prod: Synthesis) -> None:
+def test_workers_reach_those_of_their_own_job_and_https_and_nothing_comes_in(prod: Synthesis) -> None:
     groups = prod.resources("AWS::EC2::SecurityGroup", "network")
     workers = next(g["Properties"] for path, g in groups.items() if "/Workers" in path)
     assert "SecurityGroupIngress" not in workers
@@ -151,9 +163,91 @@ def test_workers_reach_each_other_and_https_and_nothing_comes_in(prod: Synthesis
         (443, "0.0.0.0/0"),
         (9098, "0.0.0.0/0"),
     }
-    for rule in prod.resources("AWS::EC2::SecurityGroupIngress").values():
-        assert "SourceSecurityGroupId" in rule["Properties"]
+    within = set()
+    for path, rule in prod.resources("AWS::EC2::SecurityGroupIngress").items():
         assert "CidrIp" not in rule["Properties"]
+        if rule["Properties"]["SourceSecurityGroupId"] == rule["Properties"]["GroupId"]:
+            within.add(path.split("/")[0])
+        else:
+            assert (rule["Properties"]["FromPort"], rule["Properties"]["ToPort"]) in {
+                (443, 443),
+                (9098, 9098),
+            }
+    assert within == {f"job-{job}" for job in prod.documents}
+    for job in prod.documents:
+        ((path, group),) = prod.resources("AWS::EC2::SecurityGroup", f"job-{job}").items()
+        own = {"Fn::GetAtt": [path.split("/")[1], "GroupId"]}
+        assert "SecurityGroupIngress" not in group["Properties"]
+        rules = prod.resources("AWS::EC2::SecurityGroupEgress", f"job-{job}").values()
+        assert [rule["Properties"]["DestinationSecurityGroupId"] for rule in rules] == [own]
+        connections = prod.resources("AWS::Glue::Connection", f"job-{job}").values()
+        used = [
+            c["Properties"]["ConnectionInput"]["PhysicalConnectionRequirements"]["SecurityGroupIdList"]
+            for c in connections
+        ]
+        applications = prod.resources("AWS::EMRServerless::Application", f"job-{job}").values()
+        used += [a["Properties"]["NetworkConfiguration"]["SecurityGroupIds"] for a in applications]
+        for shared, mine in used:
+            assert "Workers" in json.dumps(shared)
+            assert mine == own
+        assert used, job
+
+
+def test_workers_on_emr_know_each_other_by_certificates(each: Synthesis) -> None:
+    for job, document in each.documents.items():
+        expected = "true" if document["engine"] == "emr" else None
+        assert document["spark"].get("spark.ssl.internode.enabled") == expected, job
+
+
+def test_no_bucket_of_somebody_else_is_read_through_the_endpoint(each: Synthesis) -> None:
+    """A name that ends with a wildcard is anybody's: names of buckets are free for all accounts."""
+    checked = 0
+    for path, endpoint in each.resources("AWS::EC2::VPCEndpoint", "network").items():
+        for statement in endpoint["Properties"]["PolicyDocument"]["Statement"]:
+            condition = statement.get("Condition", {}).get("StringEquals", {})
+            if endpoint["Properties"]["VpcEndpointType"] != "Gateway" or "aws:ResourceAccount" in condition:
+                continue
+            for resource in listed(statement["Resource"]):
+                bucket = json.dumps(resource).split(":::")[-1].split("/")[0] if resource != "*" else "*"
+                assert "*" not in bucket or "dynamodb:*" in listed(statement["Action"]), (path, resource)
+                checked += 1
+    assert checked
+
+
+def test_a_dns_firewall_lets_named_domains_through_alone(prod: Synthesis, synthesise: Synthesise) -> None:
+    assert prod.resources("AWS::Route53Resolver::FirewallRuleGroup") == {}
+    assert not [line for line in prod.plan.shared if line.name.startswith("DNS")]
+    environment = load("minimal", root=ROOT)
+    network = Network(allowed_domains=("*.example.com",))
+    found = synthesise(environment.model_copy(update={"network": network}))
+    lists = {
+        path.split("/")[1]: r["Properties"]["Domains"]
+        for path, r in found.resources("AWS::Route53Resolver::FirewallDomainList").items()
+    }
+    rules = found.the("AWS::Route53Resolver::FirewallRuleGroup", "network")["FirewallRules"]
+    rules.sort(key=lambda rule: rule["Priority"])
+    first, last = (lists[rule["FirewallDomainListId"]["Fn::GetAtt"][0]] for rule in rules)
+    assert [rule["Action"] for rule in rules] == ["ALLOW", "BLOCK"]
+    assert last == ["*"]
+    assert {"*.amazonaws.com", "*.example.com"} <= set(first)
+    assert "*" not in first
+
+    def resolves(name: str) -> bool:
+        return any(name == each or (each[0] == "*" and name.endswith(each[1:])) for each in first)
+
+    region = environment.region
+    called = {"kinesis-streams": "kinesis", "monitoring": "monitoring"}
+    for service in found.plan.network.services:
+        assert resolves(f"{called.get(service, service)}.{region}.amazonaws.com")
+    assert not resolves("c2VjcmV0.attacker.example.net")
+    tied = found.the("AWS::Route53Resolver::FirewallRuleGroupAssociation", "network")
+    (vpc,) = found.resources("AWS::EC2::VPC")
+    assert tied["VpcId"] == {"Ref": vpc.split("/")[1]}
+    assert [line.name for line in found.plan.shared if line.name.startswith("DNS")] == [
+        "DNS queries",
+        "DNS domains",
+    ]
+    assert found.findings == []
 
 
 def test_the_vpc_has_no_way_out(each: Synthesis) -> None:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.plan_tables import render
+from millrace.cli.plan.report import template_diff
 from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
@@ -70,6 +71,14 @@ def plan_command(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="With --diff: print a Markdown table for a pull request.")
     ] = False,
+    with_templates: Annotated[
+        bool,
+        typer.Option(
+            "--templates",
+            help="With --diff: also synthesise both, and show which permissions, trust, keys, buckets and networks differ. Needs "
+            "`millrace setup`.",
+        ),
+    ] = False,
 ) -> None:
     """Size an environment: shards, partitions, workers, limits and monthly cost, each with its reason.
 
@@ -85,10 +94,11 @@ def plan_command(
 
       millrace plan --env prod --explain jobs.flights.max_workers
 
-      millrace plan --env prod --diff main --markdown
+      millrace plan --env prod --diff main --markdown --templates
     """
-    if as_markdown and diff is None:
-        raise wrong_option("--markdown", "(no --diff)", "only with --diff")
+    for option, given in (("--markdown", as_markdown), ("--templates", with_templates)):
+        if given and diff is None:
+            raise wrong_option(option, "(no --diff)", "only with --diff")
     environment = load(env)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))
@@ -100,7 +110,15 @@ def plan_command(
         if html is not None:
             write_page(html, plan_page(doubted, verdict))
     if diff is not None:
-        _differs(environment, sized, diff, env, as_json=as_json, as_markdown=as_markdown)
+        _differs(
+            environment,
+            sized,
+            diff,
+            env,
+            as_json=as_json,
+            as_markdown=as_markdown,
+            with_templates=with_templates,
+        )
         return
     if key is not None:
         _explain(environment, sized, key, as_json=as_json)
@@ -175,16 +193,27 @@ def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) 
 
 
 def _differs(
-    environment: Environment, sized: Plan, reference: str, env: str, *, as_json: bool, as_markdown: bool
+    environment: Environment,
+    sized: Plan,
+    reference: str,
+    env: str,
+    *,
+    as_json: bool,
+    as_markdown: bool,
+    with_templates: bool,
 ) -> None:
     root = environment.places.root or find_root()
-    before, keys_before = plan_diff.plan_to_compare(reference, env, root)
-    keys = [] if keys_before is None else plan_diff.changed_keys(keys_before, plan_diff.keys_of(environment))
-    found = differences(before, json.loads(json.dumps(to_json(sized))))
+    before = plan_diff.version_to_compare(reference, env, root, with_templates=with_templates)
+    keys = [] if before.keys is None else plan_diff.changed_keys(before.keys, plan_diff.keys_of(environment))
+    found = differences(before.plan, json.loads(json.dumps(to_json(sized))))
+    changes = None
+    if before.templates is not None:
+        changes = template_diff.template_changes(before.templates, template_diff.templates(environment, root))
     if as_json:
-        typer.echo(json.dumps(plan_diff.as_json(found, keys), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(plan_diff.as_json(found, keys, changes), indent=2, ensure_ascii=False))
     elif as_markdown:
         typer.echo(plan_diff.markdown_table(found, reference) + plan_diff.markdown_keys(keys), nl=False)
+        typer.echo("" if changes is None else template_diff.markdown_templates(changes), nl=False)
     elif not found:
         typer.echo(f"no size and no cost differs from the plan of {reference}")
     else:
@@ -195,6 +224,9 @@ def _differs(
     if keys and not as_json and not as_markdown:
         typer.echo("keys")
         typer.echo("\n".join(f"  {each}" for each in keys))
+    if changes and not as_json and not as_markdown:
+        typer.echo("templates")
+        typer.echo("\n".join(f"  {each}" for each in changes))
 
 
 def validate_command(env: EnvironmentName) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from millrace.cli.plan.report.template_diff import Templates, templates
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.problems import dotted_path, wrong_option
 from millrace.sizing import plan
@@ -49,10 +50,27 @@ class KeyChange:
         return f"{self.key}: {before} → {after}{' (security)' if self.guards else ''}"
 
 
-def plan_to_compare(
-    reference: str, env: str, root: Path
-) -> tuple[Mapping[str, Any], Mapping[str, str] | None]:
-    """Return the plan to compare with, as ``millrace plan --json`` prints it, and the keys of its environment.
+@dataclass(frozen=True)
+class Compared:
+    """A version of the project.
+
+    Attributes
+    ----------
+    plan
+        As ``millrace plan --json`` prints it.
+    keys
+        Values of its environment by key; None for a file, which holds the plan alone.
+    templates
+        Its templates, if they were asked for.
+    """
+
+    plan: Mapping[str, Any]
+    keys: Mapping[str, str] | None = None
+    templates: Templates | None = None
+
+
+def version_to_compare(reference: str, env: str, root: Path, *, with_templates: bool) -> Compared:
+    """Return the version to compare with.
 
     Parameters
     ----------
@@ -67,7 +85,9 @@ def plan_to_compare(
         The reference is neither such a file nor a commit, or the environment did not exist there or was invalid.
     """
     if Path(reference).is_file():
-        return _of_file(Path(reference)), None
+        if with_templates:
+            raise wrong_option("--templates", reference, "only with a commit, branch or tag, not with a file")
+        return Compared(_of_file(Path(reference)))
 
     with tempfile.TemporaryDirectory() as folder:
         _unpack(reference, root, Path(folder))
@@ -80,7 +100,12 @@ def plan_to_compare(
             raise wrong_option(
                 "--diff", reference, f"{_ALLOWED}; there {env} has no plan: {error}"
             ) from error
-    return found, keys_of(environment)
+        if not with_templates:
+            return Compared(found, keys_of(environment))
+        # Jars are those of the lock in each version, and only set-up fetches them.
+        if not (state := Path(folder) / ".millrace").exists():
+            state.symlink_to(root / ".millrace")
+        return Compared(found, keys_of(environment), templates(environment, Path(folder)))
 
 
 def keys_of(environment: Environment) -> dict[str, str]:
@@ -135,8 +160,10 @@ def _is_inside(member: tarfile.TarInfo, folder: str) -> bool:
     return True
 
 
-def as_json(found: Sequence[Difference], keys: Sequence[KeyChange]) -> dict[str, Any]:
-    """Return ``version`` (1), ``differences``: objects of ``key``, ``unit``, ``before``, ``after`` and ``more``, and ``keys``."""
+def as_json(
+    found: Sequence[Difference], keys: Sequence[KeyChange], changes: Sequence[str] | None
+) -> dict[str, Any]:
+    """Return ``version`` (1), ``differences`` (``key``, ``unit``, ``before``, ``after``, ``more``), ``keys``, ``templates`` if given."""
     rows = [
         {
             "key": each.key,
@@ -147,7 +174,8 @@ def as_json(found: Sequence[Difference], keys: Sequence[KeyChange]) -> dict[str,
         }
         for each in found
     ]
-    return {"version": 1, "differences": rows, "keys": [asdict(each) for each in keys]}
+    document = {"version": 1, "differences": rows, "keys": [asdict(each) for each in keys]}
+    return document if changes is None else {**document, "templates": list(changes)}
 
 
 def cells(each: Difference) -> tuple[str, str, str, str]:

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from millrace.lifecycle.audit_job import Place
     from millrace.lifecycle.erase import Answers, Erasures, Request
 
-LARGE_SHARE = 0.1
-"""Share of a table's rows that needs --large: a person has fewer, and a wrong condition often matches more."""
-
 CONDITION = "CONDITION"
 """Placeholder for the condition in the steps that a person takes elsewhere."""
 
@@ -89,7 +86,7 @@ def erase(
         if request is not None:
             console.print(f"erasure {request.id} is under way", markup=False)
         else:
-            request = _asked(environment, place, where, keep_condition=keep_condition)
+            request = _asked(environment, place, where, large=large, keep_condition=keep_condition)
             preview = _preview(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
@@ -151,7 +148,9 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
     return done
 
 
-def _asked(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
+def _asked(
+    environment: Environment, place: Place, where: str, *, large: bool, keep_condition: bool
+) -> Request:
     from millrace.lifecycle.erase import Request, beyond_reach
 
     now = datetime.now(UTC)
@@ -161,6 +160,7 @@ def _asked(environment: Environment, place: Place, where: str, *, keep_condition
         apply=False,
         by=str(place.client("sts").get_caller_identity()["Arn"]),
         asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        large=large,
         keep_condition=keep_condition,
         # Kept in the record, which contains the condition only on request.
         left_out=tuple(beyond_reach(environment, place.names, CONDITION)),
@@ -201,15 +201,11 @@ def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _check_share(preview: Answers, *, large: bool) -> None:
-    wide = [
-        f"{name}: {f['rows'] + f['dead_letters']:,} of {f['of']:,} rows"
-        for _, name, f in _tables(preview)
-        if f["rows"] + f["dead_letters"] > LARGE_SHARE * f["of"]
-    ]
+    wide = [line for answer in preview.values() for line in answer["wide"]]
     if wide and not large:
         raise RefusedError(
-            f"the condition matches more than {LARGE_SHARE:.0%} of a table ({'; '.join(wide)}); nothing was changed. If it is "
-            "meant, repeat the command with --large"
+            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. If it is meant, repeat the command "
+            "with --large"
         )
 
 

@@ -13,9 +13,11 @@ import typer
 
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import relay
+from millrace.cli.shared.expected_failures import RefusedError
 from millrace.config import Environment, find_root
 from millrace.config.deployed_sizes import DeployedSizes
 from millrace.sizing import plan
+from millrace.sizing.planning import over_limit
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
@@ -33,16 +35,22 @@ _TEMPLATE_BYTES = 1_000_000
 """Size of a template that CloudFormation takes from S3 ("CloudFormation quotas": 1 MB)."""
 
 
-def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Path, Changes]:
+def synthesize_and_compare(
+    environment: Environment, env: str, *, limited: bool = False
+) -> tuple[Aws, Path, Changes]:
     """Synthesise an environment and compare it with the deployed stacks.
 
     Parameters
     ----------
     env
         The environment as it was given: its name or its file.
+    limited
+        Whether a plan above ``governance.max_month`` is refused.
 
     Raises
     ------
+    RefusedError
+        The plan is above that limit.
     AwsError, NotDeployedError, DeployError
         AWS refused a call, the account is not bootstrapped, or CDK failed.
     """
@@ -60,7 +68,9 @@ def synthesize_and_compare(environment: Environment, env: str) -> tuple[Aws, Pat
         qualifier=environment.governance.qualifier,
     )
     deployed = read_sizes(aws)
-    plan(environment.with_deployed(deployed))
+    told = over_limit(environment, plan(environment.with_deployed(deployed)))
+    if told is not None and limited:
+        raise RefusedError(f"{told}; nothing was deployed")
     synthesise(env, aws.names.account, assembly, deployed)
     return aws, assembly, compare_with_deployed(aws, assembly)
 

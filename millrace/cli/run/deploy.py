@@ -43,7 +43,7 @@ def deploy(
     from millrace.lifecycle.versions import deployed_version
 
     environment = load(env)
-    aws, assembly, found = synthesize_and_compare(environment, env)
+    aws, assembly, found = synthesize_and_compare(environment, env, limited=not only_show)
     if stopped:
         found = without_starts(found)
     if not as_json:

@@ -50,7 +50,7 @@ def upgrade(
     from millrace.lifecycle.versions import UpgradeError
 
     environment = load_with_job(env, job)
-    aws, assembly, found = synthesize_and_compare(environment, env)
+    aws, assembly, found = synthesize_and_compare(environment, env, limited=not only_show)
     change = steps.of_job(found, job)
     stack = aws.names.stack(f"job-{job}")
     own = Changes(
@@ -86,12 +86,15 @@ def upgrade(
     typer.echo(f"upgraded {job}; {'it runs' if started else 'it stays stopped'}", err=as_json)
 
 
-def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Patience = 900) -> None:
+def rollback(
+    env: EnvironmentName, job: JobName, yes: Yes = False, wider: Wider = False, patience: Patience = 900
+) -> None:
     """Roll one deployed job back to the previously deployed version, on the same checkpoints.
 
     `millrace upgrade` and `millrace deploy` keep the version that they replace, and its digest where no job can write. Shows
     which numbers, resources and permissions change, and asks for confirmation. A version that cannot continue from the
-    current checkpoints, or that somebody has changed, is refused before the job is stopped.
+    current checkpoints, or that somebody has changed, is refused before the job is stopped; with --yes also one with wider
+    permissions than the deployed ones, unless --wider says that they are meant.
 
     [bold]Examples[/bold]
 
@@ -118,6 +121,7 @@ def rollback(env: EnvironmentName, job: JobName, yes: Yes = False, patience: Pat
             err=True,
         )
     refuse("rollback", told)
+    refuse_wider("rollback", found, yes=yes, wider=wider)
     confirm("Roll back this?", yes=yes)
     started = steps.roll_back(
         aws,

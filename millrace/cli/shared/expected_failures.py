@@ -22,6 +22,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
     {
         "millrace.benchmark.repetitions.FitError": FAILED,
         "millrace.cli.shared.expected_failures.RefusedError": REFUSED,
+        "millrace.infra.errors.InfrastructureError": REFUSED,
         "millrace.lifecycle.checkpoints.CheckpointError": REFUSED,
         "millrace.lifecycle.deploy.DeployError": FAILED,
         "millrace.lifecycle.deployed.NotDeployedError": FAILED,

@@ -13,12 +13,16 @@ from typer.testing import CliRunner, Result
 
 from millrace.cli import app
 from millrace.cli.run import cdk_assembly, changes_report
+from millrace.cli.run import deploy as deploy_command
+from millrace.cli.run import upgrade as upgrade_command
 from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.config.deployed_sizes import DeployedSizes
-from millrace.lifecycle import deploy, problems, read_sizes, state_machine
+from millrace.config.platform import Governance
+from millrace.lifecycle import deploy, problems, read_sizes, state_machine, versions
+from millrace.lifecycle import upgrade as upgrade_steps
 from millrace.lifecycle.deploy import Changes
-from millrace.lifecycle.deployment_changes import JobChange
+from millrace.lifecycle.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import toolchain
 from millrace.sandbox.start_rehearsal import Rehearsal
@@ -83,6 +87,38 @@ def test_a_script_reads_one_document_with_the_tables_that_change(
     assert document["tables"] == {"db.t": ["+ c bigint"]}
     assert document["jobs"]["clicks"]["after"] == "restart"
     assert "Deploy this?" in done.stderr
+
+
+def test_a_plan_above_its_limit_is_shown_and_deployed_by_nobody(
+    synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = Governance(max_month=10)
+    environment = load("minimal", root=ROOT).model_copy(update={"governance": limited})
+    monkeypatch.setattr(deploy_command, "load", lambda _: environment)
+    assert run("--diff").exit_code == 0
+    assert len(synthesised) == 1
+    done = run("--yes")
+    assert done.exit_code == 2
+    assert "more than the $10.00 of governance.max_month; nothing was deployed" in done.output
+    assert len(synthesised) == 1
+
+
+def test_a_rollback_that_nobody_watches_gives_nobody_more(
+    synthesised: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wider = StackChange("job", False, (), ("+ Allow s3:GetObject on arn:aws:s3:::others/*",))
+    version = SimpleNamespace(at="then", document_url="s3://a/1.json", document=lambda _: {})
+    done = []
+    monkeypatch.setattr(versions, "previous", lambda *_: version)
+    monkeypatch.setattr(upgrade_steps, "rollback_changes", lambda *_: Changes((wider,), (), {}))
+    monkeypatch.setattr(upgrade_steps, "roll_back", lambda *_, **__: not done.append(1))
+    monkeypatch.setattr(upgrade_command, "checkpoint_refusals", lambda *_: [])
+    command = ["rollback", "--env", "minimal", "clicks", "--yes"]
+    refused = CliRunner().invoke(app, command)
+    assert (refused.exit_code, done) == (2, [])
+    assert "job: + Allow s3:GetObject on arn:aws:s3:::others/*" in refused.output
+    assert CliRunner().invoke(app, [*command, "--wider"]).exit_code == 0
+    assert done == [1]
 
 
 def test_updates_that_aws_takes_one_by_one_are_deployed_so(

@@ -49,6 +49,7 @@ class Jobs:
 
     tables: dict[str, dict[str, Any]] = field(default_factory=lambda: {"lake.db.flights": dict(TABLE)})
     problems: list[str] = field(default_factory=list)
+    wide: list[str] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
     asked: list[dict[str, Any]] = field(default_factory=list)
     deleted: list[str | None] = field(default_factory=list)
@@ -67,7 +68,7 @@ class Jobs:
                 "problems": self.problems,
                 "tables": {} if self.problems else self.tables,
             }
-            answer |= {"left_out": [], "waiting": []}
+            answer |= {"left_out": [], "waiting": [], "wide": self.wide}
             self.objects[Key.replace("request", request["id"])] = json.dumps(answer).encode()
         return {"VersionId": "v1"} if self.versioned else {}
 
@@ -157,11 +158,12 @@ def test_what_is_under_way_is_followed_and_no_other_begins(jobs: Jobs) -> None:
 def test_a_condition_that_matches_much_wants_a_word_more(
     jobs: Jobs, options: tuple[str, ...], status: int
 ) -> None:
-    jobs.tables["lake.db.flights"]["rows"] = 10
+    jobs.wide = ["lake.db.flights: 11 of 100 rows, more than 10%"]
     done = erase("--yes", *options)
     assert done.returncode == status
-    said = "more than 10% of a table (lake.db.flights: 11 of 100 rows" in done.stderr
+    said = "matches much of a table (lake.db.flights: 11 of 100 rows, more than 10%" in done.stderr
     assert said is not bool(options)
+    assert all(each["large"] is bool(options) for each in jobs.asked)
     assert any(each["apply"] for each in jobs.asked) is bool(options)
 
 

@@ -57,7 +57,7 @@ def test_the_workflow_gives_credentials_to_no_test_and_pins_what_it_runs(project
             assert "pip install" not in step.get("run", "") or "--require-hashes -r" in step["run"], step
             # Nobody writes a pull request's title or branch into a shell.
             assert "${{" not in step.get("run", ""), step
-    assert '--diff "$BASE" --markdown' in text
+    assert '--diff "$BASE" --markdown --templates' in text
     assert "--edit-last" not in text
     assert text.count("<!-- millrace plan dev -->") == 2
 

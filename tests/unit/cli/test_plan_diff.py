@@ -96,6 +96,34 @@ def test_what_guards_something_is_told_first_where_no_size_changes(project: Path
     assert json.loads(run("--diff", "HEAD", "--json"))["keys"][-1]["key"] == "tags.team"
 
 
+def test_what_the_templates_permit_is_compared_without_an_account(project: Path) -> None:
+    """A boundary that goes, a stream of somebody else's that is read, buckets that are deleted: each costs nothing."""
+    file = project / "environments" / "minimal.yaml"
+    text = file.read_text().replace("records_per_second: 8000", "records_per_second: 800")
+    boundary = "\ngovernance: {permissions_boundary: 'arn:aws:iam::111122223333:policy/limits'}\n"
+    file.write_text(text + boundary)
+    git(project, "commit", "-aqm", "guarded")
+    assert json.loads(run("--diff", "HEAD", "--json", "--templates"))["templates"] == []
+    assert "No permission, key, bucket or network of the templates differs." in run(
+        "--diff", "HEAD", "--markdown", "--templates"
+    )
+    disposable = "removal: destroy\nstorage: {disposable: [lake]}\nobservability: {notify: [a@example.com]}\n"
+    file.write_text(text + disposable)
+    lines = json.loads(run("--diff", "HEAD", "--json", "--templates"))["templates"]
+    job = "hello-minimal-job-clicks"
+    assert any(
+        line.startswith(f"- {job}: AWS::IAM::Role") and line.endswith("policy/limits (wider)")
+        for line in lines
+    )
+    assert [line.endswith("(wider)") for line in lines] == sorted(
+        (line.endswith("(wider)") for line in lines), reverse=True
+    )
+    assert any(line.startswith("~ hello-minimal-storage: AWS::S3::Bucket Lake") for line in lines)
+    shown = run("--diff", "HEAD", "--markdown", "--templates")
+    assert "```diff\n- hello-minimal" in shown
+    assert shown.count("```") == 2
+
+
 def git_show(folder: Path, file: str) -> str:
     return subprocess.run(
         ["git", "show", f"HEAD:{file}"], cwd=folder, check=True, capture_output=True, text=True

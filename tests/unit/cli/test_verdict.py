@@ -100,6 +100,22 @@ def test_nothing_is_told_of_what_is_well(from_text: Loader) -> None:
     assert "assumed-rates" in kinds(plan_verdict(check_plan(guessed, plan(guessed))))
 
 
+def test_brokers_without_tls_and_a_plan_above_its_limit_are_risks(from_text: Loader) -> None:
+    yaml = text(rate="900", sla="60s", per_core="9000", stream="shards: 3", job="")
+    kafka = "kafka: {office: {kind: external, bootstrap_servers: 'b.example.com:9092', authentication: {kind: KIND}}}\n"
+
+    def found(more: str) -> dict[str, Risk]:
+        environment = from_text(yaml + more)
+        return kinds(plan_verdict(check_plan(environment, plan(environment))))
+
+    open_brokers = found(kafka.replace("KIND", "none"))["kafka-without-tls"]
+    assert (open_brokers.severity, "cluster office" in open_brokers.words) == ("warning", True)
+    assert "kafka-without-tls" not in found(kafka.replace("KIND", "tls"))
+    costs = total(plan(from_text(yaml))).value
+    assert found(f"governance: {{max_month: {costs - 1}}}\n")["over-limit"].severity == "breach"
+    assert "over-limit" not in found(f"governance: {{max_month: {costs + 1}}}\n")
+
+
 def test_writes_that_no_line_of_the_bill_has_are_a_risk_with_their_number(from_text: Loader) -> None:
     """A DynamoDB table's write requests may cost more than all the rest."""
     sink = "      status: {kind: derive, source: clicks_landed, sink: {kind: SINK}, dead_letters: letters}\n"

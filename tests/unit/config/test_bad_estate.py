@@ -87,6 +87,13 @@ ROWS = {
         "governance.bootstrap_key",
         "arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab", "a key in us-east-1",
     ),
+    "a DNS firewall in somebody's VPC": (
+        NET, VPC + "  allowed_domains: [example.com]\n", "network.allowed_domains", "('example.com',)", "left as it is",
+    ),
+    "a domain with a path": (
+        NET, NET + "  allowed_domains: [example.com/orders]\n", "network.allowed_domains[0]", "example.com/orders",
+        "a domain name, such as example.com or *.example.com",
+    ),
     "a qualifier with capitals": (
         TOP, TOP + "governance: {qualifier: Acme}\n", "governance.qualifier", "Acme", "up to 10 lower-case",
     ),

@@ -1,6 +1,7 @@
 """Files, names, inheritance, YAML itself: what a load finds before it judges any value."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,16 @@ def test_aliases_that_explode_are_refused(project: Path) -> None:
     )
     (problem,) = problems(project, bomb)
     assert "values once its aliases are expanded" in problem.value
+
+
+def test_ten_thousand_jobs_are_refused_in_seconds(project: Path) -> None:
+    query = "{land: {kind: land, source: clicks, table: t, schema: pipelines/clicks.ddl}}"
+    jobs = "".join(f"  j{n}: {{engine: glue, latency: 60s, queries: {query}}}\n" for n in range(10_000))
+    begun = time.monotonic()
+    (problem,) = problems(project, f"project: shop\njobs:\n{jobs}")
+    assert time.monotonic() - begun < 5
+    assert problem.value.endswith(" bytes")
+    assert problem.allowed.startswith("at most 524,288 bytes")
 
 
 def test_anchors_and_merge_keys(project: Path) -> None:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from millrace.etl import main as entry_script
 from millrace.etl.job import command as main
 from millrace.etl.launch import launch_document
 from millrace.etl.record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from millrace.etl.repair import commands
 
 ARGUMENTS = ["--launch-document", "s3://artifacts/shop.json"]
+READ = main._read
 
 
 class Session:
@@ -29,9 +36,10 @@ class Session:
 class Lease:
     def __init__(self) -> None:
         self.given_back = 0
+        self.acquired = False
 
     def acquire(self) -> None:
-        pass
+        self.acquired = True
 
     def lost(self) -> str | None:
         return None
@@ -136,3 +144,55 @@ def test_a_start_that_fails_gives_the_lease_back(
     lease = started(build, lambda _queries: 0)
     assert main.main(ARGUMENTS) == status
     assert lease.given_back == 1
+
+
+def named(content: bytes, ending: str) -> str:
+    """A name as the CDK gives it."""
+    return hashlib.sha256(hashlib.sha256(content).hexdigest().encode()).hexdigest() + ending
+
+
+def test_an_archive_that_was_exchanged_runs_nothing(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name in ("millrace/__init__.py", "millrace/etl/__init__.py", "millrace/etl/job/__init__.py"):
+            archive.writestr(name, "print('loaded')\n")
+        archive.writestr("millrace/etl/job/command.py", "def main(_):\n    print('ran')\n    return 0\n")
+    content = buffer.getvalue()
+
+    def run(name: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / name).write_bytes(content)
+        command = [sys.executable, entry_script.__file__, *ARGUMENTS]
+        path = {"PYTHONPATH": str(tmp_path / name)}
+        return subprocess.run(command, env=path, capture_output=True, text=True, check=False)
+
+    done = run(named(content, ".zip"))
+    assert (done.returncode, done.stderr, done.stdout.splitlines()[-1]) == (0, "", "ran")
+    forged = named(content + b"0", ".zip")
+    done = run(forged)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {tmp_path / forged}: not what was deployed, by the digest in its name\n"
+
+
+@pytest.mark.parametrize("forged", [None, "document", "archive"])
+def test_a_document_or_an_archive_that_was_exchanged_starts_nothing(
+    started: Callable[[Any, Any], Lease],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    forged: str | None,
+) -> None:
+    """An archive of another name is one that the engine has renamed: its object is read."""
+    archive = f"s3://artifacts/{named(b'code', '.zip')}"
+    document = json.dumps({"archive": archive})
+    url = f"s3://artifacts/{named(document.encode(), '.json')}"
+    stored = {url: document.encode(), archive: b"code"}
+    if forged is not None:
+        stored[url if forged == "document" else archive] += b" "
+    monkeypatch.setattr(main, "_read", READ)
+    monkeypatch.setattr(main.hadoop_files, "read_text", lambda _, each: stored[each].decode())
+    monkeypatch.setattr(main.hadoop_files, "read_bytes", lambda _, each: stored[each])
+    lease = started(lambda *_: (), lambda _queries: 0)
+    assert main.main(["--launch-document", url]) == (0 if forged is None else 2)
+    if forged is not None:
+        where = url if forged == "document" else archive
+        assert f"{where}: not what was deployed" in capsys.readouterr().err
+    assert lease.acquired is (forged is None)

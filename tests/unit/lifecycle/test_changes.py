@@ -56,6 +56,20 @@ def test_what_does_not_change_is_left_alone() -> None:
     assert (found.before, found.after, found.why) == ("leave", "leave", ())
 
 
+def test_a_job_whose_network_changes_is_drained_first() -> None:
+    """The rules by which its workers reached each other are removed with the network's stack, before its own changes."""
+
+    def connected(*groups: str) -> dict[str, Any]:
+        requirements = {"PhysicalConnectionRequirements": {"SecurityGroupIdList": list(groups)}}
+        connection = {"Type": "AWS::Glue::Connection", "Properties": {"ConnectionInput": requirements}}
+        return template(Job=GLUE, Connection1=connection)
+
+    assert change(connected("shared"), connected("shared")).before == "leave"
+    found = change(connected("shared"), connected("shared", "own"))
+    assert (found.before, found.after) == ("drain", "restart")
+    assert "its connections to the network change" in found.why[0]
+
+
 def test_a_new_job_is_started() -> None:
     found = change(None, template(App=APPLICATION), document=(None, DOCUMENT), document_url=(None, "u"))
     assert (found.before, found.after) == ("leave", "start")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from toolchain.policy.rules._policy import Fault, PolicyRule, Resource, listed, properties
 
@@ -82,21 +83,34 @@ class GlueRunsWhatItIs(PolicyRule):
             yield properties("NonOverridableArguments"), "--scriptLocation is not the job's script"
 
 
+def _has_own_group(found: Resource, groups: list[Any]) -> bool:
+    """Tell whether one of the groups is of this stack and lets in itself."""
+    inside = [
+        rule.value("GroupId")
+        for rule in found.others("AWS::EC2::SecurityGroupIngress")
+        if rule.value("GroupId") == rule.value("SourceSecurityGroupId")
+    ]
+    return any(group in inside for group in groups)
+
+
 class ConnectionHasItsGroup(PolicyRule):
     """Glue puts network interfaces wherever its connection says."""
 
     id = "E9404"
-    shortdesc = "A Glue connection has a subnet and a security group"
-    description = "Its physical requirements name both"
+    shortdesc = "A Glue connection has a subnet and the security group of its job"
+    description = (
+        "Its physical requirements name both; the group refers to itself and is of the job's own stack"
+    )
     source_url = "https://docs.aws.amazon.com/glue/latest/dg/setup-vpc-for-glue-access.html"
     kinds = ("AWS::Glue::Connection",)
 
     def faults(self, found: Resource) -> Iterator[Fault]:
         """Check the requirements."""
         physical = found.value("ConnectionInput", "PhysicalConnectionRequirements") or {}
-        for key in ("SubnetId", "SecurityGroupIdList"):
-            if not physical.get(key):
-                yield properties("ConnectionInput"), f"no {key}"
+        if not physical.get("SubnetId"):
+            yield properties("ConnectionInput"), "no SubnetId"
+        if not _has_own_group(found, listed(physical.get("SecurityGroupIdList"))):
+            yield properties("ConnectionInput"), "no group inside which workers reach each other"
 
 
 class GlueEncrypts(PolicyRule):
@@ -136,8 +150,8 @@ class EmrStandsInTheVpc(PolicyRule):
         """Check the network."""
         if len(listed(found.value("NetworkConfiguration", "SubnetIds"))) < FEWEST_ZONES:
             yield properties("NetworkConfiguration"), f"fewer than {FEWEST_ZONES} subnets"
-        if not listed(found.value("NetworkConfiguration", "SecurityGroupIds")):
-            yield properties("NetworkConfiguration"), "no security group"
+        if not _has_own_group(found, listed(found.value("NetworkConfiguration", "SecurityGroupIds"))):
+            yield properties("NetworkConfiguration"), "no group inside which workers reach each other"
 
 
 class EmrLogsAreEncrypted(PolicyRule):

@@ -113,7 +113,8 @@ class EndpointServesOwnAccount(PolicyRule):
         if not statements:
             yield properties(), "no PolicyDocument"
         for index, statement in statements:
-            named = "*" not in listed(statement.get("Resource"))
+            # Anybody may own a bucket whose name begins like one of AWS's.
+            named = not any("*" in _bucket(each) for each in listed(statement.get("Resource")))
             reads = set(listed(statement.get("Action"))) <= {"s3:GetObject"}
             if "aws:principalaccount" not in condition_keys(statement) and not (named and reads):
                 yield properties("PolicyDocument"), f"statement {index} asks for no aws:PrincipalAccount"
@@ -128,13 +129,18 @@ class EndpointServesOwnAccount(PolicyRule):
                 yield properties(), "no security group"
 
 
+def _bucket(resource: Any) -> str:
+    """Return the name of a bucket in its ARN, or all of a resource without one."""
+    return str(resource).rpartition(":::")[2].split("/")[0]
+
+
 class GroupsReferToGroups(PolicyRule):
     """Checkov asks about ports 22, 80 and 3389 only."""
 
     id = "E9505"
     shortdesc = "Security groups let groups in, and out by single ports"
     description = (
-        "Ingress names a group, or for a load balancer one port and some addresses; "
+        "Ingress names a group, and another one with one port, or for a load balancer one port and some addresses; "
         "egress to anywhere is TCP to one port"
     )
     source_url = "https://docs.aws.amazon.com/vpc/latest/userguide/security-group-rules.html"
@@ -158,6 +164,12 @@ class GroupsReferToGroups(PolicyRule):
             # People have no security group: they reach a load balancer, by one port, from inside.
             if from_where and not (people and from_where not in ANYWHERE and _one_port(rule)):
                 yield properties(), f"addresses may come in: {from_where}"
+            elif (
+                not from_where
+                and not _one_port(rule)
+                and rule.get("SourceSecurityGroupId") != rule.get("GroupId")
+            ):
+                yield properties(), "another group may come in by many ports"
         for rule in egress:
             far = rule.get("CidrIp") in ANYWHERE or rule.get("CidrIpv6") in ANYWHERE
             if far and not _one_port(rule):

@@ -15,6 +15,7 @@ from millrace.sizing import Plan, total
 from millrace.sizing.cost import HOURS
 from millrace.sizing.demand import QueryDemand, query_demands
 from millrace.sizing.model import CostItem
+from millrace.sizing.planning import over_limit
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.risks import FULL, SLOW, fullness
 from millrace.sizing.text_format import (
@@ -328,6 +329,22 @@ def _brokers(found: CheckedPlan) -> Iterator[Risk]:
             yield Risk("broker-limit", "warning", words, (key,), found.usd(key))
 
 
+def _without_tls(found: CheckedPlan) -> Iterator[Risk]:
+    open_ones = [n for n, each in found.environment.kafka.items() if each.authentication.kind == "none"]
+    if open_ones:
+        keys = [f"clusters.{each}" for each in open_ones if each in found.plan.clusters]
+        words = (
+            f"records of Kafka {_nouns('cluster', open_ones)} {join_names(open_ones)} travel without TLS, and whoever reaches the "
+            "brokers reads and writes them"
+        )
+        yield Risk("kafka-without-tls", "warning", words, tuple(keys), found.usd(*keys))
+
+
+def _over_limit(found: CheckedPlan) -> Iterator[Risk]:
+    if (told := over_limit(found.environment, found.plan)) is not None:
+        yield Risk("over-limit", "breach", told, ("total",), found.total)
+
+
 def _no_peak(found: CheckedPlan) -> Iterator[Risk]:
     calm = [
         name
@@ -372,5 +389,5 @@ def _unread(found: CheckedPlan) -> Iterator[Risk]:
 
 _RISKS: tuple[Callable[[CheckedPlan], Iterator[Risk]], ...] = (
     *(_late_at_peak, _late_at_rise, _contradicted_catch_up, _slow_catch_up),
-    *(_assumed, _unpriced, _full, _drivers, _brokers, _no_peak, _prices, _unread),
+    *(_over_limit, _assumed, _unpriced, _full, _drivers, _brokers, _without_tls, _no_peak, _prices, _unread),
 )

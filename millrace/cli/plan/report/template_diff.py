@@ -1,0 +1,87 @@
+"""Differences of two versions of a project in what their templates permit, without an account: for a pull request."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from millrace.config import Environment, Names
+from millrace.lifecycle.deployment_changes import stack_change
+from millrace.lifecycle.permission_changes import widenings
+from millrace.sizing import plan
+
+_NO_ACCOUNT = "000000000000"
+"""Account of an environment that names none: both versions have the same."""
+
+_SETTINGS = Path(__file__).parents[1] / "new_project" / "cdk.json.template"
+"""CDK's settings of a new project, for one without."""
+
+_GUARDS = ("AWS::IAM::", "AWS::KMS::", "AWS::S3::", "AWS::EC2::")
+"""Beginnings of types of resources that say who may do what, or hold data and keys."""
+
+_SHOWN_LINES = 200
+"""Lines of a comment, of which GitHub takes 65,536 characters."""
+
+Templates = Mapping[str, Mapping[str, Any]]
+
+
+def templates(environment: Environment, root: Path) -> Templates:
+    """Synthesise an environment, and return its templates by stack.
+
+    Parameters
+    ----------
+    root
+        The project, with ``pipelines/`` and the resolved jars.
+
+    Raises
+    ------
+    millrace.infra.errors.InfrastructureError, millrace.sandbox.toolchain.ToolchainError
+        Something that the environment asks for cannot be built, or set-up did not run.
+    """
+    from millrace.sandbox.toolchain import node_bin
+
+    os.environ["PATH"] = os.pathsep.join((str(node_bin()), os.environ["PATH"]))
+    from aws_cdk import App
+
+    from millrace.infra.deployment import build
+
+    settings = root / "cdk.json"
+    context = json.loads((settings if settings.is_file() else _SETTINGS).read_text()).get("context", {})
+    with tempfile.TemporaryDirectory() as folder:
+        app = App(outdir=folder, context=context, analytics_reporting=False)
+        names = Names(environment, environment.account or _NO_ACCOUNT)
+        build(app, names=names, plan=plan(environment), root=root)
+        app.synth()
+        ending = ".template.json"
+        return {
+            file.name.removesuffix(ending): json.loads(file.read_text())
+            for file in Path(folder).glob(f"*{ending}")
+        }
+
+
+def template_changes(before: Templates, after: Templates) -> list[str]:
+    """Return a line for each difference in permissions, trust, policies, keys, buckets and networks: what widens something first."""
+    wider, others = [], []
+    for stack in sorted({*before, *after}):
+        found = stack_change(stack, before.get(stack), after.get(stack, {}))
+        more = widenings(found.permissions)
+        guarding = [line for line in found.resources if line[2:].startswith(_GUARDS)]
+        wider += [f"{line[0]} {stack}: {line[2:]} (wider)" for line in more]
+        others += [
+            f"{line[0]} {stack}: {line[2:]}" for line in (*found.permissions, *guarding) if line not in more
+        ]
+    return wider + others
+
+
+def markdown_templates(lines: list[str]) -> str:
+    """Return the differences as a block for a pull request; nothing in them ends the block."""
+    if not lines:
+        return "\nNo permission, key, bucket or network of the templates differs.\n"
+    shown = [" ".join(line.replace("`", "'").split()) for line in lines[:_SHOWN_LINES]]
+    left = len(lines) - len(shown)
+    rest = [f"... and {left:,} more: millrace plan --diff REF --templates"] * bool(left)
+    return "\n".join(["", "In the templates:", "", "```diff", *shown, *rest, "```", ""])

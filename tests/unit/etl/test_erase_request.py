@@ -1,0 +1,85 @@
+"""A request of an erasure is checked by the job itself: who can write one may have seen no preview."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from millrace.etl.repair import erase
+
+PLACE = "s3://checkpoints/shop"
+REQUEST = {
+    "id": "e1",
+    "where": "name = 'Zoe'",
+    "apply": True,
+    "by": "me",
+    "asked_at": "now",
+    "large": False,
+    "keep_condition": False,
+    "left_out": [],
+}
+
+
+class Rows:
+    """A table of 100 rows of which some match."""
+
+    kind, kept = "landing", False
+    sources = writers = readers = ()
+
+    def __init__(self, matching: int) -> None:
+        self.matching, self.erased = matching, 0
+        snapshot = SimpleNamespace(snapshotId=lambda: 7)
+        metadata = SimpleNamespace(currentSnapshot=lambda: snapshot, location=lambda: "s3://lake/db/orders")
+        self.table = SimpleNamespace(metadata=lambda _: metadata)
+
+    def matches(self, _spark: Any, _condition: Any) -> Any:
+        left = self.matching - self.erased
+        return SimpleNamespace(rows=left, letters=0, total=100, files=1, matching_rows=left)
+
+    def erase(self, _spark: Any, _condition: Any, _id: str) -> None:
+        self.erased = self.matching
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    held: dict[str, str] = {}
+
+    def read(_spark: Any, url: str) -> str:
+        if url not in held:
+            raise FileNotFoundError(url)
+        return held[url]
+
+    monkeypatch.setattr(erase.hadoop_files, "read_text", read)
+    monkeypatch.setattr(erase.hadoop_files, "write_text", lambda _, url, text: held.update({url: text}))
+    monkeypatch.setattr(erase.hadoop_files, "delete", lambda _, url: held.pop(url))
+    monkeypatch.setattr(erase, "Condition", lambda _, where: where)
+    monkeypatch.setattr(erase, "mark_erasure", lambda *_: 8)
+    monkeypatch.setattr(erase.Erasure, "_place", lambda *_: "s3://lake/db")
+    return held
+
+
+@pytest.mark.parametrize(
+    ("matching", "large", "done"), [(10, False, True), (11, False, False), (11, True, True)]
+)
+def test_more_than_a_tenth_of_a_table_is_erased_only_where_the_request_says_so(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch, matching: int, large: bool, done: bool
+) -> None:
+    rows, told = Rows(matching), []
+    monkeypatch.setattr(erase, "erasure_targets", lambda *_: ((rows,), [], []))
+    files[f"{PLACE}/_millrace/erase/request.json"] = json.dumps(REQUEST | {"large": large})
+    job: Any = SimpleNamespace(checkpoints=PLACE, job="shop")
+    report: Any = SimpleNamespace(emit=lambda event, **fields: told.append((event, fields)))
+    erase.Erasure(job, report)(None)  # type: ignore[arg-type]
+    answer = json.loads(files[f"{PLACE}/_millrace/erase/e1.json"])
+    assert (answer["state"], rows.erased) == (("done", matching) if done else ("refused", 0))
+    if done:
+        ((event, fields),) = told
+        assert event == "erased"
+        # What the job's log says once cannot be changed by the job's role; the file in the lake could be.
+        assert fields["record"] == json.loads(files["s3://lake/db/_erasures/shop/e1.json"])
+    else:
+        assert "11 of 100 rows, more than 10%" in answer["problems"][0]
+        assert told == []
