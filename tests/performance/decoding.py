@@ -39,6 +39,7 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from millrace.etl.formats import json as decode
+from millrace.etl.formats.decoding import json_values
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.record import envelope
@@ -78,7 +79,7 @@ def prepare(records: int) -> None:
 def steps(spark: SparkSession) -> Mapping[str, Step]:
     """The plans, each with what the one before it has."""
     schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
-    plain, as_text = nullable(schema), decode._times_as_text(nullable(schema))
+    plain, as_text = nullable(schema), nullable(json_values.parsed_types(schema))
     decoder = JsonDecoder(schema)
 
     def records() -> DataFrame:

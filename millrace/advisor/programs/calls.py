@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from abc import abstractmethod
 from argparse import ArgumentError
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -50,15 +51,15 @@ class Calls(Expressions):
         self._depth = 0
         self._parsers: dict[str, list[tuple[list[Any], Mapping[str, Values]]]] = {}
 
+    @abstractmethod
     def call_of_stream(
         self, of: Values, name: str, given: Sequence[Values], named: Table, line: int
     ) -> Values | None:
         """Return the result of a streaming method; None for others."""
-        raise NotImplementedError
 
+    @abstractmethod
     def run(self, body: Sequence[ast.stmt], scope: Scope) -> int:
         """Evaluate statements; return how they end."""
-        raise NotImplementedError
 
     def invoke(
         self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: Scope

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -61,7 +62,7 @@ class StepLimitError(Exception):
     """The program needs more steps than are evaluated."""
 
 
-class Expressions:
+class Expressions(ABC):
     """Evaluation of expressions; :class:`~millrace.advisor.programs.interpreter.Interpreter` adds calls and statements.
 
     Parameters
@@ -75,23 +76,23 @@ class Expressions:
         self.module = Scope()
         self._steps = 0
 
+    @abstractmethod
     def attribute_of_stream(self, values: Values, name: str, line: int) -> Values | None:
         """Return a streaming attribute, such as ``readStream``; None for others."""
-        raise NotImplementedError
 
+    @abstractmethod
     def call(self, callee: Any, given: Sequence[Values], named: Table, line: int) -> Values:
         """Return the result of a call."""
-        raise NotImplementedError
 
+    @abstractmethod
     def invoke(
         self, node: ast.Call, callee: Values, method: tuple[Values, str, ast.expr] | None, scope: Scope
     ) -> Values:
         """Return the result of a call in the program's text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def assign(self, target: ast.expr, value: Values, scope: Scope) -> None:
         """Give a name, an attribute or an item its values."""
-        raise NotImplementedError
 
     def step(self, count: int = 1) -> None:
         """Count steps.

@@ -17,6 +17,7 @@ import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from millrace.etl.job import lease
@@ -45,7 +46,15 @@ print("lost", held.lost(), flush=True)
 
 @pytest.fixture(scope="module")
 def s3() -> Iterator[Any]:
+    one_at_a_time, put_object = threading.Lock(), S3Response.put_object
+
+    def put_alone(response: S3Response) -> Any:
+        with one_at_a_time:
+            return put_object(response)
+
     with pytest.MonkeyPatch.context() as patch:
+        # S3 checks a condition and writes in one step; moto's threads may all check before one of them writes.
+        patch.setattr(S3Response, "put_object", put_alone)
         server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
         server.start()
         host, port = server.get_host_and_port()
