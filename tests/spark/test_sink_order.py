@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,8 @@ from tests.spark.test_sink_opensearch import Index
 from tests.spark.test_sink_services import credentials as credentials
 from tests.spark.test_sink_services import make_table, table_sink
 
+_numbers = count()
+
 
 def latest(rows: DataFrame, order: str | None = None) -> DataFrame:
     """As a derive query makes them of good records."""
@@ -48,17 +51,19 @@ class End:
 
 @pytest.fixture(params=["iceberg", "dynamodb", "opensearch", "jdbc"])
 def end(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[End]:
+    # moto and PostgreSQL keep the tables of the tests before.
+    name = f"latest_{next(_numbers)}"
     if request.param == "iceberg":
-        name: Table = request.getfixturevalue("table")("latest")
+        lake: Table = request.getfixturevalue("table")(name)
         yield End(
-            KeyedIcebergSink(name, key=("k",)),
-            lambda: {r["k"]: r["n"] for r in spark.table(str(name)).collect()},
+            KeyedIcebergSink(lake, key=("k",)),
+            lambda: {r["k"]: r["n"] for r in spark.table(str(lake)).collect()},
         )
     elif request.param == "dynamodb":
         with moto() as endpoint:
-            items = make_table(endpoint.endpoint, "latest", "_id")
+            items = make_table(endpoint.endpoint, name, "_id")
             yield End(
-                table_sink(endpoint.endpoint, "latest"),
+                table_sink(endpoint.endpoint, name),
                 lambda: {str(i["k"]): int(i["n"]) for i in items.scan()["Items"]},
             )
     elif request.param == "opensearch":
@@ -67,8 +72,9 @@ def end(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[End]:
         yield End(index.sink(), lambda: {d["k"]: d["n"] for d in index.documents().values()})
     else:
         database: Postgres = request.getfixturevalue("server")
-        made: JdbcSink = jdbc_sink(database, "latest")
-        yield End(made, lambda: {k: int(n) for k, n in database.run("SELECT k, n FROM shop.latest")})
+        made: JdbcSink = jdbc_sink(database, name)
+        query = f"SELECT k, n FROM shop.{name}"  # noqa: S608 - a name of ours
+        yield End(made, lambda: {k: int(n) for k, n in database.run(query)})
 
 
 def test_whatever_batches_a_history_comes_in(spark: SparkSession, end: End, tmp_path: Path) -> None:
