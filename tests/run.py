@@ -16,12 +16,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import TypeVar
 from xml.etree import ElementTree
 
 from millrace.config.engines.versions import LINES
@@ -38,11 +39,20 @@ SLOWLY = "SLOW"
 """Variable of the environment that says which of them run: none, today's, or all, as where it is not set."""
 DAYS = 7
 """In which every slow test is due once."""
+T = TypeVar("T")
 
 
 def day() -> int:
     """Today's number."""
     return datetime.now(UTC).toordinal()
+
+
+def in_turn(values: Sequence[T], number: int) -> list[T]:
+    """All values where every slow test runs; elsewhere ``number`` of them, and the next ones a week later."""
+    if os.environ.get(SLOWLY, "all") == "all":
+        return list(values)
+    first = day() // DAYS * number
+    return [values[(first + each) % len(values)] for each in range(number)]
 
 
 FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"

@@ -56,6 +56,7 @@ def texts(job: Customers) -> list[tuple[str, str | None]]:
     return sorted((bytes(row["_key"]).decode(), row["text"] or "") for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_what_a_transaction_did_counts_when_it_is_committed(job: Customers) -> None:
     one, other = Transactions(job, "one"), Transactions(job, "other")

@@ -32,6 +32,7 @@ from millrace.etl.record.tables import Table
 from millrace.etl.sinks import iceberg_keyed
 from millrace.etl.sinks.delivery.kept_deletes import KeptDeletes
 from tests.faults import jobs
+from tests.run import in_turn
 from tests.spark.batches import EPOCH, KAFKA, KINESIS, Events, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -189,7 +190,10 @@ def told(
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kafka", [False, True], ids=["kinesis", "kafka"])
+@pytest.mark.parametrize(
+    "kafka",
+    [pytest.param(False, id="kinesis", marks=pytest.mark.slow), pytest.param(True, id="kafka")],
+)
 def test_the_last_record_of_a_key_is_the_last_that_was_sent(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka: bool
 ) -> None:
@@ -202,7 +206,7 @@ def test_the_last_record_of_a_key_is_the_last_that_was_sent(
 
 @pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize("seed", range(20, 28))
+@pytest.mark.parametrize("seed", in_turn(range(20, 28), 1))
 def test_other_histories(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -249,6 +253,7 @@ def test_windows_count_all_of_a_commit_that_a_limit_would_cut(
     assert set(found.values()) == {60}
 
 
+@pytest.mark.slow
 def test_windows_count_all_of_a_table_whose_first_commits_have_expired(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -301,6 +306,7 @@ def all_of_the_second(flights: DataFrame, others: DataFrame) -> DataFrame:
     return joined.select(*CARRIED, "_joined_id", "flight", "other")
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_rows_of_the_second_stream_alone_are_there_once_after_a_kill(
     spark: SparkSession, table: Names, tmp_path: Path

@@ -81,7 +81,7 @@ def test_whatever_batches_a_history_comes_in(spark: SparkSession, end: End, tmp_
     history = History(seed=20261127)
     kept = KeptDeletes(str(tmp_path / "deletes"))
     end.sink.prepare(spark, latest(frame_of(spark, [])).drop("_lanes").schema)
-    for number, records in enumerate(history.batches(5)):
+    for number, records in enumerate(history.batches(3)):
         for _ in range(1 + number % 2):  # a batch comes again
             rows = kept.without_older(latest(frame_of(spark, records)).drop("_lanes")).persist()
             kept.keep(rows)
