@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -22,7 +22,7 @@ from millrace.advisor.job_context import AdvisedJob
 from millrace.config.engines.glue import glue_bills, glue_workers
 from millrace.config.problems import wrong_option
 from millrace.sizing.cost import HOURS, price_name
-from millrace.sizing.prices_and_limits import price_regions, prices
+from millrace.sizing.prices_and_limits import PriceTable, price_regions, prices
 
 GIB = 1024**3
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])?(?:i?b)?", re.IGNORECASE)
@@ -114,14 +114,62 @@ def glue_job(client: Any, name: str, region: str, run: str | None = None) -> For
 
 
 def _glue_month(version: str, worker: str | None, workers: int | None, region: str) -> float | None:
-    if worker is None or workers is None or region not in price_regions():
+    if region not in price_regions():
         return None
+    run = {"GlueVersion": version, "WorkerType": worker, "NumberOfWorkers": workers}
+    cost = glue_run_usd(run, HOURS * 3600, prices(region))
+    return None if cost is None else cost.usd
+
+
+class RunCost(NamedTuple):
+    """Cost of a run.
+
+    Attributes
+    ----------
+    usd
+        In USD.
+    at_most
+        Whether all its workers were counted, although auto scaling may have removed some.
+    """
+
+    usd: float
+    at_most: bool
+
+
+def glue_run_usd(run: Mapping[str, Any], seconds: float, table: PriceTable) -> RunCost | None:
+    """Return the cost of a run of Glue; ``None`` for workers or a version without a price.
+
+    Parameters
+    ----------
+    run
+        As Glue describes the job, and the run over it. ``DPUSeconds`` is its use, which Glue tells of runs with auto scaling that
+        have ended; without it all workers count for its time.
+    seconds
+        Of its time.
+    """
+    workers, kind, version = (
+        run.get("NumberOfWorkers"),
+        run.get("WorkerType"),
+        str(run.get("GlueVersion", "")),
+    )
     try:
-        kind = glue_workers(version)[worker]
+        (bill,) = glue_bills(version, glue_workers(version)[kind or "G.1X"])
     except (KeyError, ValueError):
         return None  # a version or worker that the tables do not know has no price
-    (bill,) = glue_bills(version, kind)
-    return workers * bill.units * HOURS * prices(region).usd(price_name(bill))
+    usd = table.usd(price_name(bill)) / 3600
+    if run.get("DPUSeconds"):
+        return RunCost(run["DPUSeconds"] * usd, at_most=False)
+    # Jobs without a worker type count in DPUs.
+    units = workers * bill.units if kind and workers else run.get("MaxCapacity")
+    if not units:
+        return None
+    arguments = {**(run.get("DefaultArguments") or {}), **(run.get("Arguments") or {})}
+    scales = arguments.get("--enable-auto-scaling", "false") == "true"
+    return RunCost(units * max(seconds, _LEAST_BILLED) * usd, at_most=scales)
+
+
+_LEAST_BILLED = 60.0
+"""Seconds that Glue bills of each run (price page of Glue, 2026-11-16)."""
 
 
 def emr_application(client: Any, application: str, region: str, run: str | None = None) -> ForeignJob:
@@ -198,13 +246,10 @@ def _emr_month(
     """Return the cost of a month at the billed use; before a bill, at the most that its settings allow."""
     if region not in price_regions():
         return None
-    table, base = prices(region), f"emr.{'arm64' if arm else 'x86_64'}."
+    table = prices(region)
     used, seconds = job.get("billedResourceUtilization") or {}, job.get("totalExecutionDurationSeconds") or 0
     if used.get("vCPUHour") and seconds:
-        hour = used["vCPUHour"] * table.usd(f"{base}vcpu_hour") + used.get("memoryGBHour", 0) * table.usd(
-            f"{base}gib_hour"
-        )
-        return float(hour * HOURS * 3600 / seconds)
+        return emr_usd(used, table, arm=arm) * HOURS * 3600 / seconds
     executors = settings.get("spark.dynamicAllocation.maxExecutors") or settings.get(
         "spark.executor.instances"
     )
@@ -213,12 +258,20 @@ def _emr_month(
         return None
     month = 0.0
     for of, count in (("executor", int(executors)), ("driver", 1)):
-        cores = int(cores_of[of])
         memory = bytes_of_size(settings.get(f"spark.{of}.memory", _EMR_MEMORY)) * OVERHEAD / GIB
-        month += (
-            count * HOURS * (cores * table.usd(f"{base}vcpu_hour") + memory * table.usd(f"{base}gib_hour"))
-        )
+        worker = {"vCPUHour": int(cores_of[of]), "memoryGBHour": memory}
+        month += count * HOURS * emr_usd(worker, table, arm=arm)
     return month
+
+
+def emr_usd(used: Mapping[str, float], table: PriceTable, *, arm: bool) -> float:
+    """Return the cost in USD of a use of EMR Serverless: ``vCPUHour``, ``memoryGBHour``, ``storageGBHour``."""
+    base = f"emr.{'arm64' if arm else 'x86_64'}."
+    return (
+        used["vCPUHour"] * table.usd(f"{base}vcpu_hour")
+        + used.get("memoryGBHour", 0.0) * table.usd(f"{base}gib_hour")
+        + used.get("storageGBHour", 0.0) * table.usd("emr.disk_gib_hour")
+    )
 
 
 def emr_spark_settings(app: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from millrace.advisor.application_history import Query, Source
+from millrace.advisor.application_history import History, Query, Source
 from millrace.advisor.event_log_reader import read
 from millrace.advisor.event_logs import EventLog, find
 from millrace.advisor.foreign_jobs import log_of
@@ -41,10 +41,20 @@ def read_log(place: str, found: RunningJob) -> ImportLog:
     Raises
     ------
     ConfigurationError
-        No log at the place belongs to the run, or the log has no query that reads the stream.
+        No log at the place belongs to the run, or :func:`figures_of` refuses it.
     """
     log = _own_log(place, find(place), found)
-    history = read(log)
+    return figures_of(read(log), log.name, found)
+
+
+def figures_of(history: History, log: str, found: RunningJob) -> ImportLog:
+    """Return the figures of a log that was read.
+
+    Raises
+    ------
+    ConfigurationError
+        The log has no query that reads the stream.
+    """
     said = found.said
     if said.name is None or said.kind is None:
         return ImportLog(None, None, ("nothing is taken from the log before the stream is known",))
@@ -52,7 +62,7 @@ def read_log(place: str, found: RunningJob) -> ImportLog:
     if not queries:
         described = {one.description for each in history.queries for one in _last_sources(each)}
         allowed = f"a log with a batch that reads {said.name}; its batches read {', '.join(sorted(described)) or 'nothing'}"
-        raise wrong_option("--logs", log.name, allowed)
+        raise wrong_option("--logs", log, allowed)
     query = queries[-1]
     fitted = twin(history, query)
     if said.kind == "kinesis":

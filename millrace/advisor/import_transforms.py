@@ -6,10 +6,14 @@ import ast
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from millrace.advisor.programs.streams import FORMAT, Query
 from millrace.config.secrets import censor, is_secret_key
+
+if TYPE_CHECKING:
+    from millrace.advisor.job_import import RunningJob
 
 MODULE = "imported"
 """Name of the module in the job's folder below ``pipelines/``."""
@@ -109,3 +113,21 @@ def transforms_text(where: str, written: Sequence[Written]) -> str:
         )
         parts.append("".join(f"#{' ' * bool(line)}{line}\n" for line in each.text.splitlines()))
     return "".join(parts)
+
+
+def write_transforms(root: Path, found: RunningJob, job: str) -> Path | None:
+    """Write the transforms to be finished below a project's root; an existing file stays as it is.
+
+    Returns
+    -------
+    Path or None
+        The new file.
+    """
+    file = root / "pipelines" / package_of(job) / f"{MODULE}.py"
+    if not found.said.written or file.exists():
+        return None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for folder in (file.parent.parent, file.parent):
+        (folder / "__init__.py").touch()
+    file.write_text(transforms_text(found.where, found.said.written), encoding="utf-8")
+    return file

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.extras import extra_of_missing_module
-from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split_topic, vendor
+from millrace.cli.plan import init, plan, policies, prices, simulate, split_topic, vendor
 from millrace.cli.plan.bench import command as bench
+from millrace.cli.plan.existing import import_job, scan
 from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
 from millrace.cli.run import (
@@ -37,6 +38,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
         "Plan": {
             "init": init.init,
             "vendor": vendor.vendor,
+            "scan": scan.scan,
             "import": import_job.import_command,
             "validate": plan.validate_command,
             "plan": plan.plan_command,

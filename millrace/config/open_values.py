@@ -15,6 +15,11 @@ def open_value(question: str) -> str:
     return f"{_MARK}{question}"
 
 
+def question(value: str) -> str:
+    """Return what such a text asks."""
+    return value.removeprefix(_MARK)
+
+
 def is_open(value: object) -> bool:
     """Return whether a value is such a text."""
     return isinstance(value, str) and value.startswith(_MARK)

@@ -25,9 +25,9 @@ from millrace.advisor.import_environment import environment
 from millrace.advisor.job_import import RunningJob
 from millrace.advisor.job_program import Answers, read
 from millrace.cli import app
-from millrace.cli.plan import import_job
-from millrace.cli.plan.import_job import _begin_again
-from millrace.cli.plan.import_plans import as_yaml
+from millrace.cli.plan.existing import import_job
+from millrace.cli.plan.existing.import_job import _begin_again
+from millrace.cli.plan.existing.import_plans import as_yaml
 from millrace.config import ConfigurationError, load
 from tests.unit.advisor.test_job_import import EMR, ROOT, SCHEMA
 

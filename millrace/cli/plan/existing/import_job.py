@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millrace.cli.plan.import_plans import as_yaml, fitted_plans, planned, side_by_side, sizes
+from millrace.cli.plan.existing.import_plans import as_yaml, fitted_plans, planned, side_by_side, sizes
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError, find_root
 from millrace.config.base import SLUG, SLUG_SAID
@@ -140,6 +140,7 @@ def import_command(
     from millrace.advisor.import_cutover import cut_over, job_comment, stream_of
     from millrace.advisor.import_environment import environment, open_lines
     from millrace.advisor.import_log import read_log
+    from millrace.advisor.import_transforms import write_transforms
     from millrace.advisor.job_program import Answers
 
     root = find_root()
@@ -177,7 +178,7 @@ def import_command(
         _begin_again(target, earlier, made, shown, root, steps, as_json=as_json)
         return
     open_ones = {dotted_path(path): value for path, value in open_lines(made)}
-    written = _write_transforms(root, found, next(iter(made["jobs"])))
+    written = write_transforms(root, found, next(iter(made["jobs"])))
     plans: Mapping[str, Plan] = {}
     refused = None
     if not open_ones:
@@ -216,20 +217,6 @@ def import_command(
             side_by_side(plans)
         _tell(steps)
     _end(open_ones, shown)
-
-
-def _write_transforms(root: Path, found: RunningJob, job: str) -> Path | None:
-    """Write the transforms to be finished; an existing file stays as it is."""
-    from millrace.advisor.import_transforms import MODULE, package_of, transforms_text
-
-    file = root / "pipelines" / package_of(job) / f"{MODULE}.py"
-    if not found.said.written or file.exists():
-        return None
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for folder in (file.parent.parent, file.parent):
-        (folder / "__init__.py").touch()
-    file.write_text(transforms_text(found.where, found.said.written), encoding="utf-8")
-    return file
 
 
 def _end(open_ones: Mapping[str, str], shown: str) -> None:

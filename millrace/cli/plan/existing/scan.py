@@ -1,0 +1,324 @@
+"""``millrace scan``: the streaming jobs of an account, what they cost, and what a plan of their own would cost."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import Progress, TextColumn
+from rich.text import Text
+
+from millrace.cli.plan.existing.import_plans import fitted_plans
+from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.html_pages import Page, check_page, write_page
+from millrace.cli.shared.options import AsJson
+from millrace.config import ConfigurationError
+from millrace.config.problems import wrong_option
+from millrace.sizing import total
+from millrace.sizing.prices_and_limits import price_regions
+from millrace.sizing.text_format import count, dollars, duration_text
+
+if TYPE_CHECKING:
+    from millrace.advisor.account_scan import ScannedJob
+
+_SCHEMA = "pipelines/scan/record.ddl"
+"""Schema of every price: the speed is that of the job's own log, so columns do not count."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A job, and the plan that it would have.
+
+    Attributes
+    ----------
+    job
+        As the account has it.
+    plan_usd
+        Cost of its plan in USD a month; ``None`` without a plan.
+    notes
+        What is not known of either, and why.
+    """
+
+    job: ScannedJob
+    plan_usd: float | None
+    notes: tuple[str, ...]
+
+
+def scan(
+    region: Annotated[
+        str | None,
+        typer.Option("--region", metavar="REGION", help="Default: that of the AWS configuration."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag", metavar="KEY=VALUE", help="Only jobs and applications with this tag. Repeatable."
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=90, help="Days whose use is counted.")] = 30,
+    logs: Annotated[
+        bool,
+        typer.Option(
+            "--logs/--no-logs", help="Read the event log of each job: last batch, largest finding, own plan."
+        ),
+    ] = True,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page; it needs no network.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the streaming jobs of an account on Glue and EMR Serverless, with their cost and the first thing to change.
+
+    Only reads. The cost is that of the machines by AWS's own figures of use; a plan of its own is what `millrace import` and
+    `millrace plan` would choose for the rate and the speed of the job's event log. What may not be read is named; the others are shown.
+    Exit status 1 if neither service could be read.
+
+    [bold]Examples[/bold]
+
+      millrace scan
+
+      millrace scan --region eu-central-1 --tag team=payments --html jobs.html
+
+      millrace scan --days 7 --no-logs --json
+    """
+    if html is not None:
+        check_page(html)
+    tags = _tags(tag or ())
+    region, client = _account(region)
+    from millrace.advisor.account_scan import Window
+
+    now = datetime.now(UTC)
+    window = Window(now - timedelta(days=days), now)
+    rows, unread = _rows(client, region, window, tags, logs=logs)
+    refused = len(unread)
+    if region not in price_regions():
+        unread.append(
+            f"no prices of {region} are known: `millrace prices update --region {region}` writes them"
+        )
+    rows.sort(key=lambda each: -(each.job.usd or 0.0))
+    heading = _heading(rows, region, days)
+    if as_json:
+        typer.echo(json.dumps(to_json(rows, region, window, unread), indent=2, ensure_ascii=False))
+    else:
+        show(Text(heading, "bold"))
+        _show(rows, now)
+        for each in unread:
+            show(Text(f"note: {each}"))
+    if html is not None:
+        write_page(html, _page(rows, heading, unread, now))
+        typer.echo(f"wrote {html}", err=as_json)
+    if refused == len(_SERVICES):
+        raise typer.Exit(FAILED)
+
+
+def _tags(given: Sequence[str]) -> dict[str, str]:
+    pairs = [each.partition("=") for each in given]
+    for key, equals, value in pairs:
+        if not (key and equals):
+            raise wrong_option("--tag", f"{key}{equals}{value}", "KEY=VALUE, such as team=payments")
+    return {key: value for key, _, value in pairs}
+
+
+def _account(region: str | None) -> tuple[str, Callable[[str], Any]]:
+    import boto3
+    from botocore.exceptions import BotoCoreError
+
+    try:
+        session: Any = boto3.Session(region_name=region)
+        known = session.get_available_regions("glue", session.get_partition_for_region(session.region_name))
+    except BotoCoreError as error:
+        raise wrong_option(
+            "--region", region or "(missing)", f"a region, here or in the AWS configuration ({error})"
+        ) from error
+    if session.region_name not in known:
+        raise wrong_option("--region", session.region_name, f"one of {', '.join(sorted(known))}")
+    clients: dict[str, Any] = {}
+
+    def client(service: str) -> Any:
+        if service not in clients:
+            clients[service] = session.client(service)
+        return clients[service]
+
+    return session.region_name, client
+
+
+_SERVICES = {"glue_jobs": "Glue", "emr_jobs": "EMR Serverless"}
+
+
+def _rows(
+    client: Callable[[str], Any], region: str, window: Any, tags: Mapping[str, str], *, logs: bool
+) -> tuple[list[Row], list[str]]:
+    """Return the jobs, and the services that may not be read, each with the reason."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    from millrace.advisor import account_scan
+
+    rows, unread = list[Row](), list[str]()
+    with Progress(
+        TextColumn("{task.description}"), transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
+        task = progress.add_task("")
+        for function, service in _SERVICES.items():
+            try:
+                for job in getattr(account_scan, function)(client, region, window, tags):
+                    progress.update(task, description=f"reading {service} job {job.name} ({len(rows)} read)")
+                    found = account_scan.with_log(job, client, region) if logs else job
+                    plan_usd, note = _own_plan(found, client, region)
+                    rows.append(Row(found, plan_usd, (*found.notes, *note)))
+            except (BotoCoreError, ClientError) as error:
+                unread.append(f"jobs of {service} are not known ({error})")
+    return rows, unread
+
+
+def _own_plan(
+    job: ScannedJob, client: Callable[[str], Any], region: str
+) -> tuple[float | None, tuple[str, ...]]:
+    """Return the monthly cost of the job's own plan in USD, or a note that says why there is none."""
+    from millrace.advisor.import_environment import environment, open_lines
+    from millrace.advisor.import_log import figures_of
+    from millrace.advisor.import_transforms import write_transforms
+    from millrace.advisor.job_import import emr, glue
+    from millrace.config.open_values import question
+
+    if job.history is None:
+        return None, ()
+    try:
+        if job.engine == "glue":
+            found = glue(client, job.name, region)
+        else:
+            application, _, run = job.source.removeprefix("emr:").partition("/")
+            found = emr(client, application, run, region)
+        log = figures_of(job.history, job.name, found)
+        made = environment(
+            found,
+            project="scan",
+            schema=_SCHEMA,
+            start="2000-01-01T00:00:00Z",
+            rate=None,
+            record_size="1KiB",
+            twin=log.twin,
+            offsets=None,
+        )
+        unknown = [question(value) for _, value in open_lines(made)]
+        if unknown:
+            return None, (f"no plan before `millrace import {job.source}` has answers: {'; '.join(unknown)}",)
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder).resolve()
+            (root / _SCHEMA).parent.mkdir(parents=True)
+            (root / _SCHEMA).write_text("payload STRING\n", encoding="utf-8")
+            write_transforms(root, found, next(iter(made["jobs"])))
+            _, plans, _ = fitted_plans("scan", made, root, latency_is_given=False)
+    except ConfigurationError as error:
+        return None, (f"no plan: {'; '.join(each.allowed for each in error.problems)}",)
+    return total(plans["computed"]).value, ()
+
+
+def _heading(rows: Sequence[Row], region: str, days: int) -> str:
+    """Return the verdict: how many jobs, what they cost, how many stand still."""
+    cost = sum(each.job.usd or 0.0 for each in rows)
+    unknown = sum(each.job.usd is None for each in rows)
+    running = sum(each.job.runs for each in rows)
+    more = f", without {count(unknown, 'job')} of unknown cost" if unknown else ""
+    return f"{region}: {count(len(rows), 'streaming job')}, {running} running; {dollars(cost)} in {count(days, 'day')}{more}"
+
+
+def _cells(row: Row, now: datetime) -> tuple[str, ...]:
+    job = row.job
+    cost = "unknown" if job.usd is None else f"{'at most ' if job.at_most else ''}{dollars(job.usd)}"
+    age = "" if job.last_batch is None else duration_text(max(0.0, now.timestamp() - job.last_batch))
+    return (
+        job.name,
+        f"{job.engine} {job.version}".strip(),
+        job.workers,
+        job.state or "never ran",
+        age and f"{age} ago",
+        cost,
+        "" if row.plan_usd is None else dollars(row.plan_usd),
+        "" if job.finding is None else job.finding.kind,
+    )
+
+
+_HEAD = ("job", "on", "workers", "state", "last batch", "cost", "own plan a month", "first finding")
+
+
+def _said(row: Row) -> list[str]:
+    """Return the finding in words, the command that shows the rest, and what is not known."""
+    job = row.job
+    of = (
+        f"--glue-job {job.name}"
+        if job.engine == "glue"
+        else f"--emr-app {job.source.split(':')[1].split('/')[0]} --run {job.run}"
+    )
+    found = [] if job.finding is None else [f"{job.finding.words} (millrace advise {of})"]
+    return found + list(row.notes)
+
+
+def _show(rows: Sequence[Row], now: datetime) -> None:
+    if not rows:
+        show("no streaming job was found")
+        return
+    table = plain_table(*words(*_HEAD[:4]), *figures(*_HEAD[4:7]), *words(_HEAD[7]))
+    for each in rows:
+        table.add_row(*map(Text, _cells(each, now)))
+    show(table)
+    for each in rows:
+        for line in _said(each):
+            show(Text(f"{each.job.name}: {line}"))
+
+
+def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetime) -> Page:
+    page = Page("Streaming jobs of an account")
+    page.text(heading)
+    page.table(_HEAD, [_cells(each, now) for each in rows], "Streaming jobs, the most expensive first.")
+    said = [(each.job.name, line) for each in rows for line in _said(each)]
+    if said:
+        page.table(
+            ("job", "what to look at"),
+            said,
+            "The first finding of each job, and what is not known.",
+            words=True,
+        )
+    for each in unread:
+        page.text(each)
+    return page
+
+
+def to_json(rows: Sequence[Row], region: str, window: Any, unread: Sequence[str]) -> dict[str, Any]:
+    """Return the jobs as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        ``version``, ``region``, ``since``, ``until``, ``notes`` (services and prices that could not be read), and ``jobs``, the most expensive
+        first: each with ``engine``, ``name``, ``source`` (as ``millrace import`` takes it), ``version``, ``workers``, ``state``,
+        ``run``, ``usd`` (or null), ``at_most``, ``last_batch`` (ISO time or null), ``finding`` (as in ``millrace advise --json``, or
+        null), ``plan_usd_month`` (or null) and ``notes``.
+    """
+    keys = ("engine", "name", "source", "version", "workers", "state", "run", "usd", "at_most")
+    return {
+        "version": 1,
+        "region": region,
+        "since": window.begins.isoformat(timespec="seconds"),
+        "until": window.ends.isoformat(timespec="seconds"),
+        "jobs": [
+            {key: getattr(each.job, key) for key in keys}
+            | {
+                "last_batch": None
+                if each.job.last_batch is None
+                else datetime.fromtimestamp(each.job.last_batch, UTC).isoformat(timespec="seconds"),
+                "finding": None if each.job.finding is None else asdict(each.job.finding),
+                "plan_usd_month": each.plan_usd,
+                "notes": list(each.notes),
+            }
+            for each in rows
+        ],
+        "notes": list(unread),
+    }
