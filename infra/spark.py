@@ -73,6 +73,8 @@ def _session(plan: JobPlan) -> dict[str, str]:
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         # A second copy of a task would read a Kinesis shard twice at once.
         "spark.speculation": "false",
+        # Each query is a pool (``etl.job.supervise``): its tasks do not wait for all those of another's long batch.
+        "spark.scheduler.mode": "FAIR",
         # A task is tried four times; the core repeats a failed batch as often as the job says (batch_retries); the job's
         # state machine restarts a failed run (restarts_per_hour).
         "spark.task.maxFailures": "4",

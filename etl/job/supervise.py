@@ -40,6 +40,9 @@ LOST_PROGRESS = 'because the return value of "scala.Option.get()" is null'
 requested. A run that starts with an already planned batch has requested none: its query ends after that batch is committed,
 when Spark reports the progress (``KafkaMicroBatchStream.metrics``). The next start begins with a new batch."""
 
+POOL = "spark.scheduler.pool"
+"""Local property of a thread: the pool of the FAIR scheduler in which its Spark jobs run."""
+
 POLL_SECONDS = 0.2
 
 CHECK_SECONDS = 60.0
@@ -202,15 +205,22 @@ class Supervisor:
 
     def _start(self, query: Query, handle: BatchHandler) -> StreamingQuery:
         trigger = f"{max(0, round(query.trigger_seconds * 1000))} milliseconds"
-        return (
-            ages.observe_arrivals(query.rows)
-            .writeStream.queryName(query.name)
-            .option("checkpointLocation", query.checkpoint)
-            .outputMode(query.output_mode)
-            .trigger(processingTime=trigger)
-            .foreachBatch(handle)
-            .start()
-        )
+        context = self.spark.sparkContext
+        # The thread of the query inherits it, and so do the jobs of its batches: queries share the cores fairly, where a
+        # queue would let each wait for all tasks of a long batch.
+        context.setLocalProperty(POOL, query.name)
+        try:
+            return (
+                ages.observe_arrivals(query.rows)
+                .writeStream.queryName(query.name)
+                .option("checkpointLocation", query.checkpoint)
+                .outputMode(query.output_mode)
+                .trigger(processingTime=trigger)
+                .foreachBatch(handle)
+                .start()
+            )
+        finally:
+            context.setLocalProperty(POOL, None)
 
     def _wait(self, running: list[_Running]) -> bool:
         failed = False

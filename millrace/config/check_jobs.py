@@ -59,6 +59,7 @@ _OWNED = frozenset(
         "spark.executorEnv.PYSPARK_PYTHON",
         "spark.extraListeners",
         "spark.master",
+        "spark.scheduler.mode",
         "spark.serializer",
         "spark.speculation",
         "spark.sql.defaultCatalog",

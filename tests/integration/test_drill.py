@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
+from millrace.advisor.event_logs import LogLines, find
 from millrace.sandbox import demo
 
 pytestmark = pytest.mark.faults
@@ -79,3 +80,20 @@ def test_kafkas_own_tools_see_how_far_the_topic_was_read(sandbox, outcomes):
     told = asked[group].result(timeout=20).topic_partitions
     assert {each.topic for each in told} == {topic}
     assert sum(each.offset for each in told) == outcomes["flights"].account.produced
+
+
+def test_every_spark_job_of_a_query_runs_in_its_pool(sandbox, outcomes, aws):
+    """By Spark's event logs: the jobs that a batch's function starts, too."""
+    names: dict[str, str] = {}
+    pools: set[tuple[str, str]] = set()
+    for log in find(f"s3://{sandbox.names.bucket('event-logs')}", aws.client("s3")):
+        for event in map(json.loads, LogLines(log)):
+            if event["Event"].endswith("QueryStartedEvent"):
+                names[event["runId"]] = event["name"]
+            elif event["Event"] == "SparkListenerJobStart":
+                run = event["Properties"].get("spark.jobGroup.id")
+                pools.add((run, event["Properties"].get("spark.scheduler.pool")))
+    of_queries = {(names[run], pool) for run, pool in pools if run in names}
+    assert len(of_queries) >= 2 * len(outcomes)
+    assert {pool for _, pool in of_queries} == set(names.values())
+    assert all(name == pool for name, pool in of_queries)

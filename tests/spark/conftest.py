@@ -46,6 +46,8 @@ def spark(warehouse: Path, request: pytest.FixtureRequest) -> Iterator[SparkSess
     settings = {
         # Two cores, and three attempts at a task.
         "spark.master": "local[2,3]",
+        # As every job that is deployed.
+        "spark.scheduler.mode": "FAIR",
         "spark.driver.memory": "1g",
         # What a test holds of a broadcast keeps a page of memory: of 8 MiB each by default, some fifty of them at the
         # end, which with all the rest is this heap; a driver without memory ends itself in the middle of a test.

@@ -1,0 +1,73 @@
+"""Queries of a job share its cores: each has a pool of the FAIR scheduler, in which all its Spark jobs run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from millrace.etl.job.supervise import POOL, Supervisor
+from millrace.etl.record.query import Query
+from tests.spark.batches import Events
+
+GROUP = "spark.jobGroup.id"
+
+
+def pools_by_run(spark: SparkSession) -> dict[str, set[str]]:
+    """The pools in which Spark ran the stages of each query, by the id of its run: a query's jobs are one group."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    jobs = store.jobsList(None)
+    pools: dict[str, set[str]] = {}
+    for job in (jobs.apply(n) for n in range(jobs.size())):
+        ids = job.stageIds()
+        stages = [store.lastStageAttempt(ids.apply(n)) for n in range(ids.size())]
+        ran = {each.schedulingPool() for each in stages if each.status().toString() == "COMPLETE"}
+        pools.setdefault(job.jobGroup().getOrElse(None), set()).update(ran)
+    return pools
+
+
+def ticking(
+    spark: SparkSession, name: str, checkpoint: Path, handle: Callable[[DataFrame, int], None]
+) -> Query:
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 50).load()
+    return Query(name, rows, handle, str(checkpoint / name), 0.1)
+
+
+def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Its 40 tasks take 6 s on two cores; in one queue, the other query would wait for all of them."""
+    long_job = threading.Event()
+    during: list[int] = []
+    runs: dict[str, str] = {}
+    supervisor = Supervisor(spark, Events().reporter)
+
+    def long(batch: DataFrame, number: int) -> None:
+        runs["long"] = batch.sparkSession.sparkContext.getLocalProperty(GROUP)
+        if number:
+            time.sleep(0.5)
+            return
+        long_job.set()
+        tasks = batch.sparkSession.sparkContext.parallelize(range(40), 40)
+        tasks.foreach(lambda _: time.sleep(0.3))
+        long_job.clear()
+        supervisor.stop()
+
+    def short(batch: DataFrame, number: int) -> None:
+        runs["short"] = batch.sparkSession.sparkContext.getLocalProperty(GROUP)
+        began_inside = long_job.is_set()
+        batch.repartition(2).count()
+        if began_inside and long_job.is_set():
+            during.append(number)
+
+    status = supervisor.run(
+        [ticking(spark, "long", tmp_path, long), ticking(spark, "short", tmp_path, short)]
+    )
+    assert status == 0
+    assert len(during) >= 3, "batches of the short query that began and ended inside the long job"
+    pools = pools_by_run(spark)
+    assert {name: pools[run] for name, run in runs.items()} == {"long": {"long"}, "short": {"short"}}
+    assert spark.sparkContext.getLocalProperty(POOL) is None
