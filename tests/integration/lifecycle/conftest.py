@@ -206,7 +206,7 @@ def shop(
         minute = math.ceil(now / 60) * 60
         own = [
             query
-            for name, settings in names.environment.jobs.items()
+            for name, settings in load(str(file), root=ROOT).jobs.items()
             for query in settings.queries
             if names.job(name) == job
         ]
