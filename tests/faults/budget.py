@@ -227,7 +227,7 @@ def parser() -> argparse.ArgumentParser:
     )
     reading.add_argument("--minutes", type=float, default=60.0)
     reading.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
-    reading.add_argument("--page", action="store_true", help="write the table of docs/internals/fault-rounds.md")
+    reading.add_argument("--page", action="store_true", help="write the table of its page")
     return reading
 
 
