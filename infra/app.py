@@ -23,7 +23,7 @@ from .errors import InfrastructureError
 def main() -> None:
     """Synthesise the environment that ``cdk`` asks for, and exit with a status."""
     # CDK's own check of the templates only warns, and takes longer than everything else. cfn-lint knows more, and
-    # `make check` runs it on every environment's templates (docs/adr/0400-policy-rules.md).
+    # `make check` runs it on every environment's templates (docs/design/checks.md#rules-for-templates).
     sys.exit(synthesise(App(builtin_cloud_formation_validation=False)))
 
 

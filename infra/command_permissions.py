@@ -2,7 +2,7 @@
 
 Sources: the actions are those that the commands call, which ``tests/unit/cli/test_policies.py`` records; resource types and
 condition keys are those of the service authorization reference. The roles of the bootstrap are those that CDK's synthesizer
-writes into each assembly. See ``docs/adr/0112-policies-of-people.md``.
+writes into each assembly. See ``docs/design/permissions.md#policies-of-people``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Permissions of one job: named actions and resources, no managed policies of AWS, nothing for another job.
 
-Sources: the action lists of ``docs/adr/0102-job-permissions.md``, which names the
+Sources: the action lists of ``docs/design/permissions.md#roles-of-jobs``, which names the
 AWS page behind each.
 """
 

@@ -1,7 +1,7 @@
 """Kafka clusters and permissions of the sinks of a job's queries.
 
 Sources of the grants: the service authorization reference's pages of each service, and for Kafka the MSK guide, "IAM access
-control". ``docs/adr/0102-job-permissions.md`` has the table.
+control". ``docs/design/permissions.md#roles-of-jobs`` has the table.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Lease for the checkpoints of a job: only the run that holds it may write them.
 
-``docs/adr/0310-one-writer.md`` describes what this fences and what it does not.
+``docs/design/run.md#one-writer`` describes what this fences and what it does not.
 """
 
 from __future__ import annotations

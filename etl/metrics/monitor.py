@@ -1,7 +1,7 @@
 """Monitor that collects the metrics of all queries of a job and sends them to the outputs.
 
 Queries are polled once a second, instead of by a ``StreamingQueryListener`` in Python, which runs inside a thread of
-Spark's (``docs/adr/0500-polled-progress.md``): no call of Spark ever waits for this code.
+Spark's (``docs/design/metrics.md#polled-progress``): no call of Spark ever waits for this code.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A matching landed row becomes an empty one of stage ``erased``, which keeps its 
 again. Rows of other tables are deleted. Then each table's manifests are rewritten, and a commit without rows
 (the *mark*) ends its old history. When every query that derives from it has read past the mark, the snapshots before it expire.
 
-Each call does the steps that are possible now, so a killed job continues from there (``docs/adr/0212-erasure.md``).
+Each call does the steps that are possible now, so a killed job continues from there (``docs/design/erasure.md#steps``).
 """
 
 from __future__ import annotations

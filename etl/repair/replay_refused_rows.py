@@ -33,7 +33,7 @@ from .replay_dead_letters import (
 )
 
 MARK = "#sent"
-"""Separator between a letter's identity and the number of its replay. It differs from that of landing tables (0203), whose
+"""Separator between a letter's identity and the number of its replay. It differs from that of landing tables (``docs/design/repair.md#refused-rows``), whose
 replays are records that a sink may refuse in turn."""
 
 _CORRUPT = "_corrupt"

@@ -207,7 +207,7 @@ class KafkaSink:
         is complete when all in-sync brokers have every message. Duplicates remain possible if no read of the topic can
         detect them: from an executor that was cut off and still writes after that read, and from a batch after a reset
         of the checkpoint. A reader recognises them by the headers ``millrace-source`` and ``millrace-id``, which are the
-        same each time (``docs/adr/0274-a-look-at-the-end-of-the-stream.md``). A topic that is compacted by the default key keeps
+        same each time (``docs/design/sinks.md#kafka-and-kinesis``). A topic that is compacted by the default key keeps
         one message for each identity.
         """
         with self._entered():

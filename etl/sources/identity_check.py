@@ -2,7 +2,7 @@
 
 Offsets and identities of records belong to a topic. A topic that was made again counts from the beginning under the same
 name. Its records would be skipped up to the old topic's last offset, or be left out as duplicates of old ones. The
-file beside the checkpoint (``docs/adr/0209-origins.md``) has the ids of the topics and streams of the checkpoint's positions,
+file beside the checkpoint (``docs/design/kafka.md#identity-of-topics``) has the ids of the topics and streams of the checkpoint's positions,
 and of the topics whose records a table has under the name of a stream; the second survives a reset.
 """
 

@@ -1,7 +1,7 @@
 """Event logs of both engines under one flat prefix, copied by a state machine as they arrive.
 
 Spark's history server lists only the direct children of its directory; Glue and EMR
-Serverless each write below prefixes of their own (docs/adr/0106-event-logs.md).
+Serverless each write below prefixes of their own (docs/design/stacks.md#event-logs).
 """
 
 from __future__ import annotations

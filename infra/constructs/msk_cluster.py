@@ -2,7 +2,7 @@
 
 The resources are CloudFormation's: CDK's own construct for MSK is
 experimental and knows neither Express brokers nor topics
-(``docs/adr/0103-msk-resources.md``).
+(``docs/design/stacks.md#msk``).
 """
 
 from __future__ import annotations

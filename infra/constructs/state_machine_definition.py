@@ -4,7 +4,7 @@ One skeleton for both engines: it writes down the desired state (``wish``), list
 runs, and decides in one place what to do. An engine provides the four calls that
 differ (list, start, look, stop). Nothing here uses CDK: the result is a plain
 ``dict`` that a test can run. The reasons for this design:
-``docs/adr/0300-one-state-machine-per-job.md``.
+``docs/design/run.md#state-machine``.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class EnvironmentStack(Stack):
 
         CDK exports a value while something in the app imports it. When the last importer is removed from the
         file, its stack is still deployed, and CloudFormation refuses to delete the export
-        (docs/adr/0109-exports-that-stay.md). Values of existing resources are literals and need no export.
+        (docs/design/stacks.md#exports-that-stay). Values of existing resources are literals and need no export.
         """
         for value in values:
             if Token.is_unresolved(value):

@@ -63,7 +63,7 @@ class StorageStack(EnvironmentStack):
         )
         allow_log_groups(self.logs_key, prefix="")
         self.access_logs = self._access_logs()
-        # Buckets that keep versions, with the reasons: docs/adr/0101-versions-and-lifecycles.md
+        # Buckets that keep versions, with the reasons: docs/design/stacks.md#buckets
         self.lake = self._bucket("lake", self.data_key, versioned=True)
         self.checkpoints = self._bucket("checkpoints", self.data_key)
         self._keep_versions_from_given_roles()

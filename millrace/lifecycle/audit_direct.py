@@ -18,7 +18,7 @@ from pyiceberg.table import Table
 from millrace.lifecycle.audit_table import LandedRecords, aws_errors, where
 
 QUERY, OFFSETS = "millrace.query", "millrace.offsets"
-"""Properties of a direct query's commits (``docs/adr/0250-direct-queries.md``)."""
+"""Properties of a direct query's commits (``docs/design/queries.md#direct-queries``)."""
 
 _SLACK = timedelta(hours=1)
 """Difference of two clocks: the driver's, which sets ``_landed_at``, and the brokers'."""

@@ -21,7 +21,7 @@ from millrace.lifecycle.problems import AwsError, translate_aws_errors
 where: Any = expressions  # pydantic's plugin for mypy misreads its constructors
 
 _REPLAYED = "#replay"
-"""Mark in the identity of a replayed dead letter (``docs/adr/0203-replay.md``): its source sent it once."""
+"""Mark in the identity of a replayed dead letter (``docs/design/repair.md#replay-of-dead-letters``): its source sent it once."""
 
 _DIGITS = 20
 """Digits of an offset in ``_position``."""

@@ -1,7 +1,7 @@
 """Checkpoints of deployed jobs: their content, and how to archive them or copy them to another name.
 
-Their layout is ``docs/adr/0311-checkpoint-manifests.md``; every change holds the job's lease
-(``docs/adr/0310-one-writer.md``), so that no run starts in the meantime.
+Their layout is ``docs/design/checkpoints.md#manifest``; every change holds the job's lease
+(``docs/design/run.md#one-writer``), so that no run starts in the meantime.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Executions of a job's state machine: start and watch.
 
-The machines decide (``docs/adr/0300-one-state-machine-per-job.md``); this module calls and watches them.
+The machines decide (``docs/design/run.md#state-machine``); this module calls and watches them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The steps are those of a deployment (:mod:`millrace.lifecycle.deploy`), for one job's own stack. The deployed version
 is kept before it is replaced, so that a rollback needs neither the old code nor the machine that deployed it
-(``docs/adr/0312-upgrade-and-rollback.md``).
+(``docs/design/deploy.md#upgrade-and-rollback``).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A kept version is an object that is named by its SHA-256 and holds the template and the URL of the launch document. An SSM
 parameter holds the digests in their order, one per version of the parameter. The object is held against its digest before
 anything of it is used: CloudFormation deploys its template with the rights of the bootstrap
-(``docs/adr/0312-upgrade-and-rollback.md``).
+(``docs/design/deploy.md#upgrade-and-rollback``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Benchmark results for planning: each figure with its interval; the plan uses the pessimistic end.
 
-A benchmark and its fit write the file and the plan reads it; ``docs/adr/0601-measured-rates.md`` has its format.
+A benchmark and its fit write the file and the plan reads it; ``docs/design/benchmark.md#result-file`` has its format.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ _LINK = re.compile(r"\[([^\]]*)\]\(((?!https?:|#|mailto:)[^)#\s]+)(#[^)]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """List in the navigation what is a page for each file: recipes and decisions."""
+    """List in the navigation what is a page for each file: recipes and design pages."""
     for section in config["nav"]:
         if "How to" in section:
             section["How to"] = _pages("how-to")
         for entry in section.get("Internals", ()):
-            if "Decisions" in entry:
-                entry["Decisions"] = _pages("adr")
+            if "Design" in entry:
+                entry["Design"] = _pages("design")
     return config
 
 
@@ -57,7 +57,7 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         text, target, anchor = match[1], match[2], match[3] or ""
         path = posixpath.normpath(posixpath.join(home, target))
         inside = "index.md" if path == "README.md" else path.removeprefix("docs/")
-        if target.endswith("/") or path == "docs/adr":
+        if target.endswith("/") or path == "docs/design":
             inside = f"{inside.rstrip('/')}/README.md"
         if files.get_file_from_path(inside) is None:
             return f"{text} (`{path}`)" if path != text.strip("`") else f"`{path}`"

@@ -2,7 +2,7 @@
 
 Each part is a program of this folder. Parts that were never run come first, then those whose run is the oldest; a part that would
 take longer than what is left is put off to the next time. What each
-came to is kept (date, command, last line) and written as the table of docs/reliability.md by ``--page``, misses included. What
+came to is kept (date, command, last line) and written as the table of docs/internals/fault-rounds.md by ``--page``, misses included. What
 that table has counts as run, so that the suite goes on where it was on another machine too.
 """
 
@@ -32,7 +32,7 @@ LATE = 124
 """Status of a part that was ended, as ``timeout`` has it."""
 
 ENDING_SECONDS = 60.0
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "internals" / "fault-rounds.md"
 HELD, MISSED = "held", "**MISSED**"
 BEGIN, END = "<!-- figures: python -m tests.faults.budget --page -->", "<!-- end of the figures -->"
 
@@ -227,7 +227,7 @@ def parser() -> argparse.ArgumentParser:
     )
     reading.add_argument("--minutes", type=float, default=60.0)
     reading.add_argument("--only", nargs="+", choices=[part.name for part in PARTS], metavar="PART")
-    reading.add_argument("--page", action="store_true", help="write the table of docs/reliability.md")
+    reading.add_argument("--page", action="store_true", help="write the table of its page")
     return reading
 
 

@@ -24,7 +24,7 @@ MUTATIONS = {
     "upkeep": 20,
     "upgrade": 17,
 }
-"""Of a batch, by kind, of those whose points were all met (docs/reliability.md)."""
+"""Of a batch, by kind, of those whose points were all met (docs/internals/fault-rounds.md)."""
 
 POINTS: list[tuple[str, Mode, int]] = [
     (kind, mode, number)

@@ -1,4 +1,4 @@
-"""Handler of Kafka batches with limited times, whatever producers wrote (``docs/adr/0267-times-of-kafka-records.md``)."""
+"""Handler of Kafka batches with limited times, whatever producers wrote (``docs/design/kafka.md#times-of-records``)."""
 
 from __future__ import annotations
 

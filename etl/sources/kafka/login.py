@@ -1,7 +1,7 @@
 """Login of Kafka's clients to a cluster, as options of Spark's Kafka source and sink.
 
 The content of a secret is never an option: Spark writes the options of its Kafka sink unredacted into plans, event logs and
-web pages. The options name a file on the driver and each executor (``docs/adr/0294-kafka-credentials.md``).
+web pages. The options name a file on the driver and each executor (``docs/design/logins.md#secrets-of-kafka``).
 """
 
 from __future__ import annotations

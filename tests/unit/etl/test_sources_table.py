@@ -78,5 +78,3 @@ def test_what_the_document_points_at_is_there() -> None:
     )
     assert {n for n in named if n not in ROUNDS and not (root / n).exists()} == set()
     assert len(named) > 12
-    for link in re.findall(r"\]\((adr/[^)]+)\)", DOCUMENT):
-        assert (root / "docs" / link).exists(), link

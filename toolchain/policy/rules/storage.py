@@ -95,7 +95,7 @@ class BucketLifecycle(PolicyRule):
     shortdesc = "A bucket's lifecycle drops what is dead and nothing else"
     description = (
         "Uploads are given up, replaced versions expire, and the buckets named in `kept` never lose "
-        "a live object: docs/adr/0101-versions-and-lifecycles.md"
+        "a live object: docs/design/stacks.md#buckets"
     )
     kinds = ("AWS::S3::Bucket",)
 
