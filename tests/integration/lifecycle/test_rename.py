@@ -12,7 +12,7 @@ from millrace.lifecycle.versions import current
 from tests.integration.lifecycle.engines import Engines
 from tests.integration.lifecycle.shop import GLUE_KAFKA, Shop
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # four deployments
 
 NEW = "returns"
 
@@ -77,5 +77,4 @@ def checkpoints(shop: Shop, job: str) -> str:
     """The folder of a job's checkpoints, by the launch document that it is started with."""
     bucket, _, key = current(shop.aws, job).document_url.removeprefix("s3://").partition("/")
     body = shop.stack.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
-    (folder,) = {each["checkpoint"].split("/")[-2] for each in json.loads(body)["settings"]["queries"]}
-    return str(folder)
+    return str(json.loads(body)["settings"]["checkpoints"]).rpartition("/")[2]
