@@ -35,6 +35,7 @@ from millrace.config.queries import (
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import maintained_tables, readers
+from millrace.etl.launch import typed_json
 from millrace.sizing.files_per_batch import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import a_second
@@ -254,7 +255,7 @@ def _part(environment: Environment, query: StreamQuery | Routing, name: str, rec
 
 def _payload(asked: Payload, route: str | None) -> dict[str, Any]:
     return {
-        "format": asked.format.settings(),
+        "format": typed_json.write(asked.format.settings()),
         "schema": asked.schema_,
         "decompress_up_to": asked.decompress_up_to,
         "redact": list(asked.redact),

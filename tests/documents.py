@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from millrace.etl.launch.engine import Engine
-from millrace.etl.launch.format_kinds import Format
 
 
 def plain(value: Any) -> Any:
@@ -15,7 +14,7 @@ def plain(value: Any) -> Any:
 
     A route without a name is the query's own keys; what has no keys but its kind is a name alone.
     """
-    if isinstance(value, Format | Engine) and len(dataclasses.fields(value)) == 1:
+    if isinstance(value, Engine) and len(dataclasses.fields(value)) == 1:
         return value.kind
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _flat({field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)})

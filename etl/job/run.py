@@ -10,9 +10,8 @@ from pyspark.sql.types import StructType
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
 from ..formats.decoding import data_rules, routes
-from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
-from ..queries import derive
+from ..queries import derive, spark_settings
 from ..queries import open_sources as sources
 from ..queries.derive import Deriver
 from ..queries.direct import DirectBatchWriter

@@ -12,11 +12,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from ..record.errors import StartError
 from . import engine_kinds, settings, start_position
 from .engine_kinds import ENGINES
+from .errors import SettingsError, StartError
 from .settings import JobSettings
-from .typed_json import SettingsError
 
 DOCUMENT_VERSION = 1
 _BINDS = (

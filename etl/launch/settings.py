@@ -10,7 +10,7 @@ from . import typed_json
 from .connections import Connection as Connection
 from .connections import SecretLogin as SecretLogin
 from .engine import Engine
-from .format_kinds import Format
+from .formats import Format
 from .sink_kinds import SinkSettings
 from .source_kinds import Source
 

@@ -15,10 +15,9 @@ from pyspark.sql import functions as F
 
 from ..formats.base import Decoder
 from ..formats.decoding.routes import decoder_of_route as decoder_of
-from ..launch import spark_settings
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
-from ..queries import land
+from ..queries import land, spark_settings
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.envelope import with_hash_and_landing_time

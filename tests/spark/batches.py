@@ -14,8 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.data_rules import with_rules
-from millrace.etl.formats.json import JsonDecoder, JsonFormat
+from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
 from millrace.etl.queries import land
 from millrace.etl.record import tables

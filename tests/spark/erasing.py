@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.formats.json import JsonFormat
 from millrace.etl.launch.engine_kinds import engine_of as engine
+from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import (
     DeriveSettings,
     JobSettings,

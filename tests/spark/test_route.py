@@ -15,9 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, parse_offset
 from millrace.etl.formats.decoding.routes import Route, Router, rows_of_route
-from millrace.etl.formats.json import JsonDecoder, JsonFormat
+from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
 from millrace.etl.launch.source_kinds import group_sources

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from millrace.config.base import Model
 from millrace.config.formats import ddl
 from millrace.config.problems import Finding, Path
+from millrace.etl.launch import formats as launch
 
 if TYPE_CHECKING:
     from millrace.config.model import Job
@@ -130,7 +131,6 @@ class FormatConfig(Model, ABC):
         """
         return ddl.parse(schema.read_text(encoding="utf-8")) if self.suffix == ".ddl" else None
 
-    def settings(self) -> str | dict[str, Any]:
-        """Return it for the launch document: fields of its class in ``etl.formats``, or only its name if it has no other key."""
-        written = self.model_dump()
-        return self.kind if written.keys() == {"kind"} else written
+    @abstractmethod
+    def settings(self) -> launch.Format:
+        """Return it for the launch document."""

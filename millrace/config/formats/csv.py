@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
 from millrace.config.formats.ddl import Field as SchemaField
+from millrace.etl.launch import formats as launch
 
 _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
 
@@ -36,6 +37,10 @@ class CsvFormat(FormatConfig):
     null: str = Field(
         default="", description="The text that means null; an empty column also means null.", examples=["NA"]
     )
+
+    def settings(self) -> launch.CsvFormat:
+        """Return its keys."""
+        return launch.CsvFormat(self.delimiter, self.quote, self.null)
 
     def misfits(self, fields: Sequence[SchemaField]) -> Iterator[str]:
         """Check that each column holds one value."""

@@ -12,6 +12,7 @@ from millrace.config.explain import nearest
 from millrace.config.formats import ddl, descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.config.problems import Finding
+from millrace.etl.launch import formats as launch
 
 
 class ProtobufFormat(FormatConfig):
@@ -30,6 +31,10 @@ class ProtobufFormat(FormatConfig):
 
     kind: Literal["protobuf"]
     message: str = Field(description="Full name of the message, such as shop.Order.", examples=["shop.Order"])
+
+    def settings(self) -> launch.ProtobufFormat:
+        """Return its keys."""
+        return launch.ProtobufFormat(self.message)
 
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
         """Check that the descriptor file has the message."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
 from millrace.config.formats.ddl import Field
+from millrace.etl.launch import formats as launch
 
 
 class TextFormat(FormatConfig):
@@ -18,6 +19,10 @@ class TextFormat(FormatConfig):
     payloads = "millrace.sandbox.payloads.text:payloads"
 
     kind: Literal["text"]
+
+    def settings(self) -> launch.TextFormat:
+        """Return its keys."""
+        return launch.TextFormat()
 
     def misfits(self, fields: Sequence[Field]) -> Iterator[str]:
         """Check that there is one field, of type STRING."""
