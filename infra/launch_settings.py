@@ -186,7 +186,7 @@ def _written(environment: Environment, end: WritesSink, plan: QueryPlan, names: 
     return {
         "enrich": [_enrichment(item, names) for item in end.enrich],
         "transform": end.transform,
-        "sink": end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan))),
+        "sink": typed_json.write(end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan)))),
     }
 
 

@@ -11,7 +11,7 @@ from .connections import Connection as Connection
 from .connections import SecretLogin as SecretLogin
 from .engine import Engine
 from .formats import Format
-from .sink_kinds import SinkSettings
+from .sinks import SinkSettings
 from .source_kinds import Source
 
 

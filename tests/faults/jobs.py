@@ -115,7 +115,7 @@ def queries(
     """
     reading: dict[str, Any] = {
         "source": source,
-        "format": "json",
+        "format": {"kind": "json"},
         "redact": [],
         "rules": [],
         "schema": str(schema),

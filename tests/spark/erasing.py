@@ -23,13 +23,14 @@ from millrace.etl.launch.settings import (
     TableUpkeep,
     UpkeepSettings,
 )
+from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
 from millrace.etl.queries.derive import Deriver, EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.erase import Erasure
-from millrace.etl.sinks.iceberg import IcebergSink, IcebergSinkSettings
+from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
 
 DDL = "customer STRING NOT NULL, amount INT NOT NULL"
@@ -72,7 +73,7 @@ class Shop:
         route = RouteSettings(None, None, KAFKA, JsonFormat(), "t.ddl", None, ())
         land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
         settings = DeriveSettings(
-            "derive", "orders", names[0], (), None, IcebergSinkSettings("iceberg", names[1]), 0.1, None
+            "derive", "orders", names[0], (), None, IcebergSinkSettings(names[1]), 0.1, None
         )
         readers = (str(self.folder / "orders"),)
         upkeep = UpkeepSettings(

@@ -65,7 +65,6 @@ SINKS = {
     "kinesis": "{kind: kinesis, stream: alerts, max_record_size: 500KiB}",
     "dynamodb": "{kind: dynamodb, table: clicks}",
     "opensearch": f"{{kind: opensearch, domain: '{DOMAIN}', endpoint: 'https://search.shop', index: clicks}}",
-    "delta": "{kind: delta, table: clicks}",
     "parquet": "{kind: parquet, table: clicks, file_size: 64MiB}",
 }
 
@@ -81,12 +80,12 @@ DIRECT = """\
 
 def text() -> str:
     parts = [HEAD, JOB.format(name="clicks", engine="glue"), LAND]
-    engines = {"glue": ("jdbc", "kinesis", "parquet", "opensearch", "delta"), "emr": ("kafka", "dynamodb")}
+    engines = {"glue": ("jdbc", "kinesis", "parquet", "opensearch"), "emr": ("kafka", "dynamodb")}
     for engine, kinds in engines.items():
         if engine == "emr":
             parts.append(JOB.format(name="out", engine="emr"))
         for kind in kinds:
-            letters = "" if kind in ("parquet", "delta") else f"        dead_letters: {kind}_letters\n"
+            letters = "" if kind == "parquet" else f"        dead_letters: {kind}_letters\n"
             latest = "        latest_by: [page]\n" if kind == "dynamodb" else ""
             parts.append(DERIVE.format(name=f"to-{kind}", sink=SINKS[kind]) + letters + latest)
     parts.append(DIRECT)
@@ -152,9 +151,7 @@ def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
     assert told["job-clicks", "EncryptStreams"][0] == ["kms:Decrypt", "kms:GenerateDataKey"]
     assert told["job-clicks", "WriteDocuments"] == ("es:ESHttpPost", f"{DOMAIN}/clicks/_bulk")
     lake = f"arn:aws:s3:::shop-sinks-lake-{ACCOUNT}-us-east-1"
-    assert told["job-clicks", "WriteFiles"][1] == [
-        f"{lake}/delta/shop_sinks/clicks/*", f"{lake}/parquet/shop_sinks/clicks/*",
-    ]  # fmt: skip
+    assert told["job-clicks", "WriteFiles"][1] == f"{lake}/parquet/shop_sinks/clicks/*"
     assert told["job-out", "WriteItems"] == (
         ["dynamodb:BatchWriteItem", "dynamodb:DescribeTable", "dynamodb:PutItem"],
         [arn("dynamodb", "table/clicks"), arn("dynamodb", "table/orders")],
@@ -190,15 +187,6 @@ def test_what_jobs_write_to_can_be_reached(of: Of) -> None:
         g["Properties"] for name, g in found.resources("AWS::EC2::SecurityGroup").items() if "Workers" in name
     ]
     assert {5432, 6432} & {rule["FromPort"] for rule in workers["SecurityGroupEgress"]} == {6432}
-
-
-def test_delta_comes_with_the_job_that_writes_it(of: Of) -> None:
-    found = of()
-    arguments = found.the("AWS::Glue::Job", "job-clicks")["NonOverridableArguments"]
-    assert arguments["--datalake-formats"] == "iceberg,delta"
-    assert "DeltaSparkSessionExtension" in arguments["--conf"]
-    assert "IcebergSparkSessionExtensions" in arguments["--conf"]
-    assert "delta" not in json.dumps(found.documents["out"]["spark"])
 
 
 def test_jars_go_where_the_engine_lacks_them(of: Of) -> None:
