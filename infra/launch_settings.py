@@ -234,7 +234,8 @@ def _source(
         None if each is None else each.value,
         0.0 if each is None else _handed_over(environment.streams[name], each.value),
     )
-    return environment.streams[name].settings(name, context)
+    written: dict[str, Any] = typed_json.write(environment.streams[name].settings(name, context))
+    return written
 
 
 def _handed_over(stream: Stream, records: int) -> float:

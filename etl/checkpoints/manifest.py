@@ -25,7 +25,7 @@ from ..launch.settings import (
     LandSettings,
     QuerySettings,
 )
-from ..launch.source_kinds import group_sources
+from ..launch.sources import group_sources
 
 FORMAT = 1
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"

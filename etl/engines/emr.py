@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ..launch.engine import Engine
+from ..launch.sources import KinesisSource
 from ..launch.start_position import start_time
 from ..services.aws import domain
-
-if TYPE_CHECKING:
-    from ..sources.kinesis.source import KinesisSource
 
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value
 

@@ -6,14 +6,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from ..launch.engine import Engine
+from ..launch.sources import KinesisSource
 from ..launch.start_position import milliseconds, start_time
 from ..services.aws import domain, sts_endpoint
-
-if TYPE_CHECKING:
-    from ..sources.kinesis.source import KinesisSource
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Most records of one GetRecords call (Kinesis service limit)."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..launch.sources import KinesisSource
 from .engine_kinds import ENGINES
-
-if TYPE_CHECKING:
-    from ..sources.kinesis.source import KinesisSource
 
 KINESIS_IN_PYTHON = "millrace-kinesis"
 """Format of the sandbox's reader (``millrace/sandbox/kinesis_reader``), with the options of Glue's connector and ``region``."""

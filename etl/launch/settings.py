@@ -12,7 +12,7 @@ from .connections import SecretLogin as SecretLogin
 from .engine import Engine
 from .formats import Format
 from .sinks import SinkSettings
-from .source_kinds import Source
+from .sources import Source
 
 
 @dataclass(frozen=True)

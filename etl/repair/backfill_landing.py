@@ -25,7 +25,7 @@ from ..record.errors import StartError
 from ..record.lookup_bounds import LookUpBound
 from ..record.tables import Table
 from ..sinks.iceberg import AppendResult, IcebergSink
-from ..sources.base import BackfillPart, Parts
+from ..sources.base import BackfillPart, Parts, reader_of
 from ..sources.kafka.bounded_record_times import OverflownTimesDecoder
 from ..sources.kafka.range_reader import is_time_overflow
 from .backfill_files import of_files
@@ -162,4 +162,4 @@ def _parts(
                 "use --from stream"
             )
         return of_files(source.name)
-    return source.backfill(job, query, binds)
+    return reader_of((source,)).backfill(job, query, binds)

@@ -27,10 +27,10 @@ from rich.console import Console
 from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.job import run
 from millrace.etl.launch import engine_kinds, settings
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
@@ -51,7 +51,7 @@ STALL_SECONDS = 120.0
 def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: TextIO) -> Any:
     """Start the query that is written by hand."""
     module = engine_kinds.engine_of("sandbox")
-    source = KinesisSource("kinesis", STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
+    source = KinesisSource(STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
     options = module.kinesis_options(source, endpoint, []) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
     schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)

@@ -201,11 +201,10 @@ def _land_cells(
 ) -> list[dict[str, Any]]:
     from millrace.etl.engines.glue import Glue
     from millrace.etl.launch.settings import SecretLogin
+    from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource
     from millrace.etl.sources.kafka import connection as kafka
     from millrace.etl.sources.kafka import login as kafka_login
     from millrace.etl.sources.kafka import topics
-    from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
-    from millrace.etl.sources.kinesis.source import KinesisSource
 
     given = dict(query["source"])
     prelude = signed_in = ""

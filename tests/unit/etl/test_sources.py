@@ -17,18 +17,17 @@ from millrace.etl.checkpoints.checkpoint import parse_offset
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Connection
 from millrace.etl.launch.sinks import KafkaSinkSettings
+from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.errors import AccountsError, StartError
 from millrace.etl.sinks.base import JobContext, open_sink
 from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topics
-from millrace.etl.sources.kafka.source import KafkaSource
 from millrace.etl.sources.kinesis import stream as kinesis
-from millrace.etl.sources.kinesis.source import KinesisSource
 
-STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
-TOPIC = KafkaSource("kafka", "flights", "flights", "main", "latest", 1000, 3600)
+STREAM = KinesisSource("flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
+TOPIC = KafkaSource("flights", "flights", "main", "latest", 1000, 3600)
 MSK = Connection("acme-kafka", None, "iam")
 
 

@@ -10,8 +10,7 @@ import pytest
 from millrace.cli.run.notebook import build
 from millrace.config import Environment, Names, load
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
-from millrace.etl.sources.kafka.source import KafkaSource
-from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.infra.launch_settings import job_settings
 from millrace.infra.permissions import JobPermissions, Keys
 from millrace.infra.source_permissions import source_grants

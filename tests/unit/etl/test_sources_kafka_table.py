@@ -10,8 +10,8 @@ import pytest
 
 from millrace.config import Names, load
 from millrace.etl.launch.settings import DeriveSettings, parse
+from millrace.etl.launch.sources import KafkaSource
 from millrace.etl.sources.kafka import topics
-from millrace.etl.sources.kafka.source import KafkaSource
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 

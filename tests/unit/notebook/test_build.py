@@ -15,8 +15,8 @@ from millrace.cli.run.notebook import build
 from millrace.config import Names, environments, load
 from millrace.config.kafka_login import PasswordLogin
 from millrace.etl.engines.glue import Glue
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kafka import login as kafka_login
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 
