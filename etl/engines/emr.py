@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from ..launch.engine import Engine
 from ..launch.sources import KinesisSource
@@ -15,15 +13,12 @@ from ..services.aws import domain
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value
 
 
-@dataclass(frozen=True)
 class Emr(Engine):
     """EMR Serverless."""
 
     KINESIS_FORMAT = "aws-kinesis"
     PASSES_OVER_CLOSED_SHARDS = True  # it counts a shard that it finds closed as read to its end
     SPLITS_AGGREGATES = True  # its batches count records, not aggregates
-
-    kind: Literal["emr"] = "emr"
 
     def kinesis_options(
         self,

@@ -152,7 +152,7 @@ class Benchmark:
         outcome = {
             "version": VERSION,
             "job": self.job.job,
-            "engine": self.job.engine.kind,
+            "engine": self.job.engine,
             "begun_at": batch_accounts.iso_text(begun),
             "ended_at": batch_accounts.iso_text(batch_accounts.now()),
             **describe_machine(self.spark),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import typed_json
+from .errors import SettingsError
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -25,7 +26,7 @@ def engine_of(kind: str) -> Engine:
     SettingsError
         The kind is unknown.
     """
-    from .engine import Engine
-
-    engine: Engine = typed_json.read(Engine, kind, "engine")
+    if kind not in ENGINES:
+        raise SettingsError(f"settings.engine: {kind!r} is not one of {', '.join(map(repr, ENGINES))}")
+    engine: Engine = typed_json.import_object(ENGINES[kind])()
     return engine

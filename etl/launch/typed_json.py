@@ -35,11 +35,7 @@ def read(kind: Any, value: Any, path: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     registry = vars(kind).get("KINDS") if isinstance(kind, type) else None
     if registry is not None:
-        value = (
-            {"kind": value} if isinstance(value, str) else value
-        )  # a plain name is short for an object of that kind
-        found = _of_kind(registry, value, path)
-        return read(import_object(found) if isinstance(found, str) else found, value, path)
+        return read(_of_kind(registry, value, path), value, path)
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, path)
     if origin is Literal:

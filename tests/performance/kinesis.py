@@ -34,6 +34,7 @@ from millrace.etl.record.tables import Table
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
+from tests.documents import with_route
 from tests.performance.by_hand import HOME, SCHEMA
 from tests.performance.core import pairs
 from tests.performance.intervals import interval
@@ -78,7 +79,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
         "kind": "land",
         "name": name,
         "source": source,
-        "format": "json",
+        "format": {"kind": "json"},
         "schema": SCHEMA,
     }
     query |= {"redact": [], "rules": [], "decompress_up_to": None, "trigger_seconds": 0, "repartition": None}
@@ -91,7 +92,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
         "catalog": "lake",
     }
     job |= {"checkpoints": str(HOME), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None}
-    job |= {"connections": {}, "queries": [query]}
+    job |= {"connections": {}, "queries": [with_route(query)]}
     binds = {"kinesis.endpoint": endpoint}
     built = run.build(spark, settings.parse(job), binds, Reporter("flights", log))[0]
     return (

@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.launch.engine_kinds import engine_of as engine
 from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import (
     DeriveSettings,
@@ -72,9 +71,7 @@ class Shop:
         names = [f"{t.database}.{t.name}" for t in (self.landing, self.sink)]
         route = RouteSettings(None, None, KAFKA, JsonFormat(), "t.ddl", None, ())
         land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
-        settings = DeriveSettings(
-            "derive", "orders", names[0], (), None, IcebergSinkSettings(names[1]), 0.1, None
-        )
+        settings = DeriveSettings("orders", names[0], (), None, IcebergSinkSettings(names[1]), 0.1, None)
         readers = (str(self.folder / "orders"),)
         upkeep = UpkeepSettings(
             2**26, 86400, 7 * 86400, (TableUpkeep(names[0], readers), TableUpkeep(names[1], ()))
@@ -83,7 +80,7 @@ class Shop:
             1,
             "local",
             "shop",
-            engine("sandbox"),
+            "sandbox",
             "lake",
             str(self.folder),
             3,

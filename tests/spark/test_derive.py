@@ -58,7 +58,6 @@ class Pipeline:
     def deriver_of(self) -> Deriver:
         """What a process that begins now would write batches with."""
         settings = DeriveSettings(
-            "derive",
             "derive-flights",
             str(self.landing),
             (),

@@ -69,17 +69,11 @@ def billed(cores):
 
 RUNS = '''
 """What runs."""
-from dataclasses import dataclass
-from typing import Literal
-
 from millrace.etl.engines.glue import GlueFamily
 
 
-@dataclass(frozen=True)
 class Toys(GlueFamily):
     ADDS_ARGUMENTS = True
-
-    kind: Literal["toy"]
 
     def credentials(self, environment):
         return {"toy": "yes"}
@@ -170,11 +164,12 @@ def test_it_is_validated_planned_synthesised_and_run(
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'glue'"):
         parse(document["settings"])
-    registered(monkeypatch, home, ENGINES, "toy_runs:Toys")
+    registered(monkeypatch, home)
+    monkeypatch.setitem(ENGINES, "toy", "toy_runs:Toys")
     settings = read_document(
         made.launch_document, parse_arguments(["--launch-document", "x", "--toys-own", "argument"])
     )
-    assert settings.engine.credentials({}) == {"toy": "yes"}
+    assert settings.runs_on.credentials({}) == {"toy": "yes"}
     (query,) = (each for each in settings.queries if isinstance(each, DeriveSettings))
     table = Table.of("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)

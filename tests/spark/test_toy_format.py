@@ -183,7 +183,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     (deployed,) = (each for each in job["Resources"].values() if each["Type"] == "AWS::Glue::Job")
     assert "--extra-jars" in deployed["Properties"]["NonOverridableArguments"]
     settings = json.loads(made.launch_document)["settings"]
-    assert settings["queries"][0]["format"] == {"kind": "toy", "between": ";"}
+    assert settings["queries"][0]["routes"][0]["format"] == {"kind": "toy", "between": ";"}
     done = tool(home, "-c", RECORDS)
     assert done.returncode == 0, done.stderr
     payloads = [text.encode() for text in json.loads(done.stdout)]

@@ -213,7 +213,7 @@ def test_it_is_validated_planned_synthesised_and_run(
     assert '"FromPort":7777' in network
     settings = json.loads(made.launch_document)["settings"]
     played = tmp_path / "played"
-    assert settings["queries"][0]["source"]["folder"] == str(played)
+    assert settings["queries"][0]["routes"][0]["source"]["folder"] == str(played)
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'kinesis'"):

@@ -134,12 +134,15 @@ def synthesised(home: Path) -> Synthesised:
     return replace(made, launch_document=(out / f"asset.{document}").read_text())
 
 
-def registered(monkeypatch: pytest.MonkeyPatch, home: Path, registry: dict[str, Any], loader: str) -> None:
+def registered(
+    monkeypatch: pytest.MonkeyPatch, home: Path, registry: dict[str, Any] | None = None, loader: str = ""
+) -> None:
     """Let the core know the kind, in this process and for this test."""
     for module in ("toy_launch", "toy_runs"):
         monkeypatch.delitem(sys.modules, module, raising=False)  # of another toy
     monkeypatch.syspath_prepend(str(home.parent / "held"))
-    monkeypatch.setitem(registry, "toy", resolve_name(loader))
+    if registry is not None:
+        monkeypatch.setitem(registry, "toy", resolve_name(loader))
 
 
 def ran(spark: SparkSession, job: JobSettings, events: Events) -> None:

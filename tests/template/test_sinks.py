@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from millrace.config import load
+from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import parse
-from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 ACCOUNT = "111122223333"
@@ -109,13 +109,14 @@ def of(synthesise: Synthesise, tmp_path_factory: pytest.TempPathFactory) -> Of:
 
 def sink_of(found: Synthesis, job: str, query: str) -> dict[str, Any]:
     (written,) = [q for q in found.documents[job]["settings"]["queries"] if q["name"] == query]
-    return dict(written["sink"])
+    ends = written.get("routes", [written])
+    return dict(ends[0]["sink"])
 
 
 def test_the_core_reads_what_is_written_of_a_sink(of: Of) -> None:
     found = of()
     for document in found.documents.values():
-        assert plain(parse(document["settings"])) == document["settings"]
+        assert typed_json.write(parse(document["settings"])) == document["settings"]
     assert sink_of(found, "clicks", "to-jdbc") == {
         "kind": "jdbc", "url": "jdbc:postgresql://db.shop:6432/shop?currentSchema=shop", "table": "public.clicks",
         "secret": SECRET, "region": "us-east-1", "connections": 8, "tls": "verify-full", "authorities": None,

@@ -50,7 +50,7 @@ def permissions(tmp_path: Path, job: str, storage: str = "{}") -> dict[str, list
 def test_a_job_may_see_where_the_readers_of_its_tables_are(tmp_path: Path) -> None:
     loaded = environment(tmp_path)
     names = Names(loaded, "111122223333")
-    upkeep = job_settings(loaded, plan(loaded).jobs["land"], names)["upkeep"]
+    upkeep = job_settings(loaded, plan(loaded).jobs["land"], names).upkeep
     reader = f"{names.checkpoints('derive')}/copy"
     assert upkeep["tables"] == [{"table": names.table("landed"), "readers": [reader]}]
     seen = permissions(tmp_path, "land")["ReadersCheckpoints"]
@@ -66,7 +66,7 @@ def test_nobody_else_may(tmp_path: Path) -> None:
 def test_somebody_elses_upkeep_is_left_to_them(tmp_path: Path) -> None:
     loaded = environment(tmp_path, "{upkeep: null}")
     names = Names(loaded, "111122223333")
-    assert job_settings(loaded, plan(loaded).jobs["land"], names)["upkeep"] is None
+    assert job_settings(loaded, plan(loaded).jobs["land"], names).upkeep is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ class Reader(SourceReader[KinesisSource]):
 
     def open(self, context: SourceContext) -> Leg:
         """Make its guard, and the function that opens it with limits for its current shards."""
-        engine, endpoint = context.job.engine, context.binds.get(ENDPOINT)
+        engine, endpoint = context.job.runs_on, context.binds.get(ENDPOINT)
         tails = (
             stream.closed_shard_reader(self.source, endpoint) if engine.PASSES_OVER_CLOSED_SHARDS else None
         )

