@@ -18,8 +18,8 @@ ENGINES = {
 """Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine`."""
 
 
-def engine_of(kind: str) -> Engine:
-    """Return the engine of a kind.
+def loader_of(kind: str) -> str:
+    """Return the loader of an engine.
 
     Raises
     ------
@@ -28,5 +28,10 @@ def engine_of(kind: str) -> Engine:
     """
     if kind not in ENGINES:
         raise SettingsError(f"settings.engine: {kind!r} is not one of {', '.join(map(repr, ENGINES))}")
-    engine: Engine = typed_json.import_object(ENGINES[kind])()
+    return ENGINES[kind]
+
+
+def engine_of(kind: str) -> Engine:
+    """Return the engine of a kind; errors as in :func:`loader_of`."""
+    engine: Engine = typed_json.import_object(loader_of(kind))()
     return engine
