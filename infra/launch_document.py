@@ -58,7 +58,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         A Spark setting that the engine cannot take.
     """
     job = environment.jobs[plan.name]
-    engine = engines.engine_of(job)
+    engine = engines.engine_of(job.engine)
     document = {
         "version": VERSION,
         "environment": environment.name,

@@ -52,7 +52,7 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
         A setting that cannot be passed on, such as one with a blank in Glue's ``--conf``.
     """
     settings = _session(plan) | _catalog(names)
-    engine = engines.engine_of(job)
+    engine = engines.engine_of(job.engine)
     read = sources(environment, job).values()
     jars = (jar for stream in read for jar in stream.engine_jars.get(job.engine, ()))
     settings |= engine.spark(job, plan, jars=tuple(dict.fromkeys(jars)))

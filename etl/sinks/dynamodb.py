@@ -30,7 +30,7 @@ VERSION = "_version"
 """Attribute of an item that is a result: the version of its batch, see :attr:`etl.sinks.base.BatchPlace.version`."""
 
 NOT_LATER = "attribute_not_exists(#version) OR #version <= :version"
-"""Condition of a result's write. An item of an earlier release, or of another program, has no version."""
+"""Condition of a result's write. An item of another program has no version."""
 
 LANE, PLACE = "_lane", "_place"
 """Attributes beside ``_order``: a condition can compare attributes, but not parts of them."""

@@ -139,7 +139,7 @@ class IcebergSink:
         return WriteCounts(done.offered, done.written, None)
 
     def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: CommitFence | None) -> None:
-        # Overrides the table's property, which an earlier release or another owner may have set (ADR 0285).
+        # Overrides the table's property, which another owner may have set (ADR 0285).
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in {**properties, **(fence.properties if fence else {})}.items():
             writer = writer.option(f"snapshot-property.{name}", value)

@@ -36,7 +36,6 @@ class ToyJob(JobBase):
 
     title = "Toys"
     spark_versions: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
-    deployed = "toy_deployed:Toys"
     heap_share = "memory.heap_share.emr"
     metric_namespaces = ("Toys",)
 
@@ -124,7 +123,7 @@ def home(tmp_path: Path) -> Path:
     return project(
         tmp_path,
         environment=ENVIRONMENT,
-        entry="millrace.engines toy toy_asked:ToyJob",
+        entry="millrace.engines toy toy_asked:ToyJob\nmillrace.deployed_engines toy toy_deployed:Toys",
         asked=ASKED,
         runs=RUNS,
         deployed=DEPLOYED,

@@ -40,7 +40,6 @@ class ToyFormat(FormatConfig):
     suffix = ".toy"
     in_python = True
     jars: ClassVar[Mapping[str, str]] = {"avro": "a job with toys needs"}
-    payloads = "toy_asked:made"
 
     kind: Literal["toy"]
     between: str = Field(default="|", max_length=1, description="What stands between pairs.", examples=[";"])
@@ -144,7 +143,7 @@ def home(tmp_path: Path) -> Path:
     made = project(
         tmp_path,
         environment=ENVIRONMENT.replace("FORMAT", '{kind: toy, between: ";"}'),
-        entry="millrace.formats toy toy_asked:ToyFormat",
+        entry="millrace.formats toy toy_asked:ToyFormat\nmillrace.payloads toy toy_asked:made",
         asked=ASKED,
         launch=LAUNCH,
         runs=RUNS,

@@ -62,8 +62,10 @@ def project(
     described = held / "toy-1.0.dist-info"
     described.mkdir(parents=True)
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    group, kind, loader = entry.split()
-    (described / "entry_points.txt").write_text(f"[{group}]\n{kind} = {loader}\n")
+    for each in entry.splitlines():
+        group, kind, loader = each.split()
+        with (described / "entry_points.txt").open("a") as points:
+            points.write(f"[{group}]\n{kind} = {loader}\n")
     (held / "toy_asked.py").write_text(asked)
     (held / "toy_launch.py").write_text(launch)
     (held / "toy_runs.py").write_text(runs)

@@ -104,8 +104,6 @@ class JobBase(Model, ABC):
         The engine's name in messages.
     spark_versions
         Spark version by version of the engine.
-    deployed
-        ``module:Class`` that ``infra`` uses for its resources and settings.
     ships
         Groups of jars that the engine has on its class path.
     heap_share
@@ -134,7 +132,6 @@ class JobBase(Model, ABC):
 
     title: ClassVar[str]
     spark_versions: ClassVar[Mapping[str, str]]
-    deployed: ClassVar[str] = "millrace.infra.engines.base:Engine"
     ships: ClassVar[frozenset[str]] = frozenset()
     heap_share: ClassVar[str]
     scales_itself: ClassVar[bool] = True

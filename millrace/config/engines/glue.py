@@ -109,7 +109,6 @@ class GlueJob(JobBase):
 
     title = "Glue"
     spark_versions: ClassVar[Mapping[str, str]] = spark_versions("glue")
-    deployed = "millrace.infra.engines.glue:Glue"
     ships = frozenset({"kafka-client", "postgresql"})
     heap_share = "memory.heap_share.glue"
     describes_streams = True

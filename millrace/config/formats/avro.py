@@ -30,7 +30,6 @@ class AvroFormat(FormatConfig):
     )
     suffix = ".avsc"
     jars: ClassVar[Mapping[str, str]] = {"avro": "a job with Avro needs"}
-    payloads = "millrace.sandbox.payloads.avro:payloads"
 
     kind: Literal["avro"]
     framing: Literal["none", "confluent", "glue"] = Field(

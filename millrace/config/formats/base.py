@@ -75,9 +75,6 @@ class FormatConfig(Model, ABC):
     decoding
         CPU time of decoding a record as a multiple of JSON's: 1 over the rates that
         ``python -m tests.performance.formats`` prints (100,000 flights, three rounds, 2026-11-23), at the slow end.
-    payloads
-        ``module:function`` that makes records of a format and a schema file, for test traffic
-        (:class:`millrace.sandbox.payloads.Payloads`); None if there is no such function.
     """
 
     reading: ClassVar[FormatDocumentation]
@@ -86,7 +83,6 @@ class FormatConfig(Model, ABC):
     in_firehose: ClassVar[bool] = False
     jars: ClassVar[Mapping[str, str]] = {}
     decoding: ClassVar[float] = 1.0
-    payloads: ClassVar[str | None] = None
 
     kind: str
 

@@ -23,7 +23,6 @@ class CsvFormat(FormatConfig):
         "a line feed at the end",
         "another number of columns, a second record, a NUL character",
     )
-    payloads = "millrace.sandbox.payloads.csv:payloads"
 
     kind: Literal["csv"]
     delimiter: _OneCharacter = Field(

@@ -17,7 +17,6 @@ class JsonFormat(FormatConfig):
         "`.ddl`", "Spark's parser", "fields that are not in the schema", "anything except one object"
     )
     in_firehose = True
-    payloads = "millrace.sandbox.payloads.json:payloads"
 
     kind: Literal["json"] = "json"
 

@@ -27,7 +27,6 @@ class ProtobufFormat(FormatConfig):
     suffix = ".desc"
     in_python = True
     decoding = 1 / 0.18
-    payloads = "millrace.sandbox.payloads.protobuf:payloads"
 
     kind: Literal["protobuf"]
     message: str = Field(description="Full name of the message, such as shop.Order.", examples=["shop.Order"])

@@ -16,7 +16,6 @@ class TextFormat(FormatConfig):
     reading = FormatDocumentation(
         "`.ddl`, one STRING field", "Spark", "an empty payload", "bytes that are not UTF-8"
     )
-    payloads = "millrace.sandbox.payloads.text:payloads"
 
     kind: Literal["text"]
 

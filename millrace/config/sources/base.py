@@ -199,8 +199,6 @@ class StreamConfig(Model, ABC):
         Whether a query may have options for reading it (:class:`millrace.config.kafka_reading.KafkaReading`).
     metrics
         Metrics that CloudWatch has without configuration.
-    servers
-        Class of :class:`millrace.sandbox.stream_servers.StreamServer`, for test traffic and samples; None if there is none.
     jars
         Groups of jars that EMR Serverless lacks, each with the reason in words.
     engine_jars
@@ -222,7 +220,6 @@ class StreamConfig(Model, ABC):
     counted: ClassVar[bool] = False
     read_in_ways: ClassVar[bool] = False
     metrics: ClassVar[StreamMetrics | None] = None
-    servers: ClassVar[str | None] = None
     jars: ClassVar[Mapping[str, str]] = {}
     engine_jars: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 

@@ -56,7 +56,6 @@ class KafkaTopic(StreamConfig):
     splits = True
     counted = True
     read_in_ways = True
-    servers = "millrace.sandbox.stream_servers:KafkaServer"
 
     kind: Literal["kafka"]
     cluster: Slug = Field(description="Name of a cluster in `kafka`.")

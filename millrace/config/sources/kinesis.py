@@ -62,7 +62,6 @@ class KinesisStream(StreamConfig):
     refuses_fewer = True
     limits_parts = True
     metrics = kinesis_metrics.METRICS
-    servers = "millrace.sandbox.stream_servers:KinesisServer"
     # EMR Serverless user guide.
     engine_jars: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "emr": ("/usr/share/aws/kinesis/spark-sql-kinesis/lib/spark-streaming-sql-kinesis-connector.jar",)

@@ -31,7 +31,7 @@ def test_an_engine_is_whole(kind: str) -> None:
     versions = engine.model_fields["version"].annotation.__args__
     assert set(engine.spark_versions) == set(versions) <= set(SPARK)
     assert 0 < limits()[engine.heap_share] < 1
-    assert issubclass(resolve_name(deployed.engine_of(engine).stack), JobStack)
+    assert issubclass(resolve_name(deployed.engine_of(kind).stack), JobStack)
 
 
 @pytest.mark.parametrize("kind", KINDS)
