@@ -42,7 +42,7 @@ def synthesise(app: App) -> int:
         if needs_private_image(environment, numbers.network):
             print(  # noqa: T201 - said before CloudFormation waits for tasks without an image
                 f"history server: its image must be in this account before {names.stack('history')} is first deployed; "
-                f"no way leads from its network to the public gallery. Once: millrace history-image --env {environment.name}",
+                f"no way leads from its network to the public gallery. Pull it once, as docs/history-server.md says",
                 file=sys.stderr,
             )
     except (ConfigurationError, InfrastructureError) as error:

@@ -88,7 +88,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
             history.add_stack_dependency(image, reason="tasks find an image")
     jobs: dict[str, JobStack] = {}
     for name, job in environment.jobs.items():
-        kind: type[JobStack] = resolve_name(engines.engine_of(job).stack)
+        kind: type[JobStack] = resolve_name(engines.engine_of(job.engine).stack)
         stack = kind(app, names=names, plan=plan.jobs[name], foundation=foundation, root=root)
         for source in (streams, kafka):
             if source is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
+from millrace.etl.launch import typed_json
 from millrace.sizing.model import JobPlan
 
 from . import engines
@@ -57,7 +58,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         A Spark setting that the engine cannot take.
     """
     job = environment.jobs[plan.name]
-    engine = engines.engine_of(job)
+    engine = engines.engine_of(job.engine)
     document = {
         "version": VERSION,
         "environment": environment.name,
@@ -73,7 +74,7 @@ def launch_document(environment: Environment, plan: JobPlan, names: Names, urls:
         "spark": spark_settings(environment, job, plan, names),
         "workers": {"type": plan.worker, "max": plan.max_workers.value} | engine.workers(plan),
         "event_logs": f"s3://{names.bucket('event-logs')}/{event_log_prefix(plan)}/",
-        "settings": job_settings(environment, plan, names),
+        "settings": typed_json.write(job_settings(environment, plan, names)),
     }
     return document | engine.launch(job)
 

@@ -1,9 +1,4 @@
-"""A job's settings as its launch document holds them and ``etl.launch.settings`` reads them.
-
-The core imports nothing else of Millrace and nothing here may import the core, so
-the shape is written twice; ``tests/template/test_contract.py`` proves for every job
-of every environment that the two agree.
-"""
+"""A job's settings for its launch document, in the classes of :mod:`millrace.etl.launch.settings`."""
 
 from __future__ import annotations
 
@@ -11,30 +6,28 @@ import math
 from typing import Any
 
 from millrace.config.check_columns import ENVELOPE
-from millrace.config.kafka_login import secret_of
+from millrace.config.kafka_login import IamLogin, NoLogin
 from millrace.config.model import Environment, ExternalCluster, Job, Stream
 from millrace.config.names import Names
 from millrace.config.queries import (
+    DeriveQuery,
     DirectQuery,
-    DirectRoute,
     DirectRouteQuery,
     Enrichment,
-    LandQuery,
-    Payload,
     Query,
     Route,
-    RouteQuery,
     Routing,
     Rule,
     SourceQuery,
     State,
     StreamQuery,
     Watermark,
-    WritesSink,
 )
 from millrace.config.sinks.base import SinkContext
 from millrace.config.sources.base import StreamContext
 from millrace.config.table_writers import maintained_tables, readers
+from millrace.etl.launch import settings as launch
+from millrace.etl.launch.sources import Source
 from millrace.sizing.files_per_batch import batch_bytes
 from millrace.sizing.model import JobPlan, QueryPlan
 from millrace.sizing.prices_and_limits import a_second
@@ -45,62 +38,51 @@ CATALOG = "lake"
 """Name of the Spark catalog that holds every table of an environment."""
 
 
-def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> dict[str, Any]:
-    """Write one job's settings.
+def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> launch.JobSettings:
+    """Return one job's settings.
 
     Parameters
     ----------
     job_plan
         The job's triggers and limits; every number of the result that was computed comes from here.
-
-    Returns
-    -------
-    dict
-        JSON, parsed by ``etl.launch.settings.parse``.
     """
     job = environment.jobs[job_plan.name]
     kept = environment.storage.dead_letter_retention
-    return {
-        "version": 1,
-        "environment": environment.name,
-        "job": job_plan.name,
-        "engine": job.engine,
-        "catalog": CATALOG,
-        "checkpoints": names.checkpoints(job_plan.name),
-        "batch_retries": job.batch_retries,
-        "dead_letters_kept_seconds": None if kept is None else int(kept.total_seconds()),
-        "upkeep": _upkeep(environment, job_plan.name, names),
-        "connections": {
-            cluster: _connection(environment, cluster, names)
-            for cluster in dict.fromkeys(
-                (*kafka_clusters(environment, job), *written_clusters(environment, job))
-            )
-        },
-        "queries": [
+    clusters = dict.fromkeys((*kafka_clusters(environment, job), *written_clusters(environment, job)))
+    return launch.JobSettings(
+        version=1,
+        environment=environment.name,
+        job=job_plan.name,
+        engine=job.engine,
+        catalog=CATALOG,
+        checkpoints=names.checkpoints(job_plan.name),
+        batch_retries=job.batch_retries,
+        dead_letters_kept_seconds=None if kept is None else int(kept.total_seconds()),
+        upkeep=_upkeep(environment, job_plan.name, names),
+        connections={cluster: _connection(environment, cluster, names) for cluster in clusters},
+        queries=tuple(
             _query(environment, job_plan.name, query, job_plan.queries[name], names)
             for name, query in job.queries.items()
-        ],
-    }
+        ),
+    )
 
 
-def _upkeep(environment: Environment, job: str, names: Names) -> dict[str, Any] | None:
-    if environment.storage.upkeep is None:
-        return None
+def _upkeep(environment: Environment, job: str, names: Names) -> launch.UpkeepSettings | None:
     upkeep = environment.storage.upkeep
-    return {
-        "file_bytes": upkeep.file_size,
-        "snapshots_kept_seconds": int(upkeep.snapshots.total_seconds()),
-        "orphans_kept_seconds": int(upkeep.orphans.total_seconds()),
-        "tables": [
-            {
-                "table": names.table(table),
-                "readers": [
-                    f"{names.checkpoints(reader)}/{query}" for reader, query in readers(environment, table)
-                ],
-            }
+    if upkeep is None:
+        return None
+    return launch.UpkeepSettings(
+        file_bytes=upkeep.file_size,
+        snapshots_kept_seconds=int(upkeep.snapshots.total_seconds()),
+        orphans_kept_seconds=int(upkeep.orphans.total_seconds()),
+        tables=tuple(
+            launch.TableUpkeep(
+                names.table(table),
+                tuple(f"{names.checkpoints(job)}/{query}" for job, query in readers(environment, table)),
+            )
             for table in maintained_tables(environment, job)
-        ],
-    }
+        ),
+    )
 
 
 def sources(environment: Environment, job: Job) -> dict[str, Stream]:
@@ -119,98 +101,106 @@ def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
-def _connection(environment: Environment, cluster: str, names: Names) -> dict[str, Any]:
+def _connection(environment: Environment, cluster: str, names: Names) -> launch.Connection:
     kafka = environment.kafka[cluster]
-    login, secret = kafka.authentication.kind, secret_of(kafka.authentication)
-    return {
-        "cluster": None if isinstance(kafka, ExternalCluster) else names.cluster(cluster),
+    external = kafka if isinstance(kafka, ExternalCluster) else None
+    login = kafka.authentication
+    return launch.Connection(
+        cluster=names.cluster(cluster) if external is None else None,
         # CloudFormation has no attribute for the brokers: the job's role looks them up at start.
-        "bootstrap_servers": kafka.bootstrap_servers if isinstance(kafka, ExternalCluster) else None,
-        "authentication": login if secret is None else {"kind": login, "secret": secret[0]},
-    }
+        bootstrap_servers=None if external is None else external.bootstrap_servers,
+        authentication=login.kind
+        if isinstance(login, IamLogin | NoLogin) or login.secret is None
+        else launch.SecretLogin(login.kind, login.secret),
+    )
 
 
-def _query(environment: Environment, job: str, query: Query, plan: QueryPlan, names: Names) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "kind": query.kind,
-        "name": plan.name,
-        "trigger_seconds": float(plan.trigger_seconds.value),
-    }
-    if isinstance(query, SourceQuery):
-        settings["repartition"] = None if plan.repartition is None else plan.repartition.value
+def _query(
+    environment: Environment, job: str, query: Query, plan: QueryPlan, names: Names
+) -> launch.QuerySettings:
+    trigger = float(plan.trigger_seconds.value)
+    if isinstance(query, DeriveQuery):
+        latest = query.latest_by
+        return launch.DeriveSettings(
+            name=plan.name,
+            trigger_seconds=trigger,
+            source_table=names.table(query.source),
+            route=query.route,
+            dead_letters=None if query.dead_letters is None else names.table(query.dead_letters),
+            state=None if query.state is None else _state(query.state, names),
+            latest_by=() if latest is None else latest.key,
+            latest_order=None if latest is None else latest.order,
+            **_written(environment, query, plan, names),
+        )
+    repartition = None if plan.repartition is None else plan.repartition.value
+    reading: dict[str | None, Any] = {None: query}
     if isinstance(query, Routing):
-        settings["routes"] = [
-            _route(environment, job, query, name, route, plan, names) for name, route in query.routes.items()
-        ]
-    if isinstance(query, RouteQuery):
-        return settings | {"table": names.table(query.table)}
-    if isinstance(query, DirectRouteQuery):
-        return settings | {"dead_letters": names.table(query.dead_letters)}
-    if isinstance(query, StreamQuery):
-        settings |= {
-            "source": _source(environment, job, query, query.source, plan, names),
-            **_payload(query, None),
-        }
-    if isinstance(query, LandQuery):
-        return settings | {"table": names.table(query.table)}
-    settings |= _written(environment, query, plan, names)
-    if isinstance(query, DirectQuery):
-        return settings | {"dead_letters": names.table(query.dead_letters)}
-    latest = query.latest_by
-    return settings | {
-        "source_table": names.table(query.source),
-        "route": query.route,
-        "dead_letters": None if query.dead_letters is None else names.table(query.dead_letters),
-        "state": None if query.state is None else _state(query.state, names),
-        "latest_by": list(latest.key) if latest is not None else [],
-        "latest_order": None if latest is None else latest.order,
+        reading = {str(name): route for name, route in query.routes.items()}
+    routes = {
+        name: _route(environment, job, query, name, route, plan, names) for name, route in reading.items()
     }
+    if isinstance(query, DirectQuery | DirectRouteQuery):
+        return launch.DirectSettings(
+            name=plan.name,
+            routes=tuple(
+                launch.DirectRouteSettings(**vars(route), **_written(environment, reading[name], plan, names))
+                for name, route in routes.items()
+            ),
+            kind=query.kind,
+            dead_letters=names.table(query.dead_letters),
+            trigger_seconds=trigger,
+            repartition=repartition,
+        )
+    return launch.LandSettings(
+        plan.name, tuple(routes.values()), query.kind, names.table(query.table), trigger, repartition
+    )
 
 
 def _route(
     environment: Environment,
     job: str,
-    query: Routing,
-    name: str,
-    route: Route,
+    query: StreamQuery | Routing,
+    name: str | None,
+    route: StreamQuery | Route,
     plan: QueryPlan,
     names: Names,
-) -> dict[str, Any]:
-    found = {"name": name, "origin": route.topic or names.stream(route.source), **_payload(route, name)}
-    found["source"] = _source(environment, job, query, route.source, plan, names)
-    return found | (_written(environment, route, plan, names) if isinstance(route, DirectRoute) else {})
+) -> launch.RouteSettings:
+    return launch.RouteSettings(
+        name,
+        origin=route.topic or names.stream(route.source) if isinstance(route, Route) else None,
+        source=_source(environment, job, query, route.source, plan, names),
+        format=route.format.settings(),
+        schema=route.schema_,
+        decompress_up_to=route.decompress_up_to,
+        redact=route.redact,
+        rules=tuple(_rule(rule, asked, name) for rule, asked in route.rules.items()),
+    )
 
 
-def _written(environment: Environment, end: WritesSink, plan: QueryPlan, names: Names) -> dict[str, Any]:
+def _written(environment: Environment, end: Any, plan: QueryPlan, names: Names) -> dict[str, Any]:
     return {
-        "enrich": [_enrichment(item, names) for item in end.enrich],
+        "enrich": tuple(_enrichment(item, names) for item in end.enrich),
         "transform": end.transform,
         "sink": end.sink.settings(SinkContext(names, batch_bytes(environment, end, plan))),
     }
 
 
-def _state(state: State, names: Names) -> dict[str, Any]:
-    return {
-        "watermark": _watermark(state.watermark),
-        "distinct": list(state.distinct),
-        "key": list(state.key),
-        "output_mode": state.output_mode,
-        "join": None
+def _state(state: State, names: Names) -> launch.StateSettings:
+    return launch.StateSettings(
+        watermark=_watermark(state.watermark),
+        distinct=state.distinct,
+        key=state.key,
+        output_mode=state.output_mode,
+        join=None
         if state.join is None
-        else {
-            "source_table": names.table(state.join.source),
-            "route": state.join.route,
-            "watermark": _watermark(state.join.watermark),
-        },
-    }
+        else launch.JoinSettings(
+            names.table(state.join.source), _watermark(state.join.watermark), state.join.route
+        ),
+    )
 
 
-def _watermark(mark: Watermark) -> dict[str, Any]:
-    return {
-        "time": mark.time,
-        "delay_seconds": mark.delay.total_seconds(),
-        "ahead_seconds": mark.ahead.total_seconds(),
-    }
+def _watermark(mark: Watermark) -> launch.WatermarkSettings:
+    return launch.WatermarkSettings(mark.time, mark.delay.total_seconds(), mark.ahead.total_seconds())
 
 
 def _source(
@@ -220,7 +210,7 @@ def _source(
     name: str,
     plan: QueryPlan,
     names: Names,
-) -> dict[str, Any]:
+) -> Source:
     assert plan.records_per_batch is not None, f"{plan.name}: no limit for a batch in the plan"
     each = plan.records_per_partition
     context = StreamContext(
@@ -252,29 +242,16 @@ def _part(environment: Environment, query: StreamQuery | Routing, name: str, rec
     return records if len(peaks) == 1 else math.ceil(records * peaks[name] / sum(peaks.values()))
 
 
-def _payload(asked: Payload, route: str | None) -> dict[str, Any]:
-    return {
-        "format": asked.format.settings(),
-        "schema": asked.schema_,
-        "decompress_up_to": asked.decompress_up_to,
-        "redact": list(asked.redact),
-        "rules": [_rule(name, rule, route) for name, rule in asked.rules.items()],
-    }
-
-
-def _rule(name: str, rule: Rule, route: str | None) -> dict[str, str]:
+def _rule(name: str, rule: Rule, route: str | None) -> launch.RuleSettings:
     landed = rule.where
     if route is not None:
         from millrace.config.conditions import parse_condition  # its parser takes half a second to import
 
         landed = parse_condition(rule.where).condition_in_struct(route, frozenset(ENVELOPE))
-    return {"name": name, "where": rule.where, "where_landed": landed, "action": rule.action}
+    return launch.RuleSettings(name, rule.where, landed, rule.action)
 
 
-def _enrichment(item: Enrichment, names: Names) -> dict[str, Any]:
-    return {
-        "table": names.table(item.table),
-        "on": dict(item.on),
-        "columns": dict(item.columns),
-        "refresh_seconds": item.refresh.total_seconds(),
-    }
+def _enrichment(item: Enrichment, names: Names) -> launch.EnrichmentSettings:
+    return launch.EnrichmentSettings(
+        names.table(item.table), item.on, item.columns, item.refresh.total_seconds()
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from aws_cdk import DefaultStackSynthesizer
 
-from millrace.config.engines import KINDS
 from millrace.config.grants import FILES, NO_NARROWER, TAGGED, Grant, allow
 
 from . import engines
@@ -57,9 +56,7 @@ def versions(scope: PermissionScope) -> list[Grant]:
 
 def stop_applications(scope: PermissionScope) -> list[Grant]:
     """Prepare engines for changes: an EMR Serverless application accepts them only when it is stopped."""
-    return [
-        grant for kind in scope.by_engine for grant in engines.engine_of(KINDS[kind]).change_grants(scope)
-    ]
+    return [grant for kind in scope.by_engine for grant in engines.engine_of(kind).change_grants(scope)]
 
 
 def read_health(scope: PermissionScope) -> list[Grant]:
@@ -102,7 +99,7 @@ def watch_runs(scope: PermissionScope) -> list[Grant]:
     return [
         grant
         for kind, jobs in scope.by_engine.items()
-        for grant in engines.engine_of(KINDS[kind]).run_grants(scope, jobs)
+        for grant in engines.engine_of(kind).run_grants(scope, jobs)
     ]
 
 

@@ -52,13 +52,12 @@ def spark_settings(environment: Environment, job: Job, plan: JobPlan, names: Nam
         A setting that cannot be passed on, such as one with a blank in Glue's ``--conf``.
     """
     settings = _session(plan) | _catalog(names)
-    engine = engines.engine_of(job)
+    engine = engines.engine_of(job.engine)
     read = sources(environment, job).values()
     jars = (jar for stream in read for jar in stream.engine_jars.get(job.engine, ()))
     settings |= engine.spark(job, plan, jars=tuple(dict.fromkeys(jars)))
     if any(isinstance(query, DeriveQuery) and query.state is not None for query in job.queries.values()):
         settings |= _STATE
-    settings |= _of_sinks(job, settings["spark.sql.extensions"])
     settings |= job.spark
     engine.check_spark(plan.name, settings)
     return dict(sorted(settings.items()))
@@ -100,9 +99,3 @@ def _catalog(names: Names) -> dict[str, str]:
         # A cached table hides other sessions' commits from the session of a micro-batch.
         f"{prefix}.cache-enabled": "false",
     }
-
-
-def _of_sinks(job: Job, extensions: str) -> dict[str, str]:
-    found = {name: value for sink in job.sinks for name, value in sink.spark.items()}
-    names = dict.fromkeys([extensions, *(each for sink in job.sinks for each in sink.spark_extensions)])
-    return found | {"spark.sql.extensions": ",".join(names)}

@@ -1,36 +1,18 @@
-"""Settings turned back into what launch documents hold."""
+"""Queries of launch documents, for settings that tests write by hand."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from millrace.etl.launch.engine import Engine
-from millrace.etl.launch.format_kinds import Format
+_READ = ("source", "format", "schema", "decompress_up_to", "redact", "rules")
+_ROUTE = {"land": _READ, "direct": (*_READ, "enrich", "transform", "sink")}
 
 
-def plain(value: Any) -> Any:
-    """Turn dataclasses, mappings and tuples back into what JSON holds.
-
-    A route without a name is the query's own keys; what has no keys but its kind is a name alone.
-    """
-    if isinstance(value, Format | Engine) and len(dataclasses.fields(value)) == 1:
-        return value.kind
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _flat({field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)})
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    return value
-
-
-def _flat(held: dict[str, Any]) -> dict[str, Any]:
-    routes = held.get("routes")
-    if routes is None or routes[0]["name"] is not None:
-        return held
-    [route] = routes
-    assert route["origin"] is None
-    own = {key: value for key, value in route.items() if key not in ("name", "origin")}
-    return {key: value for key, value in held.items() if key != "routes"} | own
+def with_route(query: Mapping[str, Any]) -> dict[str, Any]:
+    """Put the keys of a query's only route, which stand among its own, into that route; other queries stay."""
+    mine = _ROUTE.get(query["kind"], ())
+    if "routes" in query or not mine:
+        return {"latest_order": None, **query} if query["kind"] == "derive" else dict(query)
+    route = {"name": None, "origin": None, **{key: query[key] for key in mine}}
+    return {**{key: value for key, value in query.items() if key not in mine}, "routes": [route]}

@@ -19,11 +19,11 @@ from typing import Any, cast
 
 import fastavro
 
-from millrace.etl.formats.csv import CsvFormat
+from millrace.etl.launch.formats import CsvFormat
 from tests import protobuf as pb
 
 DEAD = "dead letter"
-COMMA = CsvFormat("csv", ",", '"', "")
+COMMA = CsvFormat(",", '"', "")
 Judge = Callable[[Any], Any]
 """Makes the value of a column of what a parser read; raises an error for what the type cannot hold."""
 

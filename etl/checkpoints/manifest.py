@@ -25,7 +25,7 @@ from ..launch.settings import (
     LandSettings,
     QuerySettings,
 )
-from ..launch.source_kinds import group_sources
+from ..launch.sources import group_sources
 
 FORMAT = 1
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -182,7 +182,7 @@ def manifest_of(
     schemas = {path: schema_text(path) for path in sorted(paths)}
     transforms = sorted({t for end in ends.values() if (t := getattr(end, "transform", None)) is not None})
     return Manifest(
-        engine=job.engine.kind,
+        engine=job.engine,
         spark=spark,
         core=__version__,
         query=query.name,
@@ -337,7 +337,7 @@ def _legs(job: JobSettings, query: QuerySettings, spark: str) -> tuple[Leg, ...]
         return tuple(Leg("iceberg", table) for table in query.landings)
     return tuple(
         Leg(
-            leg[0].connector(job.engine, spark),
+            leg[0].connector(job.runs_on, spark),
             leg[0].position_owner(job),
             tuple(each.manifest_name for each in leg if each.manifest_name is not None),
         )

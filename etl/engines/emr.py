@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import Engine
+from ..launch.sources import KinesisSource
 from ..launch.start_position import start_time
 from ..services.aws import domain
-
-if TYPE_CHECKING:
-    from ..sources.kinesis.source import KinesisSource
 
 SHORTEST_FETCH_SECONDS = 10  # the connector refuses a smaller value
 
 
-@dataclass(frozen=True)
 class Emr(Engine):
     """EMR Serverless."""
 
     KINESIS_FORMAT = "aws-kinesis"
     PASSES_OVER_CLOSED_SHARDS = True  # it counts a shard that it finds closed as read to its end
     SPLITS_AGGREGATES = True  # its batches count records, not aggregates
-
-    kind: Literal["emr"] = "emr"
 
     def kinesis_options(
         self,

@@ -5,21 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import Engine
+from ..launch.sources import KinesisSource
 from ..launch.start_position import milliseconds, start_time
 from ..services.aws import domain, sts_endpoint
-
-if TYPE_CHECKING:
-    from ..sources.kinesis.source import KinesisSource
 
 MOST_RECORDS_OF_A_CALL = 10_000
 """Most records of one GetRecords call (Kinesis service limit)."""
 
 
-@dataclass(frozen=True)
 class GlueFamily(Engine):
     """Engines with Glue's Kinesis connector, or one of the same family."""
 
@@ -66,14 +61,11 @@ class GlueFamily(Engine):
         }
 
 
-@dataclass(frozen=True)
 class Glue(GlueFamily):
     """AWS Glue."""
 
     ADDS_ARGUMENTS = True
     BY_CONSUMER_ARN = True
-
-    kind: Literal["glue"] = "glue"
 
 
 def _start(source: KinesisSource, shards: Sequence[str]) -> str:

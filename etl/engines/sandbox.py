@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
 
 from ..launch.engine import KINESIS_IN_PYTHON
+from ..launch.sources import KinesisSource
 from .glue import GlueFamily
 
-if TYPE_CHECKING:
-    from ..sources.kinesis.source import KinesisSource
 
-
-@dataclass(frozen=True)
 class Sandbox(GlueFamily):
     """A developer's computer."""
-
-    kind: Literal["sandbox"] = "sandbox"
 
     def kinesis_options(
         self, source: KinesisSource, endpoint: str | None, shards: Sequence[str] = ()

@@ -26,7 +26,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
@@ -35,7 +35,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import DecimalType, IntegerType, StructType
 
-from ..launch.format_kinds import Format
+from ..launch.formats import AvroFormat
 from ..record import errors
 from ..record.errors import StartError
 from . import avro_schemas, avro_values, schemas
@@ -72,32 +72,9 @@ _OVER_INT = "a number out of range: an int of more than 32 bits"
 _UNFIT = "not one datum of the schema: incomplete, or written with another schema"
 
 
-@dataclass(frozen=True)
-class AvroFormat(Format):
-    """One Avro datum; the query's ``schema`` is the reader's, an ``.avsc`` file.
-
-    Attributes
-    ----------
-    framing
-        Header before the datum: none, or that of a registry's serializer.
-    writers
-        Folder below ``pipelines/`` with a writer's schema per id; None where ``registry`` has them, or there
-        is only the query's ``schema``.
-    registry
-        URL of a Confluent registry, whose versions of ``subject`` are read at start.
-    """
-
-    IN_LINES = False
-
-    kind: Literal["avro"]
-    framing: Literal["none", "confluent", "glue"]
-    writers: str | None
-    registry: str | None
-    subject: str | None
-
-    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> AvroDecoder:
-        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`; Glue's serializer compresses datums."""
-        return decoder(spark, self, schemas.read_schema(spark, schema), schema, open_up_to)
+def open_decoder(form: AvroFormat, spark: SparkSession, schema: str, open_up_to: int | None) -> AvroDecoder:
+    """Make the decoder, see :func:`etl.formats.base.open_decoder`; Glue's serializer compresses datums."""
+    return decoder(spark, form, schemas.read_schema(spark, schema), schema, open_up_to)
 
 
 @dataclass(frozen=True)

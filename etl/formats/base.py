@@ -6,8 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
+
+from ..launch import typed_json
+from ..launch.formats import Format
 
 
 class Decoder(Protocol):
@@ -23,6 +26,25 @@ class Decoder(Protocol):
         Every row is returned: a good one with the last three null, a bad one with the schema's
         columns null, its payload as ``_bytes`` and the reason. Other columns are kept.
         """
+
+
+def open_decoder(form: Format, spark: SparkSession, schema: str, open_up_to: int | None = None) -> Decoder:
+    """Make the decoder of a format; every error in its schema shows here, before the first record.
+
+    Parameters
+    ----------
+    schema
+        Path of the query's schema file.
+    open_up_to
+        Most bytes, after decompression, of data that the format itself compresses; None decompresses none.
+
+    Raises
+    ------
+    StartError
+        The file is missing, or the format cannot use it.
+    """
+    decoder: Decoder = typed_json.module_of(form).open_decoder(form, spark, schema, open_up_to)
+    return decoder
 
 
 @dataclass(frozen=True)

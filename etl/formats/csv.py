@@ -25,7 +25,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import and_, or_
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -39,7 +38,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ..launch.format_kinds import Format
+from ..launch.formats import CsvFormat
 from . import schemas
 from .decoding import out_of_range_numbers, times
 from .decoding import rows as shared
@@ -53,18 +52,9 @@ _END, _CORRUPT = "_end", "_corrupt"
 _JAVA = r"[0-9.][dDfF]\s*\z|0[xX]"
 
 
-@dataclass(frozen=True)
-class CsvFormat(Format):
-    """Columns between delimiters; ``quote`` is doubled inside quotes, ``null`` is the text for null."""
-
-    kind: Literal["csv"]
-    delimiter: str
-    quote: str
-    null: str
-
-    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> CsvDecoder:
-        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`; ``schema`` is DDL."""
-        return CsvDecoder(schemas.read_ddl(spark, schema), self)
+def open_decoder(form: CsvFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> CsvDecoder:
+    """Make the decoder, see :func:`etl.formats.base.open_decoder`; ``schema`` is DDL."""
+    return CsvDecoder(schemas.read_ddl(spark, schema), form)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -37,7 +36,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ..launch.format_kinds import Format
+from ..launch.formats import JsonFormat
 from ..record.projection import Projection
 from ..record.tables import nullable
 from . import schemas
@@ -78,17 +77,9 @@ _OPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class JsonFormat(Format):
-    """One JSON object in each payload; the query's ``schema`` is DDL."""
-
-    NAMES_FIELDS = True
-
-    kind: Literal["json"] = "json"
-
-    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> JsonDecoder:
-        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
-        return JsonDecoder(schemas.read_ddl(spark, schema))
+def open_decoder(_form: JsonFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> JsonDecoder:
+    """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
+    return JsonDecoder(schemas.read_ddl(spark, schema))
 
 
 @dataclass(frozen=True)

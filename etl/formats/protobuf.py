@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from ..launch.format_kinds import Format
+from ..launch.formats import ProtobufFormat
 from . import protobuf_descriptors, protobuf_wire, schemas
 from .decoding import arrow
 from .decoding.rows import TOMBSTONE, check_names
@@ -62,18 +62,11 @@ MOST_VALUES = 1_000_000
 half a kilobyte of Python's memory or more."""
 
 
-@dataclass(frozen=True)
-class ProtobufFormat(Format):
-    """One Protobuf message; the query's ``schema`` is a descriptor file (``protoc --descriptor_set_out``)."""
-
-    IN_LINES = False
-
-    kind: Literal["protobuf"]
-    message: str
-
-    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> ProtobufDecoder:
-        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
-        return decoder(schemas.read_file(spark, schema), self.message, schema)
+def open_decoder(
+    form: ProtobufFormat, spark: SparkSession, schema: str, _open_up_to: int | None
+) -> ProtobufDecoder:
+    """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
+    return decoder(schemas.read_file(spark, schema), form.message, schema)
 
 
 class SchemaError(ValueError):

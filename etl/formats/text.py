@@ -7,26 +7,19 @@ payload is an empty text.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..launch.format_kinds import Format
+from ..launch.formats import TextFormat
 from . import schemas
 from .decoding import rows as shared
 
 
-@dataclass(frozen=True)
-class TextFormat(Format):
-    """A payload is a value; the query's ``schema`` is DDL with one ``STRING`` field."""
-
-    kind: Literal["text"] = "text"
-
-    def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> TextDecoder:
-        """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
-        return TextDecoder(schemas.read_ddl(spark, schema))
+def open_decoder(_form: TextFormat, spark: SparkSession, schema: str, _open_up_to: int | None) -> TextDecoder:
+    """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
+    return TextDecoder(schemas.read_ddl(spark, schema))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..launch import typed_json
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, RouteSettings
-from ..launch.sink_kinds import SinkSettings
+from ..launch.sinks import SinkSettings
 from ..record import batch_accounts, hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError, describe
@@ -152,7 +152,7 @@ class Benchmark:
         outcome = {
             "version": VERSION,
             "job": self.job.job,
-            "engine": self.job.engine.kind,
+            "engine": self.job.engine,
             "begun_at": batch_accounts.iso_text(begun),
             "ended_at": batch_accounts.iso_text(batch_accounts.now()),
             **describe_machine(self.spark),
@@ -233,7 +233,7 @@ class Benchmark:
         )
 
     def _sink(self, sink: SinkSettings) -> SinkSettings:
-        return dataclasses.replace(sink, **{sink.NAMED_BY: self._own(str(sink.lake_table))})
+        return sink.at(self._own(str(sink.lake_table)))
 
     def _own(self, table: str) -> str:
         name = f"{table}_benchmark"

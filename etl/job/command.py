@@ -26,6 +26,7 @@ from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import AccountsError, NoAnswerError, SinkError, StartError
 from ..repair import backfill_landing, commands
+from ..sources.base import reader_of
 from . import benchmark, lease, lease_fence, log_redaction, maintenance_schedule, run
 from .lease import Lease
 from .maintenance_schedule import Maintenance
@@ -73,7 +74,11 @@ def main(arguments: Sequence[str]) -> int:
                 query.name: follower
                 for query in job.queries
                 for source in query.sources
-                if (follower := source.commit_listener(spark, job, query.name, given.binds, report))
+                if (
+                    follower := reader_of((source,)).commit_listener(
+                        spark, job, query.name, given.binds, report
+                    )
+                )
                 is not None
             }
             monitor = open_monitor(name, job, console, report, given.binds, region, others, followers)

@@ -10,9 +10,8 @@ from pyspark.sql.types import StructType
 from ..checkpoints.checkpoint import Checkpoint
 from ..checkpoints.initial_snapshot import start_with_all_files, with_batch_ends
 from ..formats.decoding import data_rules, routes
-from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, QuerySettings
-from ..queries import derive
+from ..queries import derive, spark_settings
 from ..queries import open_sources as sources
 from ..queries.derive import Deriver
 from ..queries.direct import DirectBatchWriter
@@ -32,6 +31,7 @@ from ..record.query import Query
 from ..record.tables import Table
 from ..sinks.dead_letters import DeadLetters
 from ..sinks.iceberg import IcebergSink
+from ..sources.base import reader_of
 from .checkpoint_check import CheckpointManifests
 
 
@@ -85,8 +85,8 @@ def _handled(
     query: Query, job: JobSettings, settings: QuerySettings, binds: Mapping[str, str], report: Reporter
 ) -> Query:
     """Add the batch handlers that the kinds of its sources need."""
-    for kind in dict.fromkeys(type(source) for source in settings.sources):
-        query = kind.with_batch_handlers(query, job, settings, binds, report)
+    for source in {source.kind: source for source in settings.sources}.values():
+        query = reader_of((source,)).with_batch_handlers(query, job, settings, binds, report)
     return query
 
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from .engine_kinds import ENGINES
-
-if TYPE_CHECKING:
-    from ..sources.kinesis.source import KinesisSource
+from ..launch.sources import KinesisSource
 
 KINESIS_IN_PYTHON = "millrace-kinesis"
 """Format of the sandbox's reader (``millrace/sandbox/kinesis_reader``), with the options of Glue's connector and ``region``."""
 
 
-@dataclass(frozen=True)
 class Engine(ABC):
-    """Engine of a job; a launch document has only its name, from which :mod:`etl.launch.typed_json` makes the class."""
+    """Engine of a job; a launch document has only its name, which :func:`etl.launch.engine_kinds.engine_of` takes."""
 
-    KINDS = ENGINES
     ADDS_ARGUMENTS = False
     """True if the engine adds its own arguments to those of the entry script."""
     KINESIS_FORMAT = ""
@@ -31,8 +24,6 @@ class Engine(ABC):
     """True if a batch may end inside an aggregate of Kinesis' producer library, whose records have no number."""
     BY_CONSUMER_ARN = False
     """True if the connector takes a fan-out consumer's ARN instead of its name."""
-
-    kind: str
 
     @abstractmethod
     def kinesis_options(

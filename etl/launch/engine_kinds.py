@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import typed_json
+from .errors import SettingsError
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -17,15 +18,20 @@ ENGINES = {
 """Class of each engine, by its kind in launch documents; see :mod:`etl.launch.engine`."""
 
 
-def engine_of(kind: str) -> Engine:
-    """Return the engine of a kind.
+def loader_of(kind: str) -> str:
+    """Return the loader of an engine.
 
     Raises
     ------
     SettingsError
         The kind is unknown.
     """
-    from .engine import Engine
+    if kind not in ENGINES:
+        raise SettingsError(f"settings.engine: {kind!r} is not one of {', '.join(map(repr, ENGINES))}")
+    return ENGINES[kind]
 
-    engine: Engine = typed_json.read(Engine, kind, "engine")
+
+def engine_of(kind: str) -> Engine:
+    """Return the engine of a kind; errors as in :func:`loader_of`."""
+    engine: Engine = typed_json.import_object(loader_of(kind))()
     return engine

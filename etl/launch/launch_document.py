@@ -12,11 +12,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from ..record.errors import StartError
-from . import engine_kinds, settings, start_position
+from . import settings, start_position
 from .engine_kinds import ENGINES
+from .errors import SettingsError, StartError
 from .settings import JobSettings
-from .typed_json import SettingsError
 
 DOCUMENT_VERSION = 1
 _BINDS = (
@@ -198,8 +197,8 @@ def read_document(text: str, arguments: ScriptArguments) -> JobSettings:
     except SettingsError as error:
         raise StartError(f"{where}: {error}") from error
     if arguments.engine:
-        job = dataclasses.replace(job, engine=engine_kinds.engine_of(arguments.engine))
-    if arguments.unknown and not job.engine.ADDS_ARGUMENTS:
+        job = dataclasses.replace(job, engine=arguments.engine)
+    if arguments.unknown and not job.runs_on.ADDS_ARGUMENTS:
         raise StartError(f"unknown arguments: {' '.join(arguments.unknown)}")
     for name in arguments.binds:
         match = _KAFKA_BIND.fullmatch(name)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from . import typed_json
 from .connections import Connection as Connection
 from .connections import SecretLogin as SecretLogin
 from .engine import Engine
-from .format_kinds import Format
-from .sink_kinds import SinkSettings
-from .source_kinds import Source
+from .engine_kinds import engine_of, loader_of
+from .formats import Format
+from .sinks import SinkSettings
+from .sources import Source
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,6 @@ class DeriveSettings:
         Column of the result that says which record is the last; None for the source's own order.
     """
 
-    kind: Literal["derive"]
     name: str
     source_table: str
     enrich: tuple[EnrichmentSettings, ...]
@@ -169,6 +169,7 @@ class DeriveSettings:
     route: str | None = None
     latest_by: tuple[str, ...] = ()
     latest_order: str | None = None
+    kind: Literal["derive"] = "derive"
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -215,8 +216,6 @@ class DirectSettings(SourceQuerySettings):
 
 QuerySettings = LandSettings | DeriveSettings | DirectSettings
 """Distinguished by ``kind``; a land or direct query with routes has a kind of its own in documents."""
-
-_ROUTE = {"land": RouteSettings, "direct": DirectRouteSettings}
 
 
 @dataclass(frozen=True)
@@ -266,7 +265,7 @@ class JobSettings:
     version: Literal[1]
     environment: str
     job: str
-    engine: Engine
+    engine: str
     catalog: str
     checkpoints: str
     batch_retries: int
@@ -274,6 +273,11 @@ class JobSettings:
     upkeep: UpkeepSettings | None
     connections: Mapping[str, Connection]
     queries: tuple[QuerySettings, ...]
+
+    @property
+    def runs_on(self) -> Engine:
+        """Engine that it runs on."""
+        return engine_of(self.engine)
 
 
 def parse(document: Any) -> JobSettings:
@@ -289,21 +293,8 @@ def parse(document: Any) -> JobSettings:
     etl.launch.typed_json.SettingsError
         An unknown or missing key or a value of the wrong type, with its path.
     """
-    queries = document.get("queries") if isinstance(document, dict) else None
-    written = queries if isinstance(queries, list) else []
-    if isinstance(queries, list):
-        document = {**document, "queries": [_with_routes(query) for query in queries]}
-    if isinstance(document, dict) and isinstance(found := document.get("connections"), dict):
-        document = {**document, "connections": {name: _without_kind(each) for name, each in found.items()}}
-    try:
-        settings = typed_json.read(JobSettings, document, "settings")
-    except typed_json.SettingsError as error:
-        said = str(error)
-        for place, query in enumerate(written):
-            if isinstance(query, dict) and "routes" not in query:
-                said = said.replace(f"queries[{place}].routes[0]", f"queries[{place}]")
-        raise typed_json.SettingsError(said) from error
-    assert isinstance(settings, JobSettings)
+    settings: JobSettings = typed_json.read(JobSettings, document, "settings")
+    loader_of(settings.engine)
     for place, query in enumerate(settings.queries):
         routes = () if isinstance(query, DeriveSettings) else query.routes
         if isinstance(query, DirectSettings) and not all(source.REPLAYS for source in query.sources):
@@ -311,28 +302,8 @@ def parse(document: Any) -> JobSettings:
                 f"settings.queries[{place}]: a direct query needs a source that can replay a batch exactly, and "
                 f"{query.sources[0].kind!r} cannot"
             )
-        if any((route.name is None) != (query.kind in _ROUTE) for route in routes):
+        if any((route.name is None) != (query.kind in ("land", "direct")) for route in routes):
             raise typed_json.SettingsError(
                 f"settings.queries[{place}].routes: named and unnamed routes do not fit kind {query.kind!r}"
             )
     return settings
-
-
-def _without_kind(connection: Any) -> Any:
-    """Remove the key ``kind`` from a connection of an earlier document; nothing reads it."""
-    return (
-        {k: v for k, v in connection.items() if k != "kind"} if isinstance(connection, dict) else connection
-    )
-
-
-def _with_routes(query: Any) -> Any:
-    """Convert a query that a document writes without routes, to one route without a name, or without ``latest_order``."""
-    if isinstance(query, dict) and query.get("kind") == "derive":
-        return {"latest_order": None, **query}
-    route = _ROUTE.get(str(query.get("kind"))) if isinstance(query, dict) else None
-    if route is None or "routes" in query:
-        return query
-    mine = {each.name for each in fields(route)} - {"name", "origin"}
-    own = {key: value for key, value in query.items() if key in mine}
-    others = {key: value for key, value in query.items() if key not in mine}
-    return {**others, "routes": [{"name": None, "origin": None, **own}]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ..record.errors import StartError
+from .errors import StartError
 
 
 def start_time(start: str) -> datetime | None:

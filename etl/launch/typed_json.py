@@ -11,9 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-
-class SettingsError(ValueError):
-    """Launch document that this version of the core does not understand."""
+from .errors import SettingsError as SettingsError
 
 
 def read(kind: Any, value: Any, path: str) -> Any:
@@ -37,10 +35,7 @@ def read(kind: Any, value: Any, path: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     registry = vars(kind).get("KINDS") if isinstance(kind, type) else None
     if registry is not None:
-        value = (
-            {"kind": value} if isinstance(value, str) else value
-        )  # a plain name is short for an object of that kind
-        return read(import_object(_of_kind(registry, value, path)), value, path)
+        return read(_of_kind(registry, value, path), value, path)
     if dataclasses.is_dataclass(kind):
         return _read_dataclass(kind, value, path)
     if origin is Literal:
@@ -119,10 +114,25 @@ def import_object(loader: str) -> Any:
     return getattr(importlib.import_module(module, (__package__ or "").rpartition(".")[0]), name)
 
 
+def module_of(settings: Any) -> Any:
+    """Import the module that runs settings: ``MODULE`` of their class names it, by their kind."""
+    return importlib.import_module(settings.MODULE.format(kind=settings.kind), __package__)
+
+
+def write(value: Any) -> Any:
+    """Return what JSON holds of a value that :func:`read` made."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: write(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: write(item) for key, item in value.items()}
+    return [write(item) for item in value] if isinstance(value, tuple) else value
+
+
 def _read_dataclass(kind: Any, value: Any, path: str) -> Any:
     if not isinstance(value, dict):
         raise SettingsError(f"{path}: expected an object, found {type(value).__name__}")
-    hints = typing.get_type_hints(kind)
+    types_of = typing.get_type_hints(kind)
+    hints = {each.name: types_of[each.name] for each in dataclasses.fields(kind)}
     unknown, missing = sorted(value.keys() - hints.keys()), sorted(hints.keys() - value.keys())
     if unknown or missing:
         parts = [f"unknown keys {', '.join(unknown)}"] * bool(unknown)

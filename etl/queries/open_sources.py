@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..launch.settings import JobSettings
-from ..launch.source_kinds import Source, group_sources
+from ..launch.sources import Source, group_sources
 from ..record.tables import Table
-from ..sources.base import LegGuard, ReplayedLeg, SourceContext
+from ..sources.base import LegGuard, ReplayedLeg, SourceContext, reader_of
 from ..sources.source_union import SourceUnion, union
 
 
@@ -63,7 +63,7 @@ def open_sources(
     Raises
     ------
     StartError
-        As in :meth:`etl.launch.source_kinds.Source.open`.
+        As in :meth:`etl.sources.base.SourceReader.open`.
     """
     whole = Checkpoint(f"{job.checkpoints}/{name}")
     replayed: list[ReplayedLeg] = []
@@ -74,7 +74,7 @@ def open_sources(
         # All legs share one log and one cache of it: an entry is read once.
         checkpoint = replace(whole, place=place)
         context = SourceContext(spark, job, name, binds, checkpoint, table, partitions)
-        leg = sources_of_leg[0].open(sources_of_leg, context)
+        leg = reader_of(sources_of_leg).open(context)
         if leg.guard is None:
             replayed.append(ReplayedLeg(sources_of_leg, checkpoint))
         else:

@@ -10,13 +10,13 @@ from pyspark.sql.types import StructType
 
 from ..formats.decoding.routes import rows_of_route
 from ..launch.settings import DeriveSettings, DirectRouteSettings, DirectSettings, JobSettings
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import SinkSettings
 from ..metrics import ages
 from ..record import batch_accounts, envelope
 from ..record.batch_accounts import Reporter
 from ..record.errors import StartError
 from ..record.tables import Table
-from ..sinks.base import Sink
+from ..sinks.base import JobContext, Sink, open_sink
 from . import derive
 from .derive import EnrichThenTransform
 from .direct import DirectRoute
@@ -125,14 +125,14 @@ def prepare_sink(
     report: Reporter,
     key: tuple[str, ...] = (),
 ) -> Sink:
-    """Make a sink and its target for rows of a schema; ``key`` as in :class:`etl.launch.sink_kinds.JobContext`.
+    """Make a sink and its target for rows of a schema; ``key`` as in :class:`etl.sinks.base.JobContext`.
 
     Raises
     ------
     StartError
-        As in :meth:`etl.launch.sink_kinds.SinkSettings.open` and :meth:`etl.sinks.base.Sink.prepare`.
+        As in :func:`etl.sinks.base.open_sink` and :meth:`etl.sinks.base.Sink.prepare`.
     """
-    sink = settings.open(JobContext(job.connections, binds, job.catalog, key, report))
+    sink = open_sink(settings, JobContext(job.connections, binds, job.catalog, key, report))
     sink.prepare(spark, schema)
     return sink
 

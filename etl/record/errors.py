@@ -9,6 +9,8 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
+from ..launch.errors import StartError as StartError
+
 MOST_LINES = 10
 LONGEST_LINE = 1000
 
@@ -16,10 +18,6 @@ JVM_ERRORS = (Py4JJavaError, CapturedException)
 """PySpark's errors for an exception of the JVM."""
 
 _FRAME = re.compile(r"\s+at \S+\(|\s*\.\.\. \d+ more|Driver stacktrace:")
-
-
-class StartError(Exception):
-    """Error of a job that must not start: its configuration, code or tables do not fit. Exit status 2."""
 
 
 class RestartQueryError(Exception):

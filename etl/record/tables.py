@@ -167,9 +167,6 @@ def _fit(spark: SparkSession, table: Table, schema: StructType, report: Reporter
         )
     # Names and types come from a schema that Spark has parsed, and names are quoted.
     statements = [str(change.statement) for change in changes]
-    if table.metadata(spark).properties().get(_FANOUT) == "true":
-        # Created by an earlier release. A MERGE, unlike an append, takes no write option.
-        statements.append(f"SET TBLPROPERTIES ('{_FANOUT}'='false')")
     for statement in statements:
         spark.sql(f"ALTER TABLE {table} {statement}")
     if statements and report is not None:

@@ -15,10 +15,9 @@ from pyspark.sql import functions as F
 
 from ..formats.base import Decoder
 from ..formats.decoding.routes import decoder_of_route as decoder_of
-from ..launch import spark_settings
 from ..launch.launch_document import BackfillRequest
 from ..launch.settings import JobSettings, LandSettings, RouteSettings
-from ..queries import land
+from ..queries import land, spark_settings
 from ..record import batch_accounts, tables
 from ..record.batch_accounts import Reporter
 from ..record.envelope import with_hash_and_landing_time
@@ -26,7 +25,7 @@ from ..record.errors import StartError
 from ..record.lookup_bounds import LookUpBound
 from ..record.tables import Table
 from ..sinks.iceberg import AppendResult, IcebergSink
-from ..sources.base import BackfillPart, Parts
+from ..sources.base import BackfillPart, Parts, reader_of
 from ..sources.kafka.bounded_record_times import OverflownTimesDecoder
 from ..sources.kafka.range_reader import is_time_overflow
 from .backfill_files import of_files
@@ -163,4 +162,4 @@ def _parts(
                 "use --from stream"
             )
         return of_files(source.name)
-    return source.backfill(job, query, binds)
+    return reader_of((source,)).backfill(job, query, binds)

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from ..formats.decoding import routes
-from ..launch import spark_settings
 from ..launch.settings import DeriveSettings, JobSettings, LandSettings
-from ..queries import land
+from ..queries import land, spark_settings
 from ..queries.direct import ReplayToSinks
 from ..queries.query_parts import (
     batch_transform_and_schema,

@@ -34,6 +34,10 @@ from pyspark.sql.types import (
 
 from ..checkpoints.checkpoint import Checkpoint
 from ..formats.decoding.rows import holds_for_all
+from ..launch import typed_json
+from ..launch.connections import Connection
+from ..launch.sinks import SinkSettings
+from ..record.batch_accounts import Reporter
 from ..record.commits import BatchId
 from ..record.envelope import CARRIED, IDENTITY
 from ..record.errors import SinkError, StartError
@@ -349,3 +353,40 @@ def refuse_nothing(letters: DataFrame) -> None:
         It refused some: its settings name no table for them.
     """
     raise SinkError(f"the sink refused {letters.count()} rows, but the query has no table of dead letters")
+
+
+@dataclass(frozen=True)
+class JobContext:
+    """Data of the job and the query that a sink may use.
+
+    Attributes
+    ----------
+    connections
+        Connections to Kafka, by name.
+    binds
+        Such as endpoints of local servers.
+    catalog
+        Catalog of the lake's tables.
+    key
+        Columns that identify a row, which a later one replaces; empty where rows are records.
+    report
+        Gets an event for each alteration of a table.
+    """
+
+    connections: Mapping[str, Connection]
+    binds: Mapping[str, str]
+    catalog: str = ""
+    key: tuple[str, ...] = ()
+    report: Reporter | None = None
+
+
+def open_sink(settings: SinkSettings, context: JobContext) -> Sink:
+    """Make the sink; nothing is created or called yet, unless an implementation says so.
+
+    Raises
+    ------
+    StartError
+        The settings name something that the job does not have.
+    """
+    sink: Sink = typed_json.module_of(settings).open_sink(settings, context)
+    return sink

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import DynamoDbSinkSettings
 from ..record.errors import StartError
 from ..services import aws
 from ..services.backoff import Backoff
-from .base import ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
+from .base import ORDER, Again, BatchPlace, JobContext, Refuse, WriteCounts, check_map_keys, version_of
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
@@ -30,7 +30,7 @@ VERSION = "_version"
 """Attribute of an item that is a result: the version of its batch, see :attr:`etl.sinks.base.BatchPlace.version`."""
 
 NOT_LATER = "attribute_not_exists(#version) OR #version <= :version"
-"""Condition of a result's write. An item of an earlier release, or of another program, has no version."""
+"""Condition of a result's write. An item of another program has no version."""
 
 LANE, PLACE = "_lane", "_place"
 """Attributes beside ``_order``: a condition can compare attributes, but not parts of them."""
@@ -186,17 +186,9 @@ class ResultWriter(ItemWriter):
         super().close()
 
 
-@dataclass(frozen=True)
-class DynamoDbSinkSettings(SinkSettings):
-    """A DynamoDB table, keyed by identity."""
-
-    kind: Literal["dynamodb"]
-    table: str
-    region: str
-
-    def open(self, context: JobContext) -> DynamoDbSink:
-        """Make the sink, see the base class."""
-        return DynamoDbSink(self, context.binds.get("dynamodb.endpoint"))
+def open_sink(settings: DynamoDbSinkSettings, context: JobContext) -> DynamoDbSink:
+    """Make the sink, see :func:`etl.sinks.base.open_sink`."""
+    return DynamoDbSink(settings, context.binds.get("dynamodb.endpoint"))
 
 
 def _writer(

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import IcebergSinkSettings
 from ..record import tables
 from ..record.batch_accounts import ObservedFigures, Reporter, row_count, values_of
 from ..record.commits import AddedRows, CommitFence, Commits, History
@@ -28,7 +28,7 @@ from ..record.lookup_bounds import (
     write_with_first_valid_bound,
 )
 from ..record.tables import Table
-from .base import Again, BatchPlace, Refuse, Sink, WriteCounts
+from .base import Again, BatchPlace, JobContext, Refuse, Sink, WriteCounts
 from .iceberg_keyed import KeyedIcebergSink
 
 OTHER_PAYLOAD = "millrace: another payload has the identity of "
@@ -56,24 +56,12 @@ HASH = "_hash"
 """Column with a hash of the payload, in tables that have one."""
 
 
-@dataclass(frozen=True)
-class IcebergSinkSettings(SinkSettings):
-    """An Iceberg table (``database.table``) to which each record identity is appended once."""
-
-    kind: Literal["iceberg"]
-    table: str
-
-    @property
-    def lake_table(self) -> str:
-        """The table."""
-        return self.table
-
-    def open(self, context: JobContext) -> Sink:
-        """Make the sink, see the base class; with a key, rows replace each other."""
-        table = Table.of(context.catalog, self.table)
-        if context.key:
-            return KeyedIcebergSink(table, key=context.key, report=context.report)
-        return IcebergSink(table, report=context.report)
+def open_sink(settings: IcebergSinkSettings, context: JobContext) -> Sink:
+    """Make the sink, see :func:`etl.sinks.base.open_sink`; with a key, rows replace each other."""
+    table = Table.of(context.catalog, settings.table)
+    if context.key:
+        return KeyedIcebergSink(table, key=context.key, report=context.report)
+    return IcebergSink(table, report=context.report)
 
 
 @dataclass(frozen=True)
@@ -151,7 +139,7 @@ class IcebergSink:
         return WriteCounts(done.offered, done.written, None)
 
     def _commit(self, rows: DataFrame, properties: Mapping[str, str], fence: CommitFence | None) -> None:
-        # Overrides the table's property, which an earlier release or another owner may have set (docs/design/tables.md#sorted-writes).
+        # Overrides the table's property, which another owner may have set (docs/design/tables.md#sorted-writes).
         writer = rows.writeTo(str(self.table)).option("fanout-enabled", "false")
         for name, value in {**properties, **(fence.properties if fence else {})}.items():
             writer = writer.option(f"snapshot-property.{name}", value)

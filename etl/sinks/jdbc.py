@@ -6,19 +6,20 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import JdbcSinkSettings
 from ..record.errors import JVM_ERRORS, SinkError, StartError, describe
 from ..services import secret
 from ..services.backoff import START_SECONDS, Backoff
 from .base import (
     Again,
     BatchPlace,
+    JobContext,
     Refuse,
     WriteCounts,
     check_map_keys,
@@ -45,37 +46,9 @@ Login = Callable[[], tuple[str, str]]
 """Returns the current user and password."""
 
 
-@dataclass(frozen=True)
-class JdbcSinkSettings(SinkSettings):
-    """Table of PostgreSQL (``schema.table``).
-
-    Attributes
-    ----------
-    url
-        ``jdbc:postgresql://host:port/database``, without user and password.
-    secret
-        ARN of the secret that holds both, as JSON with ``username`` and ``password``.
-    connections
-        Number of tasks that write at once, each with its own connection.
-    tls
-        ``verify-full``: no password is sent to a server without a certificate for its name; ``off``: no encryption.
-    authorities
-        File below ``pipelines/`` with the certificates (PEM) of the authorities that may sign the server's; without it, those
-        of the JVM's trust store.
-    """
-
-    kind: Literal["jdbc"]
-    url: str
-    table: str
-    secret: str
-    region: str
-    connections: int
-    tls: Literal["verify-full", "off"] = "verify-full"
-    authorities: str | None = None
-
-    def open(self, context: JobContext) -> JdbcSink:
-        """Make the sink, see the base class."""
-        return JdbcSink(self, partial(login, self.secret, context.binds.get("secretsmanager.endpoint")))
+def open_sink(settings: JdbcSinkSettings, context: JobContext) -> JdbcSink:
+    """Make the sink, see :func:`etl.sinks.base.open_sink`."""
+    return JdbcSink(settings, partial(login, settings.secret, context.binds.get("secretsmanager.endpoint")))
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..launch.settings import Connection
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import KafkaSinkSettings
 from ..record.batch_accounts import ObservedFigures
 from ..record.errors import NoAnswerError, SinkError, StartError
 from ..services.backoff import Backoff
@@ -24,6 +23,7 @@ from .base import (
     ORDER,
     Again,
     BatchPlace,
+    JobContext,
     Refuse,
     WriteCounts,
     check_map_keys,
@@ -45,35 +45,16 @@ DELIVERY_MILLISECONDS = 180_000
 """Longest time in which the producer retries a message to a busy broker before the batch fails."""
 
 
-@dataclass(frozen=True)
-class KafkaSinkSettings(SinkSettings):
-    """A Kafka topic; ``connection`` names an entry of ``connections``.
+def open_sink(settings: KafkaSinkSettings, context: JobContext) -> KafkaSink:
+    """Make the sink; looks up only the brokers of an MSK cluster.
 
-    Attributes
-    ----------
-    key
-        Column of the message key; the identity if it is left out.
-    max_record_bytes
-        Largest message: key, value and headers together.
+    Raises
+    ------
+    StartError
+        The cluster's brokers are unknown.
     """
-
-    NAMED_BY = "topic"
-    kind: Literal["kafka"]
-    topic: str
-    connection: str
-    key: str | None
-    max_record_bytes: int
-
-    def open(self, context: JobContext) -> KafkaSink:
-        """Make the sink; looks up only the brokers of an MSK cluster.
-
-        Raises
-        ------
-        StartError
-            The cluster's brokers are unknown.
-        """
-        connection = bind(self.connection, context.connections[self.connection], context.binds)
-        return KafkaSink(self, with_resolved_brokers(connection))
+    connection = bind(settings.connection, context.connections[settings.connection], context.binds)
+    return KafkaSink(settings, with_resolved_brokers(connection))
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import KinesisSinkSettings
 from ..record.errors import SinkError, StartError
 from ..services import aws
 from ..services.aws import UnknownOutcomeError
 from ..services.backoff import Backoff
 from ..sources.kinesis.tail import QUIET_SECONDS, StreamTail
-from .base import Again, BatchPlace, Refuse, WriteCounts, check_map_keys
+from .base import Again, BatchPlace, JobContext, Refuse, WriteCounts, check_map_keys
 from .delivery import python_tasks
 from .delivery.end_positions import TASK_RETRIED, EndPositions
 from .delivery.python_tasks import (
@@ -121,28 +121,9 @@ class RecordWriter(RequestWriter):
         return left
 
 
-@dataclass(frozen=True)
-class KinesisSinkSettings(SinkSettings):
-    """A Kinesis stream.
-
-    Attributes
-    ----------
-    key
-        Column of the partition key; the identity if it is left out.
-    max_record_bytes
-        Largest record: data and partition key together.
-    """
-
-    NAMED_BY = "stream"
-    kind: Literal["kinesis"]
-    stream: str
-    region: str
-    key: str | None
-    max_record_bytes: int
-
-    def open(self, context: JobContext) -> KinesisSink:
-        """Make the sink, see the base class."""
-        return KinesisSink(self, context.binds.get("kinesis.endpoint"))
+def open_sink(settings: KinesisSinkSettings, context: JobContext) -> KinesisSink:
+    """Make the sink, see :func:`etl.sinks.base.open_sink`."""
+    return KinesisSink(settings, context.binds.get("kinesis.endpoint"))
 
 
 def _writer(tail: StreamTail, max_record_bytes: int, once: bool) -> RecordWriter:

@@ -8,17 +8,27 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import OpenSearchSinkSettings
 from ..record.errors import SinkError, StartError
 from ..services.backoff import START_SECONDS, Backoff
-from .base import DELETED, ORDER, Again, BatchPlace, Refuse, WriteCounts, check_map_keys, version_of
+from .base import (
+    DELETED,
+    ORDER,
+    Again,
+    BatchPlace,
+    JobContext,
+    Refuse,
+    WriteCounts,
+    check_map_keys,
+    version_of,
+)
 from .delivery import python_tasks
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnsupportedRowError
 from .delivery.record_order import order_kept_text, replaces_text
@@ -316,25 +326,9 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         at = end + (text[end] == ",")
 
 
-@dataclass(frozen=True)
-class OpenSearchSinkSettings(SinkSettings):
-    """An index of an OpenSearch domain.
-
-    Attributes
-    ----------
-    endpoint
-        ``https://host[:port]``.
-    """
-
-    NAMED_BY = "index"
-    kind: Literal["opensearch"]
-    endpoint: str
-    index: str
-    region: str
-
-    def open(self, context: JobContext) -> OpenSearchSink:
-        """Make the sink, see the base class."""
-        return OpenSearchSink(self)
+def open_sink(settings: OpenSearchSinkSettings, _context: JobContext) -> OpenSearchSink:
+    """Make the sink, see :func:`etl.sinks.base.open_sink`."""
+    return OpenSearchSink(settings)
 
 
 def _writer(

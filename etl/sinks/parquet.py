@@ -5,43 +5,28 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..launch.sink_kinds import JobContext, SinkSettings
+from ..launch.sinks import ParquetSinkSettings
 from ..record import hadoop_files
 from ..record.batch_accounts import ObservedFigures
 from ..record.envelope import IDENTITY, datetime_of_micros
 from ..record.errors import StartError
 from ..record.lookup_bounds import EVERYTHING, LookUpBound, OutsideBoundError
-from .base import Again, BatchPlace, Refuse, WriteCounts
+from .base import Again, BatchPlace, JobContext, Refuse, WriteCounts
 from .delivery.folder_manifest import FOLDER, FolderManifests, Manifest, files_in, name_of
 from .iceberg import separating_own_errors
 
 _SHAPE = "_schema.txt"
 
 
-@dataclass(frozen=True)
-class ParquetSinkSettings(SinkSettings):
-    """A folder of Parquet files.
-
-    Attributes
-    ----------
-    files_per_batch
-        Most files of a batch: the plan's volume divided by the target file size.
-    """
-
-    NAMED_BY = "path"
-    kind: Literal["parquet"]
-    path: str
-    files_per_batch: int
-
-    def open(self, context: JobContext) -> ParquetSink:
-        """Make the sink, see the base class."""
-        return ParquetSink(self)
+def open_sink(settings: ParquetSinkSettings, _context: JobContext) -> ParquetSink:
+    """Make the sink, see :func:`etl.sinks.base.open_sink`."""
+    return ParquetSink(settings)
 
 
 @dataclass(frozen=True)

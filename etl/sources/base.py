@@ -6,18 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..launch import typed_json
 from ..launch.launch_document import BackfillRequest
-from ..launch.settings import JobSettings
-from ..launch.source_kinds import Source
+from ..launch.settings import JobSettings, QuerySettings
+from ..launch.sources import Source
 from ..metrics.background_writer import BackgroundWriter
+from ..record.batch_accounts import Reporter
 from ..record.errors import LossError
 from ..record.lookup_bounds import LookUpBound
+from ..record.query import Query
 from ..record.tables import Table
 from .arrival_ranges import Range
 from .identity_check import Identity as Identity
@@ -99,7 +102,7 @@ class ReplayedLeg:
     Parameters
     ----------
     sources
-        Sources of the leg, from :func:`etl.launch.source_kinds.group_sources`.
+        Sources of the leg, from :func:`etl.launch.sources.group_sources`.
     checkpoint
         Checkpoint of the query, at the leg's position.
     """
@@ -242,3 +245,88 @@ def backfill_steps(
 def arrived_between(since: datetime, until: datetime) -> Column:
     """Return a condition: rows arrived from a time to another one, which is excluded."""
     return (F.col("_arrived_at") >= F.lit(since)) & (F.col("_arrived_at") < F.lit(until))
+
+
+Kind = TypeVar("Kind", bound=Source)
+
+
+@dataclass(frozen=True)
+class SourceReader(ABC, Generic[Kind]):
+    """Reader of a leg's sources.
+
+    Attributes
+    ----------
+    leg
+        Sources of the leg.
+    """
+
+    leg: Sequence[Kind]
+
+    @property
+    def source(self) -> Kind:
+        """The first source of the leg."""
+        return self.leg[0]
+
+    @abstractmethod
+    def open(self, context: SourceContext) -> Leg:
+        """Open the source together with the others of its leg.
+
+        Raises
+        ------
+        StartError
+            The job lacks a setting that the source needs, or access is denied.
+        """
+
+    @abstractmethod
+    def identity(
+        self,
+        spark: SparkSession,
+        job: JobSettings,
+        query: QuerySettings,
+        binds: Mapping[str, str],
+    ) -> Identity:
+        """Return the ids that distinguish its leg from others of the same names."""
+
+    def with_batch_handlers(
+        self,
+        query: Query,
+        job: JobSettings,
+        settings: QuerySettings,
+        binds: Mapping[str, str],
+        report: Reporter,
+    ) -> Query:
+        """Add the handlers that sources of this kind need around each batch."""
+        return query
+
+    def commit_listener(
+        self,
+        spark: SparkSession,
+        job: JobSettings,
+        query: str,
+        binds: Mapping[str, str],
+        report: Reporter,
+    ) -> Follower | None:
+        """Return the follower that is notified of each batch after its commit; None for none.
+
+        Raises
+        ------
+        StartError
+            The follower's target cannot be found.
+        """
+        return None
+
+    @abstractmethod
+    def backfill(self, job: JobSettings, query: str, binds: Mapping[str, str]) -> Parts:
+        """Return the reader of a range of time.
+
+        Raises
+        ------
+        StartError
+            The source cannot be read by time.
+        """
+
+
+def reader_of(leg: Sequence[Source]) -> SourceReader[Source]:
+    """Return the reader of a leg, which the module of its kind has."""
+    reader: SourceReader[Source] = typed_json.module_of(leg[0]).Reader(leg)
+    return reader

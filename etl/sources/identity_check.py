@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from ..checkpoints import manifest
 from ..launch import typed_json
 from ..launch.settings import JobSettings, QuerySettings
-from ..launch.source_kinds import group_sources
+from ..launch.sources import group_sources
 from ..record import hadoop_files
 from ..record.batch_accounts import Reporter
 from ..record.errors import LossError, NoAnswerError, StartError
@@ -256,7 +256,10 @@ def stream_identities(
     """
     if not query.sources:
         return None
-    legs = tuple(leg[0].identity(leg, spark, job, query, binds) for leg in group_sources(query.sources))
+    legs: tuple[Identity, ...] = tuple(
+        typed_json.module_of(leg[0]).Reader(leg).identity(spark, job, query, binds)
+        for leg in group_sources(query.sources)
+    )
 
     def load() -> str | None:
         try:

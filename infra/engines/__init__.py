@@ -1,15 +1,16 @@
-"""Engines as they are deployed: Spark settings, launch document and stack of a job. A job's class names its engine."""
+"""Engines as they are deployed: Spark settings, launch document and stack of a job."""
 
 from __future__ import annotations
 
-from pkgutil import resolve_name
-
-from millrace.config.engines import Job
+from millrace.config.base import load_kind
 
 from .base import Engine
 
+ENGINES = {"glue": "millrace.infra.engines.glue:Glue", "emr": "millrace.infra.engines.emr:Emr"}
+"""Class of each engine, by its kind; a distribution adds its own as ``millrace.deployed_engines``, or has the base class."""
 
-def engine_of(job: Job | type[Job]) -> Engine:
-    """Return the engine of a job."""
-    engine: Engine = resolve_name(job.deployed)()
+
+def engine_of(kind: str) -> Engine:
+    """Return the engine of a kind."""
+    engine: Engine = (load_kind("millrace.deployed_engines", ENGINES, kind) or Engine)()
     return engine

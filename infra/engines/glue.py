@@ -47,8 +47,3 @@ class Glue(Engine):
 def glue_conf(settings: dict[str, str]) -> str:
     """Join settings in the format of Glue's ``--conf``: ``a=1 --conf b=2``."""
     return " --conf ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def data_lake_formats(job: Job) -> str:
-    """Return the table formats that Glue puts on the class path (``--datalake-formats``)."""
-    return ",".join(dict.fromkeys(["iceberg", *(each for sink in job.sinks for each in sink.lake_formats)]))

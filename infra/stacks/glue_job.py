@@ -23,7 +23,7 @@ from ..accepted_findings import acknowledge
 from ..constructs.job_role import JobRole
 from ..constructs.logs import EncryptedLogGroup
 from ..constructs.state_machine_engines import glue_engine
-from ..engines.glue import data_lake_formats, glue_conf
+from ..engines.glue import glue_conf
 from ..launch_document import event_log_prefix
 from ..permissions import Grant, glue_network_grants
 from .job_base import JobStack, Runs, SharedStacks
@@ -81,7 +81,7 @@ class GlueJobStack(JobStack):
             default_arguments={
                 "--launch-document": self.document_url,
                 "--conf": glue_conf(self.document["spark"]),
-                "--datalake-formats": data_lake_formats(settings),
+                "--datalake-formats": "iceberg",
                 **({"--enable-auto-scaling": "true"} if settings.scaling == "auto" else {}),
                 # The layout that a self-hosted history server reads.
                 "--enable-spark-ui-legacy-path": "true",

@@ -36,5 +36,5 @@ class HistoryImageStack(EnvironmentStack):
             self,
             "ImageUri",
             value=self.image.uri,
-            description="Filled by millrace history-image; see docs/history-server.md",
+            description="Filled by the first pull; see docs/history-server.md",
         )

@@ -18,7 +18,6 @@ from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
 from millrace.cli.run import (
     deploy,
-    history_image,
     notebook,
     sandbox,
     setup,
@@ -55,7 +54,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "sandbox": sandbox.sandbox_app,
             "traffic": traffic.traffic,
             "notebook": notebook.notebook,
-            "history-image": history_image.history_image,
             "deploy": deploy.deploy,
             "start": start_stop_drain.start,
             "stop": start_stop_drain.stop,

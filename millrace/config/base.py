@@ -56,8 +56,14 @@ def load_kinds(group: str, own: Mapping[str, str]) -> dict[str, Any]:
     own
         Loader of each class, as ``module:class``, by kind.
     """
+    kinds = dict.fromkeys((*own, *entry_points(group=group).names))
+    return {kind: load_kind(group, own, kind) for kind in kinds}
+
+
+def load_kind(group: str, own: Mapping[str, str], kind: str) -> Any:
+    """Return what one kind has in a registry as of :func:`load_kinds`; None if it has nothing there."""
     loaders = {**own, **{each.name: each.value for each in entry_points(group=group)}}
-    return {kind: EntryPoint(kind, loader, group).load() for kind, loader in loaders.items()}
+    return EntryPoint(kind, loaders[kind], group).load() if kind in loaders else None
 
 
 def arn_parts(arn: str) -> tuple[str, str, str]:

@@ -16,9 +16,7 @@ from millrace.config.document import is_file
 from millrace.config.explain import nearest
 from millrace.config.problems import Finding, Path
 
-_CARRIED = frozenset(
-    {"boto3", "botocore", "millrace", "numpy", "pandas", "pipelines", "py4j", "pyarrow", "pyspark"}
-)
+_CARRIED = frozenset({"boto3", "botocore", "numpy", "pandas", "pipelines", "py4j", "pyarrow", "pyspark"})
 """Packages that engines have in addition to the standard library, and packages that travel with a job."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -229,11 +227,16 @@ def _import_problems(module: Module, modules: Modules) -> Iterator[str]:
             here = f"{each.file}:{line}"
             if top == "pipelines":
                 yield from _of_project(here, name, names, modules)
-            elif top not in _CARRIED and top not in sys.stdlib_module_names:
+            elif not _is_carried(name, names) and top not in _CARRIED | sys.stdlib_module_names:
                 yield (
                     f"{here} imports {top}, which no engine has for sure: they have the standard library, PySpark, "
-                    "pandas, pyarrow, numpy and boto3 (import it inside the function where yours has more)"
+                    "millrace.etl, pandas, pyarrow, numpy and boto3 (import it inside the function where yours has more)"
                 )
+
+
+def _is_carried(name: str, names: dict[str, str]) -> bool:
+    """Return whether an import is of the core, which travels with a job."""
+    return f"{name}.".startswith("millrace.etl.") or (name == "millrace" and set(names.values()) == {"etl"})
 
 
 def _of_project(here: str, name: str, names: dict[str, str], modules: Modules) -> Iterator[str]:

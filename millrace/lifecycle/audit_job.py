@@ -299,7 +299,7 @@ def _claims(
 
 
 def leg_of(environment: Environment, query: SourceQuery, stream: str) -> int:
-    """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.source_kinds.group_sources``.
+    """Return the line of a stream in the query's offset log; the order is that of ``etl.launch.sources.group_sources``.
 
     Parameters
     ----------

@@ -198,11 +198,7 @@ def of_type(template: Template, kind: str) -> dict[str, Any]:
 
 
 def _read(document: Mapping[str, Any]) -> frozenset[str]:
-    # A query with routes has its sources in them.
-    readers = (
-        each for query in document["settings"]["queries"] for each in (query, *query.get("routes", ()))
+    sources = (
+        route["source"] for query in document["settings"]["queries"] for route in query.get("routes", ())
     )
-    sources = (reader.get("source") for reader in readers)
-    return frozenset(
-        str(source.get("stream") or source.get("topic")) for source in sources if isinstance(source, Mapping)
-    )
+    return frozenset(str(source.get("stream") or source.get("topic")) for source in sources)

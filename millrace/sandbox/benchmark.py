@@ -19,6 +19,8 @@ from millrace.benchmark.measurements import Measurements
 from millrace.benchmark.schedule import PlannedRun, document
 from millrace.config.engines import SPARK
 from millrace.config.engines.versions import SparkLine, spark_line_of
+from millrace.etl.launch import typed_json
+from millrace.etl.launch.sources import KafkaSource
 from millrace.sandbox import jars, local_driver
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.producer import produce
@@ -167,6 +169,12 @@ def run_schedule(
     return measured
 
 
+def _source(given: dict[str, Any]) -> Any:
+    """Return the topic on this machine in the place of a source."""
+    kept = given["retention_seconds"]
+    return typed_json.write(KafkaSource(given["name"], TOPIC, _CONNECTION, "earliest", 1, kept))
+
+
 def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
     """Return the launch document with source, checkpoints and connections on this machine."""
     settings = dict(subject.document["settings"])
@@ -174,19 +182,9 @@ def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
     for query in settings["queries"]:
         if query["name"] not in subject.queries:
             continue
-        if "source" in query:
-            source = query["source"]
+        if "routes" in query:
             query = query | {
-                "source": {
-                    "kind": "kafka",
-                    "name": source["name"],
-                    "topic": TOPIC,
-                    "connection": _CONNECTION,
-                    "start": "earliest",
-                    "records_per_batch": 1,
-                    "retention_seconds": source["retention_seconds"],
-                    "reading": None,
-                }
+                "routes": [route | {"source": _source(route["source"])} for route in query["routes"]]
             }
         queries.append(query)
     settings |= {

@@ -31,7 +31,7 @@ from millrace.config.engines.versions import LINES, SparkLine, jar_set
 from millrace.sandbox.toolchain import LOCKS, in_clone, java_home, spark_home, spark_line, state_folder
 
 LOCK = LOCKS / "jars.lock.json"
-_FOR_TESTS = frozenset({"delta", "opensearch"})
+_FOR_TESTS = frozenset({"opensearch"})
 ON_REQUEST = _FOR_TESTS | {jar_set("sandbox", line) for line in LINES.values() if not line.default}
 """Sets that set-up does not fetch, as most people need none of them."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch import spark_settings
+from millrace.etl.queries import spark_settings
 from millrace.sandbox.local_driver import LOCAL
 from millrace.sandbox.toolchain import program_environment
 

@@ -23,9 +23,8 @@ from pyspark.sql import SparkSession
 from millrace.config import find_root
 from millrace.etl.formats.decoding import routes
 from millrace.etl.job import run
-from millrace.etl.launch import spark_settings
 from millrace.etl.launch.settings import DeriveSettings, DirectSettings, JobSettings, LandSettings, parse
-from millrace.etl.queries import land
+from millrace.etl.queries import land, spark_settings
 from millrace.etl.queries.query_parts import enrich_then_transform
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter

@@ -1,19 +1,16 @@
-"""Servers of streams for traffic: in the sandbox, on this machine, on AWS. One class for each kind of stream.
-
-A kind names its own (``servers`` of :class:`millrace.config.sources.base.StreamConfig`).
-"""
+"""Servers of streams for traffic: in the sandbox, on this machine, on AWS. One class for each kind of stream."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pkgutil import resolve_name
 from typing import Any
 from urllib.parse import urlparse
 
 import boto3
 
+from millrace.config.base import load_kind
 from millrace.config.model import Environment, Stream
 from millrace.lifecycle import kafka_access
 from millrace.lifecycle.state_machine import Aws
@@ -76,6 +73,13 @@ class StreamServer(ABC):
         """Return a stream of the deployed environment."""
 
 
+SERVERS = {
+    "kinesis": "millrace.sandbox.stream_servers:KinesisServer",
+    "kafka": "millrace.sandbox.stream_servers:KafkaServer",
+}
+"""Class of a stream's server, by the stream's kind; a distribution adds its own as ``millrace.stream_servers``."""
+
+
 def server_of(stream: Stream, name: str) -> StreamServer:
     """Return the server of a stream.
 
@@ -84,12 +88,12 @@ def server_of(stream: Stream, name: str) -> StreamServer:
     SandboxError
         Its kind has no server for traffic.
     """
-    if stream.servers is None:
+    server: type[StreamServer] | None = load_kind("millrace.stream_servers", SERVERS, stream.kind)
+    if server is None:
         raise SandboxError(
             f"stream {name} is a {stream.title}, to which Millrace cannot send records, and from which it takes no samples; use the tools of that service"
         )
-    found: StreamServer = resolve_name(stream.servers)()
-    return found
+    return server()
 
 
 class KinesisServer(StreamServer):

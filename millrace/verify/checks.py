@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.request import Request
 
 from millrace.config.history_image import PUBLIC_IMAGE, TAG
 from millrace.config.kafka_versions import STANDARD
-from millrace.lifecycle.history_image import public_gallery
 from millrace.sizing.prices_and_limits import ELSEWHERE
 from millrace.verify.claim_context import Answer, Check, ClaimContext
 
@@ -143,9 +143,20 @@ def topic_properties_that_replace(question: ClaimContext) -> Answer:
     return Answer(replacing == TOPIC_REPLACED_BY, f"made again by {shortened_list(replacing)}")
 
 
+_IMAGE_INDEX = (
+    "application/vnd.oci.image.index.v1+json, application/vnd.docker.distribution.manifest.list.v2+json"
+)
+
+
 def history_image_tag(question: ClaimContext) -> Answer:
     """Ask the public gallery for the image's manifest."""
-    found = public_gallery(PUBLIC_IMAGE, question.fetch).manifest(PUBLIC_IMAGE, TAG)
+    address = f"https://public.ecr.aws/token/?service=public.ecr.aws&scope=repository:{PUBLIC_IMAGE}:pull"
+    with question.fetch(Request(address)) as answer:
+        headers = {"Authorization": f"Bearer {json.loads(answer.read())['token']}", "Accept": _IMAGE_INDEX}
+    with question.fetch(
+        Request(f"https://public.ecr.aws/v2/{PUBLIC_IMAGE}/manifests/{TAG}", headers=headers)
+    ) as answer:
+        found = json.loads(answer.read())
     kinds = {"manifests", "layers"} & found.keys()
     return Answer(bool(kinds), f"answers with {shortened_list(kinds)}" if kinds else "no manifest")
 

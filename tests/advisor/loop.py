@@ -206,7 +206,9 @@ def _around(loop: Loop) -> int:
     after = {each.kind for each in loop.judged().findings}
     wanted = next(each.new for each in before.findings[number - 1].changes if each.kind == "environment")
     reached = (
-        planned is not None and planned.value == wanted and deployed["source"]["records_per_batch"] == wanted
+        planned is not None
+        and planned.value == wanted
+        and deployed["routes"][0]["source"]["records_per_batch"] == wanted
     )
     gone = not KINDS & after
     sys.stdout.write(

@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.engines.glue import GlueFamily
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import stream as kinesis
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
-from millrace.etl.sources.kinesis.source import KinesisSource
 
 MEASURES = ("kinesis.client.describeShardInterval", "kinesis.client.numRetries")
 

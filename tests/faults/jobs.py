@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from millrace.etl.record.envelope import CARRIED
 from millrace.sandbox.ledger import Ledger, compare
+from tests.documents import with_route
 
 Rows = Callable[..., pa.Table]
 """Columns of a table of a job: ``rows("landed", "_id", "_hash")``."""
@@ -63,7 +64,11 @@ def settings(
     connection = {"cluster": None, "authentication": "none"}
     job: dict[str, Any] = {"version": 1, "environment": "faults", "job": name, "engine": "sandbox"}
     job |= {"catalog": catalog, "checkpoints": checkpoints, "batch_retries": retries}
-    job |= {"dead_letters_kept_seconds": None, "upkeep": None, "queries": list(queries)}
+    job |= {
+        "dead_letters_kept_seconds": None,
+        "upkeep": None,
+        "queries": [with_route(query) for query in queries],
+    }
     main = {"main": connection | {"bootstrap_servers": bootstrap}} if bootstrap else {}
     return job | {"connections": main}
 
@@ -115,7 +120,7 @@ def queries(
     """
     reading: dict[str, Any] = {
         "source": source,
-        "format": "json",
+        "format": {"kind": "json"},
         "redact": [],
         "rules": [],
         "schema": str(schema),

@@ -21,6 +21,7 @@ from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger, LedgerComparison, compare
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
+from tests.documents import with_route
 from tests.faults import jobs
 from tests.faults.feed import Feed
 from tests.faults.stage import Stage
@@ -75,7 +76,9 @@ class RoutedStage(Stage):
 
     def _job_settings(self, schema: Path) -> dict[str, Any]:
         job = super()._job_settings(schema)
-        [land] = job["queries"]
+        [written] = job["queries"]
+        land = {key: value for key, value in written.items() if key != "routes"} | written["routes"][0]
+        land = {key: value for key, value in land.items() if key != "origin"} | {"name": written["name"]}
         web = jobs.topic(r"web\..*", 5_000, label="web", pattern=True)
         air, sea = (jobs.topic(name, 5_000, label=name) for name in (AIR, SEA))
         routes = {
@@ -86,16 +89,19 @@ class RoutedStage(Stage):
         }
         payload = {key: land[key] for key in ("format", "schema", "decompress_up_to", "redact", "rules")}
         shared = {key: land[key] for key in ("trigger_seconds", "repartition", "table")}
-        written = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in routes.items()]
+        legs = [{"name": n, "origin": o, "source": s, **payload} for n, (o, s) in routes.items()]
         derived = {"kind": "derive", "name": "derive-air", "source_table": land["table"], "route": "air"}
         derived |= {"enrich": [], "transform": None, "state": None, "dead_letters": None, "latest_by": []}
         derived |= {"sink": {"kind": "iceberg", "table": "faults.air_derived"}}
         derived |= {"trigger_seconds": self.trigger_seconds}
         job["queries"] = [
-            {"kind": "route", "name": "land-all", "routes": written, **shared},
-            land | {"name": "land-shop", "table": "faults.shop"},
-            land | {"name": "land-air", "table": "faults.air", "source": air},
-            derived,
+            with_route(each)
+            for each in (
+                {"kind": "route", "name": "land-all", "routes": legs, **shared},
+                land | {"name": "land-shop", "table": "faults.shop"},
+                land | {"name": "land-air", "table": "faults.air", "source": air},
+                derived,
+            )
         ]
         return job
 

@@ -1,8 +1,7 @@
 """kill -9 in the middle of writes to sinks: ``python -m tests.faults.sinks --kills 10``.
 
 One job of direct queries reads a topic of a real broker and writes PostgreSQL, another topic, Kinesis (kinesalite),
-DynamoDB (moto's server), OpenSearch (:mod:`tests.opensearch`), Parquet files and, where its jars are there
-(``python -m millrace.sandbox.jars --also delta``), Delta. With ``--deployed`` a job that the CDK app has deployed to LocalStack
+DynamoDB (moto's server), OpenSearch (:mod:`tests.opensearch`) and Parquet files. With ``--deployed`` a job that the CDK app has deployed to LocalStack
 is started from its launch document and from nothing else: it lands the topic, and derives from it into those of these
 sinks that an environment can name here. Each server is no part of the driver, which is killed again and again at a
 random moment, and started again on the same checkpoints; at last one run reads to the end. Then each sink is held
@@ -23,13 +22,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyarrow import fs
 
-from millrace.sandbox import deployment, jars, kafka, kinesalite, lake_tables, local_driver
+from millrace.sandbox import deployment, kafka, kinesalite, lake_tables, local_driver
 from millrace.sandbox.child_processes import RUN, Process, wait_until
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kinesalite import REGION
@@ -43,7 +40,6 @@ from tests.postgres import PASSWORD, USER
 HOME = RUN / "faults-sinks"
 TOPIC, OUT, STREAM, INDEX = "events", "out", "out", "flights"
 
-_DELTA = ("delta",) if any(jars.folder("delta").glob("*.jar")) else ()
 """Set-up leaves its jars out."""
 
 BATCH = 500
@@ -212,8 +208,7 @@ def direct_sinks(database_url: str, secret: str, domain: str) -> dict[str, dict[
         "to-index": {"kind": "opensearch", "endpoint": domain, "index": INDEX, "region": REGION},
         "to-files": {"kind": "parquet", "path": f"{HOME}/files", "files_per_batch": 1},
     }  # fmt: skip
-    delta = {"kind": "delta", "path": f"{HOME}/delta", "files_per_batch": 1}
-    return found | ({"to-delta": delta} if _DELTA else {})
+    return found
 
 
 def direct_job(sinks: Mapping[str, Mapping[str, Any]], bootstrap: str) -> dict[str, Any]:
@@ -249,18 +244,12 @@ def direct(ending: ExitStack) -> Round:
     secret = aws.client("secretsmanager").create_secret(Name="database", SecretString=login)["ARN"]
     sinks = direct_sinks(database.url, secret, domain.endpoint)
     more: dict[str, Any] = {"spark.master": "local[4,4]"}
-    if _DELTA:
-        more |= {
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            "spark.databricks.delta.snapshotPartitions": "2",
-        }
     binds = dict.fromkeys(("secretsmanager.endpoint", "dynamodb.endpoint"), aws.endpoint)
     binds["kinesis.endpoint"] = kinesis.endpoint
 
     def begin(number: int) -> Process:
         return stage.start(
-            "faults-sinks", HOME, direct_job(sinks, broker.bootstrap), jar_sets=(*stage.JAR_SETS, "postgresql", *_DELTA),
+            "faults-sinks", HOME, direct_job(sinks, broker.bootstrap), jar_sets=(*stage.JAR_SETS, "postgresql"),
             spark=more, binds=binds, log=f"run-{number}.log",
         )  # fmt: skip
 
@@ -270,24 +259,10 @@ def direct(ending: ExitStack) -> Round:
     readers = of_sinks(database, (broker.bootstrap, OUT), (streams, STREAM), aws.client("dynamodb"))
     readers["to-index"] = lambda: (each["millrace"]["id"] for each in domain.documents(INDEX).values())
     readers["to-files"] = lambda: (i for (i,) in held.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id"))
-    if _DELTA:
-        readers["to-delta"] = lambda: (i for f in _delta() for i in pq.read_table(f)["_id"].to_pylist())
     return Round(
         KafkaProducer(broker.bootstrap, TOPIC), lambda n: {"n": n, "text": "x" * 50}, readers, begin, log,
         lambda query: (identity for (identity,) in lake_tables.read(catalog, _letters(query), "_id")),
     )  # fmt: skip
-
-
-def _delta() -> set[Path]:
-    """Files of the table's last version, by its log."""
-    files: set[Path] = set()
-    for log in sorted((HOME / "delta" / "_delta_log").glob("*.json")):
-        for action in map(json.loads, log.read_text().splitlines()):
-            if "add" in action:
-                files.add(HOME / "delta" / action["add"]["path"])
-            elif "remove" in action:
-                files.discard(HOME / "delta" / action["remove"]["path"])
-    return files
 
 
 def deployed(ending: ExitStack) -> Round:

@@ -24,12 +24,18 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.settings import Connection
+from millrace.etl.launch.sinks import (
+    DynamoDbSinkSettings,
+    KafkaSinkSettings,
+    KinesisSinkSettings,
+    OpenSearchSinkSettings,
+)
 from millrace.etl.record.errors import describe
 from millrace.etl.sinks.base import Sink
-from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
-from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings
-from millrace.etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
+from millrace.etl.sinks.dynamodb import DynamoDbSink
+from millrace.etl.sinks.kafka import KafkaSink
+from millrace.etl.sinks.kinesis import KinesisSink
+from millrace.etl.sinks.opensearch import OpenSearchSink
 from millrace.etl.sources.kinesis.tail import identity_of
 from millrace.sandbox import jars, kafka, kinesalite, session
 from millrace.sandbox.kafka import Kafka
@@ -84,7 +90,7 @@ class Case:
 def topic(broker: Kafka) -> Iterator[Case]:
     """Kafka, slowed by a quota of its own."""
     broker.create_topic("slow", 2)
-    settings = KafkaSinkSettings("kafka", "slow", "main", None, 100_000)
+    settings = KafkaSinkSettings("slow", "main", None, 100_000)
     _quota(broker, QUOTA)
     begun = time.monotonic()
 
@@ -134,7 +140,7 @@ def stream() -> Iterator[Case]:
         client.create_stream(StreamName="slow", ShardCount=1)
         client.get_waiter("stream_exists").wait(StreamName="slow", WaiterConfig={"Delay": 1})
         faults.rate = RECORDS
-        settings = KinesisSinkSettings("kinesis", "slow", REGION, None, 100_000)
+        settings = KinesisSinkSettings("slow", REGION, None, 100_000)
 
         def held() -> Counter[str]:
             found = (identity_of(record["Data"]) for record in records(client, "slow"))
@@ -162,7 +168,7 @@ def table(endpoint: str) -> Iterator[Case]:
 
         yield Case(
             "dynamodb",
-            DynamoDbSink(DynamoDbSinkSettings("dynamodb", "slow", REGION), faults.endpoint),
+            DynamoDbSink(DynamoDbSinkSettings("slow", REGION), faults.endpoint),
             lambda: setattr(faults, "rate", 0.0),
             held,
             lambda: _answers(faults, f"{ITEMS} items"),
@@ -181,7 +187,7 @@ def index() -> Iterator[Case]:
     """OpenSearch, whose queue of writes is shorter than an index has shards."""
     with opensearch.running() as domain:
         domain.create("slow", SHARDS)
-        settings = OpenSearchSinkSettings("opensearch", domain.endpoint, "slow", REGION)
+        settings = OpenSearchSinkSettings(domain.endpoint, "slow", REGION)
         yield Case(
             "opensearch",
             OpenSearchSink(settings),

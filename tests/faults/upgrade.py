@@ -204,7 +204,8 @@ def story(scene: Scene) -> Iterator[tuple[str, bool]]:
     (refusal,) = refusals(scene.aws, other, [JOB])
     untouched = scene.runs == runs and scene.live.process.alive
     sources = [
-        query["source"]["topic"] for query in document_of(scene.aws.names, other, JOB)["settings"]["queries"]
+        query["routes"][0]["source"]["topic"]
+        for query in document_of(scene.aws.names, other, JOB)["settings"]["queries"]
     ]
     yield f"refused: {refusal[:150]}...", untouched and sources == ["shipments"]
 

@@ -25,6 +25,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.sandbox.kafka import Kafka
+from tests.documents import with_route
 from tests.faults.in_process import Job
 from tests.golden.routed import KINDS as ROUTED
 from tests.golden.routed import RoutedJob
@@ -135,7 +136,9 @@ def settings() -> JobSettings:
     ]
     job = {"version": 1, "environment": "golden", "job": "release", "engine": "sandbox", "catalog": CATALOG}
     job |= {"checkpoints": str(PLACE / "checkpoints"), "batch_retries": 0, "dead_letters_kept_seconds": None}
-    return parse({**job, "upkeep": None, "connections": {}, "queries": queries})
+    return parse(
+        {**job, "upkeep": None, "connections": {}, "queries": [with_route(query) for query in queries]}
+    )
 
 
 def derive(spark: SparkSession, events: Events) -> None:

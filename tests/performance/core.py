@@ -47,6 +47,7 @@ from millrace.etl.launch import settings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from millrace.sandbox import kafka
+from tests.documents import with_route
 from tests.performance.by_hand import HOME, SCHEMA, plain, same_columns, tutorial, tutorial_same_columns
 from tests.performance.cpu import cpu_since_now, task_seconds
 from tests.performance.intervals import interval
@@ -106,7 +107,7 @@ class Bench:
             "kind": "land",
             "name": name,
             "source": source,
-            "format": "json",
+            "format": {"kind": "json"},
             "schema": SCHEMA,
             "redact": [],
             "rules": list(rules),
@@ -130,7 +131,7 @@ class Bench:
             "batch_retries": 0,
             "dead_letters_kept_seconds": None,
             "upkeep": None,
-            "queries": [query],
+            "queries": [with_route(query)],
         }
         job |= {"connections": {"main": main | {"bootstrap_servers": self.bootstrap}}}
         report = report or Reporter("flights", self.log)

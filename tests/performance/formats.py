@@ -35,12 +35,12 @@ from rich.console import Console
 from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatConfig
 from millrace.etl.formats import avro, protobuf
-from millrace.etl.formats.avro import AvroFormat
 from millrace.etl.formats.base import Decoder
-from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.sandbox import flights
 from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.payloads import payloads
@@ -121,12 +121,12 @@ def prepare(spark: SparkSession, count: int) -> dict[str, tuple[str, Decoder]]:
         write(name, (encode(row) for row in rows(count)))
     encode = payloads(*asked["avro"]).encode
     write("confluent", (b"\0\0\0\0" + bytes([1 + n % 2]) + encode(row) for n, row in enumerate(rows(count))))
-    of_avro = avro.decoder(spark, AvroFormat("avro", "none", None, None, None), avsc, "f.avsc")
+    of_avro = avro.decoder(spark, AvroFormat("none", None, None, None), avsc, "f.avsc")
     registered = avro.AvroDecoder(of_avro.schema, avsc, "confluent", {"1": avsc, "2": avsc})
     message = protobuf.decoder(descriptor, "demo.Flight", "f.desc").message
     return {
         "json": ("json", JsonDecoder(schema)),
-        "csv": ("csv", CsvDecoder(schema, CsvFormat("csv", ",", '"', ""))),
+        "csv": ("csv", CsvDecoder(schema, CsvFormat(",", '"', ""))),
         "text": ("json", TextDecoder(parse_schema(spark, "line STRING", "text"))),
         "avro": ("avro", of_avro),
         "confluent": ("confluent", registered),

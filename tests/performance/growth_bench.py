@@ -22,6 +22,7 @@ from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.query import Query
 from millrace.etl.record.tables import Table
 from millrace.etl.sources.kafka.bounded_record_times import BoundedTimesHandler
+from tests.documents import with_route
 from tests.performance.growth_tables import borrowed, opaque, write
 
 DDL = "n BIGINT"
@@ -95,7 +96,7 @@ class Bench:
                 "batch_retries": 0,
                 "dead_letters_kept_seconds": None,
                 "upkeep": None,
-                "queries": [{"trigger_seconds": 0, **query} for query in queries],
+                "queries": [with_route({"trigger_seconds": 0, **query}) for query in queries],
                 "connections": {
                     "main": {
                         "cluster": None,
@@ -118,7 +119,7 @@ class Bench:
     def read_as(self) -> dict[str, Any]:
         """Settings of a query that reads a source."""
         return {
-            "format": "json",
+            "format": {"kind": "json"},
             "schema": str(self.home / "events.ddl"),
             "decompress_up_to": None,
             "redact": [],

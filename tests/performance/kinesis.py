@@ -27,13 +27,14 @@ from rich.console import Console
 from millrace.etl.formats.schemas import parse_schema, read_schema
 from millrace.etl.job import run
 from millrace.etl.launch import engine_kinds, settings
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
+from tests.documents import with_route
 from tests.performance.by_hand import HOME, SCHEMA
 from tests.performance.core import pairs
 from tests.performance.intervals import interval
@@ -51,7 +52,7 @@ STALL_SECONDS = 120.0
 def append(spark: SparkSession, endpoint: str, name: str, per_shard: int, _log: TextIO) -> Any:
     """Start the query that is written by hand."""
     module = engine_kinds.engine_of("sandbox")
-    source = KinesisSource("kinesis", STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
+    source = KinesisSource(STREAM, STREAM, REGION, "earliest", per_shard, FETCH_SECONDS, 86_400)
     options = module.kinesis_options(source, endpoint, []) | module.credentials(os.environ)
     records = spark.readStream.format(module.KINESIS_FORMAT).options(**options).load()
     schema = parse_schema(spark, read_schema(spark, SCHEMA), SCHEMA)
@@ -78,7 +79,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
         "kind": "land",
         "name": name,
         "source": source,
-        "format": "json",
+        "format": {"kind": "json"},
         "schema": SCHEMA,
     }
     query |= {"redact": [], "rules": [], "decompress_up_to": None, "trigger_seconds": 0, "repartition": None}
@@ -91,7 +92,7 @@ def landing(spark: SparkSession, endpoint: str, name: str, per_shard: int, log: 
         "catalog": "lake",
     }
     job |= {"checkpoints": str(HOME), "batch_retries": 0, "dead_letters_kept_seconds": None, "upkeep": None}
-    job |= {"connections": {}, "queries": [query]}
+    job |= {"connections": {}, "queries": [with_route(query)]}
     binds = {"kinesis.endpoint": endpoint}
     built = run.build(spark, settings.parse(job), binds, Reporter("flights", log))[0]
     return (

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from millrace.etl.launch import spark_settings
+from millrace.etl.queries import spark_settings
 from millrace.etl.services import jvm_name_cache
 from millrace.sandbox import jars
 from millrace.sandbox.toolchain import program_environment

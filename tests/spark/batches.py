@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.formats.decoding.data_rules import with_rules
-from millrace.etl.formats.json import JsonDecoder, JsonFormat
+from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import LandSettings, RouteSettings, RuleSettings
+from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.queries import land
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
@@ -24,9 +26,7 @@ from millrace.etl.record.envelope import HEADERS
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.kafka.source import KafkaSource
 from millrace.etl.sources.kinesis.missed_records_guard import Horizon, KinesisGuard
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.etl.sources.source_union import SourceUnion
 
 DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE"
@@ -37,8 +37,8 @@ ENVELOPE = (
     f"_headers {HEADERS}, _arrived_at TIMESTAMP, payload BINARY"
 )
 
-KAFKA = KafkaSource("kafka", "flights", "flights-topic", "main", "earliest", 1000, 3600)
-KINESIS = KinesisSource("kinesis", "flights", "flights-stream", "us-east-1", "earliest", 1000, 1.0, 3600)
+KAFKA = KafkaSource("flights", "flights-topic", "main", "earliest", 1000, 3600)
+KINESIS = KinesisSource("flights", "flights-stream", "us-east-1", "earliest", 1000, 1.0, 3600)
 
 
 def good(flight: int) -> bytes:

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint
-from millrace.etl.formats.json import JsonFormat
-from millrace.etl.launch.engine_kinds import engine_of as engine
+from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.settings import (
     DeriveSettings,
     JobSettings,
@@ -23,13 +22,14 @@ from millrace.etl.launch.settings import (
     TableUpkeep,
     UpkeepSettings,
 )
+from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
 from millrace.etl.queries.derive import Deriver, EnrichThenTransform
 from millrace.etl.record import tables
 from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.erase import Erasure
-from millrace.etl.sinks.iceberg import IcebergSink, IcebergSinkSettings
+from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.batches import KAFKA, Events, frame, kafka_rows, lander, log_offsets
 
 DDL = "customer STRING NOT NULL, amount INT NOT NULL"
@@ -71,9 +71,7 @@ class Shop:
         names = [f"{t.database}.{t.name}" for t in (self.landing, self.sink)]
         route = RouteSettings(None, None, KAFKA, JsonFormat(), "t.ddl", None, ())
         land = LandSettings("land-orders", (route,), "land", names[0], 1.0, None)
-        settings = DeriveSettings(
-            "derive", "orders", names[0], (), None, IcebergSinkSettings("iceberg", names[1]), 0.1, None
-        )
+        settings = DeriveSettings("orders", names[0], (), None, IcebergSinkSettings(names[1]), 0.1, None)
         readers = (str(self.folder / "orders"),)
         upkeep = UpkeepSettings(
             2**26, 86400, 7 * 86400, (TableUpkeep(names[0], readers), TableUpkeep(names[1], ()))
@@ -82,7 +80,7 @@ class Shop:
             1,
             "local",
             "shop",
-            engine("sandbox"),
+            "sandbox",
             "lake",
             str(self.folder),
             3,

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.queries.land import Lander
 from millrace.etl.record import batch_accounts
 from millrace.etl.record.tables import Table
-from millrace.etl.sources.kafka.source import KafkaSource
-from millrace.etl.sources.kinesis.source import KinesisSource
 from tests.faults import bad
 from tests.spark.batches import EPOCH, KAFKA, KINESIS, Events, frame, lander
 from tests.spark.test_decode import records

@@ -11,10 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.settings import StateSettings, WatermarkSettings
+from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import Sink
 from millrace.etl.sinks.iceberg_keyed import KeyedIcebergSink
-from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings
+from millrace.etl.sinks.parquet import ParquetSink
 from tests.spark import sinks, test_derive, test_direct, test_outward, test_routed_direct
 from tests.spark.batches import Events, frame, good, kafka_rows, lander, log_offsets
 from tests.spark.test_routed_direct import click, gate, record, web
@@ -66,7 +67,7 @@ def derive(spark: SparkSession, table: Names, folder: Path) -> Line:
 
 
 def derive_files(spark: SparkSession, table: Names, folder: Path) -> Line:
-    files = ParquetSinkSettings("parquet", str(folder / "files"), 1)
+    files = ParquetSinkSettings(str(folder / "files"), 1)
     return _derived(spark, table, folder, ParquetSink(files))
 
 
@@ -92,7 +93,7 @@ def direct(spark: SparkSession, table: Names, folder: Path) -> Line:
 
 
 def direct_files(spark: SparkSession, table: Names, folder: Path) -> Line:
-    sink = ParquetSink(ParquetSinkSettings("parquet", str(folder / "files"), 1))
+    sink = ParquetSink(ParquetSinkSettings(str(folder / "files"), 1))
     pipe = test_outward.Direct(spark, table, folder / "one", sink, test_direct.by_two)
     pipe.batch(0, 0, RECORDS)
     return pipe.events.last()

@@ -25,7 +25,13 @@ def job(tmp_path: Path, kind: str = "kafka") -> JobSettings:
             "fetch_seconds": 1.0, "consumer": None, "role": None, "records_per_batch": None,
         }
     )  # fmt: skip
-    query = {"kind": "land", "name": "land-flights", "source": source, "format": "json", "schema": "x.ddl"}
+    query = {
+        "kind": "land",
+        "name": "land-flights",
+        "source": source,
+        "format": {"kind": "json"},
+        "schema": "x.ddl",
+    }
     query |= {
         "decompress_up_to": None,
         "redact": [],

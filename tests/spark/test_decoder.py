@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.formats.base import Decoder, PrecheckingDecoder, decode_and_observe
-from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import CsvFormat
 from millrace.etl.record.batch_accounts import ObservedFigures, row_count
 from tests.spark.test_decode import BAD, DDL, GOOD
 
@@ -23,7 +24,7 @@ PAYLOADS = [GOOD + b"}", b"AA,1", *(payload for payload, _, _ in BAD.values()), 
 def decoders(spark: SparkSession) -> dict[str, Decoder]:
     json = JsonDecoder(parse_schema(spark, DDL, "test.ddl"))
     flat = parse_schema(spark, "carrier STRING, flight INT", "test.ddl")
-    csv = CsvDecoder(flat, CsvFormat("csv", ",", '"', ""))
+    csv = CsvDecoder(flat, CsvFormat(",", '"', ""))
     return {
         "json": json,
         "json, redacted": RedactingDecoder(json, ("carrier",)),

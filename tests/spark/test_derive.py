@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 from millrace.etl.checkpoints.checkpoint import Checkpoint
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import DeriveSettings, EnrichmentSettings
+from millrace.etl.launch.sinks import IcebergSinkSettings
 from millrace.etl.queries import derive
 from millrace.etl.queries.derive import Deriver, EnrichThenTransform, earliest_landing_time, load_transform
 from millrace.etl.queries.enrich import ReferenceTable
@@ -29,7 +30,7 @@ from millrace.etl.record.envelope import CARRIED
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
-from millrace.etl.sinks.iceberg import IcebergSink, IcebergSinkSettings
+from millrace.etl.sinks.iceberg import IcebergSink
 from tests.spark.batches import EPOCH, Events, drained, frame, good, kafka_rows, lander
 
 Names = Callable[[str], Table]
@@ -57,12 +58,11 @@ class Pipeline:
     def deriver_of(self) -> Deriver:
         """What a process that begins now would write batches with."""
         settings = DeriveSettings(
-            "derive",
             "derive-flights",
             str(self.landing),
             (),
             None,
-            IcebergSinkSettings("iceberg", "t"),
+            IcebergSinkSettings("t"),
             0.1,
             None,
         )

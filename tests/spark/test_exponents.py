@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from pyspark.sql import Row, SparkSession
 
 from millrace.etl.formats import avro
-from millrace.etl.formats.avro import AvroFormat
 from millrace.etl.formats.base import Decoder
-from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from tests.protobuf import varint
 from tests.spark.test_decode import allocated_by, decode
 
@@ -267,7 +267,7 @@ NO_NUMBERS_CSV = [b" 1,,,", b"1 ,,,", b"e5,,,", b".,,,", b"1e,,,", b"12345678.5,
 
 @pytest.mark.slow
 def test_csv(spark: SparkSession) -> None:
-    decoder = CsvDecoder(parse_schema(spark, CSV, "test.ddl"), CsvFormat("csv", ",", '"', ""))
+    decoder = CsvDecoder(parse_schema(spark, CSV, "test.ddl"), CsvFormat(",", '"', ""))
     decode(spark, decoder, [b"1,x,1,1", b"x"])
     for payload, row, cost in costs(spark, decoder, [b"x", *WILD_CSV]):
         assert bytes(row["_bytes"]) == payload
@@ -320,7 +320,7 @@ def priced(price: bytes, item: bytes = b"\x01", rest: bytes = b"") -> bytes:
 
 @pytest.mark.slow
 def test_avro(spark: SparkSession) -> None:
-    decoder = avro.decoder(spark, AvroFormat("avro", "none", None, None, None), json.dumps(AVSC), "test.avsc")
+    decoder = avro.decoder(spark, AvroFormat("none", None, None, None), json.dumps(AVSC), "test.avsc")
     long = b"\x7f" * 1_000_000
     good = [priced(b"\x01\x02"), priced(b"\x01\x02", rest=long), priced(bytes(18) + b"\x01\x02", rest=long)]
     bad = [priced(long), priced(b"\x01", long), priced(long)[:-1]]
@@ -339,7 +339,7 @@ def test_avro(spark: SparkSession) -> None:
 @pytest.mark.slow
 def test_a_decimal_of_more_bytes_than_its_digits_is_no_other_number(spark: SparkSession) -> None:
     """Spark alone takes the last eight bytes of one of up to 18 digits: 2.58 for each of the first two items."""
-    decoder = avro.decoder(spark, AvroFormat("avro", "none", None, None, None), json.dumps(AVSC), "test.avsc")
+    decoder = avro.decoder(spark, AvroFormat("none", None, None, None), json.dumps(AVSC), "test.avsc")
     over, beyond = b"\x01" + bytes(8) + b"\x01\x02", b"\x01" + bytes(17) + b"\x01\x02"
     long = "a decimal of more digits than the schema has"
     wanted = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import random
@@ -14,12 +13,12 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from millrace.config.formats import KINDS
-from millrace.config.formats import KINDS as ASKED
 from millrace.config.formats.base import FormatConfig
+from millrace.etl.formats.base import open_decoder
 from millrace.etl.formats.decoding import routes
 from millrace.etl.formats.decoding.redact import WITHHELD
 from millrace.etl.launch import settings, typed_json
-from millrace.etl.launch.format_kinds import FORMATS, Format
+from millrace.etl.launch.formats import Format
 from millrace.sandbox.payloads import payloads
 from millrace.sandbox.traffic_values import Generator
 from tests import orders
@@ -51,7 +50,7 @@ def asked(kind: str) -> FormatConfig:
 
 
 def decoded(spark: SparkSession, home: Path, kind: str, given: list[bytes | None], **query: Any) -> list[Row]:
-    form = typed_json.read(Format, asked(kind).settings(), "format")
+    form = asked(kind).settings()
     parts: dict[str, Any] = {"decompress_up_to": None, "redact": (), "rules": (), **query}
     route = settings.RouteSettings("r", "o", KAFKA, form, str(schema_file(home, kind)), **parts)
     return decode(spark, routes.decoder_of_route(spark, route), given)
@@ -71,16 +70,15 @@ def made(home: Path, kind: str) -> tuple[bytes, bytes]:
 
 
 def test_both_sides_have_the_same_kinds() -> None:
-    assert list(FORMATS) == list(ASKED)
+    assert list(Format.KINDS) == list(KINDS)
 
 
 @pytest.mark.parametrize("required", [True, False], ids=["required", "all"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_core_reads_what_the_configuration_writes(kind: str, required: bool) -> None:
     form = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
-    written = json.loads(json.dumps(form.settings()))
-    keys = written if isinstance(written, dict) else {"kind": written}
-    assert dataclasses.asdict(typed_json.read(Format, written, "format")) == keys
+    keys = json.loads(json.dumps(typed_json.write(form.settings())))
+    assert typed_json.read(Format, keys, "format") == form.settings()
     for key in keys:
         with pytest.raises(
             typed_json.SettingsError, match=f"missing keys {key}|format.kind: None is not one of"
@@ -133,14 +131,11 @@ def test_what_is_redacted_is_in_no_row(spark: SparkSession, tmp_path: Path, kind
 def test_a_name_in_the_bytes_is_shown_where_the_format_says_that_they_have_names(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
-    schema = (
-        typed_json.read(Format, asked(kind).settings(), "format")
-        .decoder(spark, str(schema_file(tmp_path, kind)))
-        .schema
-    )
+    form = asked(kind).settings()
+    schema = open_decoder(form, spark, str(schema_file(tmp_path, kind))).schema
     field = schema.fieldNames()[0]
     letter = b'{"%s": "secret", "other": [1}' % field.encode()
     [row] = decoded(spark, tmp_path, kind, [letter + b"\xff\x07" * (kind == "text")], redact=(field,))
     shown = bytes(row["_bytes"] or b"")
     assert b"secret" not in shown
-    assert (b"other" in shown) == typed_json.read(Format, asked(kind).settings(), "format").NAMES_FIELDS
+    assert (b"other" in shown) == form.NAMES_FIELDS

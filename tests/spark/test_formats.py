@@ -19,18 +19,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import to_avro
 
 from millrace.etl.formats import avro, protobuf
-from millrace.etl.formats.avro import AvroFormat
 from millrace.etl.formats.base import Decoder
-from millrace.etl.formats.csv import MOST_DELIMITERS, CsvDecoder, CsvFormat
+from millrace.etl.formats.csv import MOST_DELIMITERS, CsvDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch.formats import AvroFormat, CsvFormat
 from millrace.etl.record.errors import StartError
 from tests import orders
 from tests import protobuf as pb
 from tests.spark import test_decode
 
 CSV_DDL = "carrier STRING NOT NULL, flight INT NOT NULL, delay DOUBLE, at TIMESTAMP, fare DECIMAL(9,2), flag BOOLEAN"
-COMMA = CsvFormat("csv", ",", '"', "")
+COMMA = CsvFormat(",", '"', "")
 
 AVSC: dict[str, Any] = {
     "type": "record",
@@ -43,7 +43,7 @@ AVSC: dict[str, Any] = {
     ],
 }
 OLDER: dict[str, Any] = {**AVSC, "fields": AVSC["fields"][:2]}
-PLAIN = AvroFormat("avro", "none", None, None, None)
+PLAIN = AvroFormat("none", None, None, None)
 UUID = "0b5c6d2e-9c1a-4b6e-8d53-0a4a3c2b1d00"
 
 
@@ -121,7 +121,7 @@ def test_csv(spark: SparkSession, of_csv: CsvDecoder) -> None:
 
 
 def test_csv_as_others_write_it(spark: SparkSession) -> None:
-    options = CsvFormat("csv", ";", "'", "NA")
+    options = CsvFormat(";", "'", "NA")
     decoder = CsvDecoder(parse_schema(spark, "a STRING, b INT, c STRING", "test.ddl"), options)
     [row, empty, bad] = decode(spark, decoder, [b"'x;''y';NA;NA", b"'';1;", b"x,1,y"])
     assert values(empty, decoder) == {"a": "", "b": 1, "c": None}

@@ -14,15 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats import avro, avro_schemas
-from millrace.etl.formats.avro import AvroFormat
-from millrace.etl.formats.base import Decoder
-from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.base import Decoder, open_decoder
+from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.decompress import DecompressingDecoder
 from millrace.etl.formats.decoding.redact import WITHHELD, RedactingDecoder
-from millrace.etl.formats.json import JsonFormat
-from millrace.etl.formats.protobuf import ProtobufFormat
 from millrace.etl.formats.schemas import parse_schema
-from millrace.etl.formats.text import TextFormat
+from millrace.etl.launch.formats import AvroFormat, CsvFormat, JsonFormat, ProtobufFormat, TextFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
@@ -44,7 +41,7 @@ FLIGHT = b"\x02\x04AA\x02\x02\0\0"
 def decoders(spark: SparkSession) -> dict[str, tuple[Decoder, bytes, bytes]]:
     """Of a text and of a binary format, each with a payload that is good and one that is not."""
     of_avro = avro.decoder(spark, PLAIN, json.dumps(AVSC), "flight.avsc")
-    of_csv = CsvDecoder(parse_schema(spark, DDL, "test.ddl"), CsvFormat("csv", ",", '"', ""))
+    of_csv = CsvDecoder(parse_schema(spark, DDL, "test.ddl"), CsvFormat(",", '"', ""))
     return {
         "csv": (of_csv, b"AA,1", b"{email=kim7731,1,2"),
         "avro": (of_avro, FLIGHT, b"{kim7731"),
@@ -105,7 +102,7 @@ def registry() -> Iterator[str]:
 
 
 def from_registry(spark: SparkSession, url: str, subject: str) -> avro.AvroDecoder:
-    settings = AvroFormat("avro", "confluent", None, url, subject)
+    settings = AvroFormat("confluent", None, url, subject)
     return avro.decoder(spark, settings, json.dumps(AVSC), "flight.avsc")
 
 
@@ -151,14 +148,14 @@ def test_decoders_are_built_from_files(spark: SparkSession, tmp_path: Path) -> N
     (tmp_path / "f.avsc").write_text(json.dumps(AVSC))
     (tmp_path / "t.ddl").write_text("line STRING")
     made = [
-        ProtobufFormat("protobuf", orders.NAME).decoder(spark, str(tmp_path / "o.desc")),
-        PLAIN.decoder(spark, str(tmp_path / "f.avsc")),
-        TextFormat().decoder(spark, str(tmp_path / "t.ddl")),
-        CsvFormat("csv", ",", '"', "").decoder(spark, str(tmp_path / "t.ddl")),
-        JsonFormat().decoder(spark, str(tmp_path / "t.ddl")),
+        open_decoder(ProtobufFormat(orders.NAME), spark, str(tmp_path / "o.desc")),
+        open_decoder(PLAIN, spark, str(tmp_path / "f.avsc")),
+        open_decoder(TextFormat(), spark, str(tmp_path / "t.ddl")),
+        open_decoder(CsvFormat(",", '"', ""), spark, str(tmp_path / "t.ddl")),
+        open_decoder(JsonFormat(), spark, str(tmp_path / "t.ddl")),
     ]
     assert [len(d.schema) for d in made] == [17, 4, 1, 1, 1]
     with pytest.raises(StartError, match="not UTF-8"):
-        JsonFormat().decoder(spark, str(tmp_path / "o.desc"))
+        open_decoder(JsonFormat(), spark, str(tmp_path / "o.desc"))
     with pytest.raises(StartError, match="no such file in the archive"):
-        JsonFormat().decoder(spark, "nowhere/x.ddl")
+        open_decoder(JsonFormat(), spark, "nowhere/x.ddl")

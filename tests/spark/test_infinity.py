@@ -7,9 +7,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from millrace.etl.formats.csv import CsvDecoder, CsvFormat
+from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import CsvFormat
 from tests.spark.test_decode import decode
 
 DOUBLES = """
@@ -80,7 +81,7 @@ INFINITE_CSV = [b"1,x,1e400,1", b"1,x,-1e2000000,", b"1,Inf," + b"9" * 400 + b",
 
 
 def test_csv(spark: SparkSession) -> None:
-    options = CsvFormat("csv", ",", '"', "")
+    options = CsvFormat(",", '"', "")
     schema = parse_schema(spark, "price DECIMAL(9,2), id STRING, ratio DOUBLE, m INT", "test.ddl")
     decoder = CsvDecoder(schema, options)
     for row in decode(spark, decoder, INFINITE_CSV):

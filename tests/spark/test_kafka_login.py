@@ -18,10 +18,11 @@ from millrace.etl.job import run
 from millrace.etl.job.supervise import Retries, Supervisor
 from millrace.etl.launch import settings
 from millrace.etl.launch.settings import Connection, SecretLogin
+from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import login
 from tests.faults import jobs
@@ -205,7 +206,7 @@ def test_a_sink_follows_a_password_that_is_changed(
     broker.kafka.create_topic("sent", 1)
     arn = secrets.holds(broker.secret("scram-sha-512"))
     connection = bound(secrets, broker.servers["scram-sha-512"], "scram-sha-512", arn)
-    one = KafkaSink(KafkaSinkSettings("kafka", "sent", "main", None, 9000), connection)
+    one = KafkaSink(KafkaSinkSettings("sent", "main", None, 9000), connection)
     batch = rows(spark, [row(1)])
     one.prepare(spark, batch.schema)
     assert one.write(batch, place(0, notes=tmp_path), none_refused) == WriteCounts(1, 1)

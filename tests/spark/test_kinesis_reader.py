@@ -17,9 +17,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.engine import KINESIS_IN_PYTHON
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import stream as reading
 from millrace.etl.sources.kinesis.closed_shards import Positions
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
 from millrace.sandbox.toolchain import spark_line
@@ -139,7 +139,7 @@ def stream(
         client.create_stream(StreamName=name, ShardCount=shards)
         client.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
         given = {"start": "earliest", "records_per_shard": 200, "fetch_seconds": 5.0, **changes}
-        source = KinesisSource("kinesis", "flights", name, REGION, retention_seconds=86_400, **given)
+        source = KinesisSource("flights", name, REGION, retention_seconds=86_400, **given)
         made.append(Reading(spark, kinesis, tmp_path / "checkpoint", source))
         return made[-1]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.sources.kafka.source import KafkaReading
+from millrace.etl.launch.sources import KafkaReading
 from millrace.sandbox.kafka import Kafka
 from tests.faults.in_process import Job
 

@@ -60,7 +60,7 @@ def test_a_query_waits_for_a_table_that_another_job_has_yet_to_make(
             schema.write_text("text STRING")
             land = {
                 "kind": "land", "name": "later", "source": source("later", "later", "main"), "table": f"tests.{landed.name}",
-                "format": "text", "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
+                "format": {"kind": "text"}, "schema": str(schema), "decompress_up_to": None, "redact": [], "rules": [],
                 "trigger_seconds": 1.0, "repartition": None,
             }  # fmt: skip
             run.build(spark, job(tmp_path / "lands", land), {}, Events().reporter)
@@ -82,7 +82,7 @@ def test_routes_are_opened_leg_by_leg(spark: SparkSession, table: Names, tmp_pat
     schema = tmp_path / "text.ddl"
     schema.write_text("text STRING")
     payload: dict[str, Any] = {
-        "format": "text",
+        "format": {"kind": "text"},
         "schema": str(schema),
         "decompress_up_to": None,
         "redact": [],

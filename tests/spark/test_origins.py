@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
+from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.record.errors import NoAnswerError
 from millrace.etl.sources.kafka import topic_state
-from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.sandbox.kafka import Kafka
 from millrace.sandbox.producer import KafkaProducer
 from tests.faults.in_process import PARTITIONS, PORTION, Job
@@ -133,7 +133,7 @@ def test_what_is_made_again_while_a_query_runs_is_found(
     names = [f"{tmp_path.name}.{kind}" for kind in ("orders", "gifts")]
     broker.create_topic(names[0], 1)
     reading = KafkaReading(pattern=True)
-    one = KafkaSource("kafka", "orders", names[0], "main", "earliest", 10, 3600)
+    one = KafkaSource("orders", names[0], "main", "earliest", 10, 3600)
     every = replace(one, name="all", topic=rf"{tmp_path.name}\..*", reading=reading)
     connecting = {"kafka.bootstrap.servers": broker.bootstrap}
     named, matched = (topic_state.identifiers(spark, [source], connecting) for source in (one, every))

@@ -25,6 +25,7 @@ from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.job import run
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import JobSettings, parse
+from millrace.etl.launch.sinks import DynamoDbSinkSettings, JdbcSinkSettings, ParquetSinkSettings
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform, Transform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks
@@ -35,10 +36,10 @@ from millrace.etl.record.errors import AccountsError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import Again, BatchPlace, Refuse, Sink, WriteCounts, dead_letters_of
-from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
+from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
-from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
-from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
+from millrace.etl.sinks.jdbc import JdbcSink
+from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
 from tests import postgres
 from tests.faults import jobs
@@ -252,7 +253,7 @@ class Direct:
 def test_a_direct_query_keeps_the_bytes_of_what_the_sink_refuses_and_replays_them(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str, items: Any
 ) -> None:
-    sink = DynamoDbSink(DynamoDbSinkSettings("dynamodb", "flights", REGION), dynamodb)
+    sink = DynamoDbSink(DynamoDbSinkSettings("flights", REGION), dynamodb)
     direct = Direct(spark, table, tmp_path / "one", sink)
     direct.batch(0, 0, [*(good(n) for n in range(5)), b"bad"])
     assert direct.accounts() == (6, 1, 5, 0, 2, 2, 1)
@@ -275,7 +276,7 @@ def test_a_direct_query_into_a_database_keeps_its_dead_letters(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     with postgres.running() as server:
-        to = JdbcSinkSettings("jdbc", server.url, "public.flights", "arn", REGION, 2, "off")
+        to = JdbcSinkSettings(server.url, "public.flights", "arn", REGION, 2, "off")
         sink = JdbcSink(to, lambda: (postgres.USER, postgres.PASSWORD))
         direct = Direct(spark, table, tmp_path / "one", sink, lambda rows: rows.select(*CARRIED, "flight"))
         batch = [good(1), b"bad", good(2), None]
@@ -292,7 +293,7 @@ def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:
     files = tmp_path / "files"
-    sink = ParquetSink(ParquetSinkSettings("parquet", str(files), 1))
+    sink = ParquetSink(ParquetSinkSettings(str(files), 1))
     direct = Direct(spark, table, tmp_path / "one", sink)
     direct.batch(0, 0, [good(1), b"bad"])
     direct.batch(0, 0, [good(1), b"bad"])

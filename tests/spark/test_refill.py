@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -28,10 +29,12 @@ Names = Callable[[str], Table]
 HOUR = timedelta(hours=1)
 
 
-def job(table: Table, source: dict[str, Any], schema: Path, form: Any = "json") -> JobSettings:
+def job(
+    table: Table, source: dict[str, Any], schema: Path, form: Any = MappingProxyType({"kind": "json"})
+) -> JobSettings:
     schema.write_text(DDL)
     query = {
-        "kind": "land", "name": "land-flights", "source": source, "format": form, "schema": str(schema),
+        "kind": "land", "name": "land-flights", "source": source, "format": dict(form), "schema": str(schema),
         "decompress_up_to": None, "redact": [], "rules": [], "table": f"{table.database}.{table.name}", "trigger_seconds": 1.0,
         "repartition": None,
     }  # fmt: skip

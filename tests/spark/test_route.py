@@ -15,12 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.checkpoints.checkpoint import Checkpoint, parse_offset
 from millrace.etl.formats.decoding.routes import Route, Router, rows_of_route
-from millrace.etl.formats.json import JsonDecoder, JsonFormat
+from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
+from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import LandSettings, RouteSettings
-from millrace.etl.launch.source_kinds import group_sources
+from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources
 from millrace.etl.queries import derive, land
 from millrace.etl.record import batch_accounts, tables
 from millrace.etl.record.errors import LossError, StartError
@@ -28,19 +29,17 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.iceberg import IcebergSink
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.etl.sources.source_union import SourceUnion
 from tests.spark.batches import EPOCH, Events, frame
 
 Names = Callable[[str], Table]
 
 FLIGHT, CLICK = "carrier STRING NOT NULL, flight INT NOT NULL", "page STRING NOT NULL, flight STRING"
-FLIGHTS = KafkaSource("kafka", "flights", "air.flights", "main", "earliest", 100, 3600)
-CLICKS = KafkaSource("kafka", "clicks", "web.clicks", "main", "earliest", 100, 3600)
-WEB = KafkaSource("kafka", "web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
-SHOP = KinesisSource("kinesis", "shop", "acme-shop", "us-east-1", "earliest", 1000, 1.0, 3600)
+FLIGHTS = KafkaSource("flights", "air.flights", "main", "earliest", 100, 3600)
+CLICKS = KafkaSource("clicks", "web.clicks", "main", "earliest", 100, 3600)
+WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
+SHOP = KinesisSource("shop", "acme-shop", "us-east-1", "earliest", 1000, 1.0, 3600)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +155,7 @@ def test_no_record_crashes_or_is_dropped(
 
 
 def test_legs_are_put_together_in_an_order_of_their_own() -> None:
-    other = KafkaSource("kafka", "bags", "bags", "other", "earliest", 100, 3600)
+    other = KafkaSource("bags", "bags", "other", "earliest", 100, 3600)
     found = group_sources([SHOP, WEB, other, CLICKS, FLIGHTS])
     assert found == ((FLIGHTS, CLICKS), (WEB,), (other,), (SHOP,))
     assert group_sources([FLIGHTS, CLICKS, other, WEB, SHOP]) == found

@@ -16,6 +16,8 @@ from millrace.etl.formats.decoding.routes import Route, Router
 from millrace.etl.formats.schemas import parse_schema
 from millrace.etl.formats.text import TextDecoder
 from millrace.etl.launch.launch_document import ReplayRequest
+from millrace.etl.launch.sinks import ParquetSinkSettings
+from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.queries import land
 from millrace.etl.queries.derive import EnrichThenTransform
 from millrace.etl.queries.direct import DirectBatchWriter, DirectRoute, ReplayToSinks, in_landing_shape
@@ -25,17 +27,16 @@ from millrace.etl.record.tables import Table
 from millrace.etl.repair.replay_dead_letters import Replayer
 from millrace.etl.sinks.base import dead_letters_of
 from millrace.etl.sinks.iceberg import IcebergSink
-from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
+from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from millrace.etl.sources.base import ReplayedLeg
-from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from millrace.etl.sources.offsets import OffsetRange
 from millrace.etl.sources.source_union import offsets_of
 from tests.spark.batches import EPOCH, Events, frame
 from tests.spark.test_direct import NoLookUp
 
 Names = Callable[[str], Table]
-GATES = KafkaSource("kafka", "gates", "gates", "main", "earliest", 100, 3600)
-WEB = KafkaSource("kafka", "web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
+GATES = KafkaSource("gates", "gates", "main", "earliest", 100, 3600)
+WEB = KafkaSource("web", r"web\..*", "main", "earliest", 100, 3600, KafkaReading(pattern=True))
 KEPT = {"gates": GATES, "clicks": WEB}
 Record = tuple[Any, ...]
 
@@ -73,7 +74,7 @@ class Pipeline:
         self.compose = EnrichThenTransform((), loud, "loud")
         schema = self.compose.schema(spark, self.letters, "gates")
         tables.ensure(spark, self.gates, schema)
-        self.sink = ParquetSink(ParquetSinkSettings("parquet", str(self.files), 1))
+        self.sink = ParquetSink(ParquetSinkSettings(str(self.files), 1))
         self.sink.prepare(spark, schema)
         self.start()
 

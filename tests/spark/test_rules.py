@@ -15,8 +15,9 @@ from pyspark.sql import SparkSession
 
 from millrace.etl.formats.decoding.data_rules import STAGE, counts, with_rules
 from millrace.etl.formats.decoding.redact import RedactingDecoder
-from millrace.etl.formats.json import JsonDecoder, JsonFormat
+from millrace.etl.formats.json import JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
+from millrace.etl.launch.formats import JsonFormat
 from millrace.etl.launch.launch_document import ReplayRequest
 from millrace.etl.launch.settings import RouteSettings, RuleSettings
 from millrace.etl.record.errors import StartError, describe

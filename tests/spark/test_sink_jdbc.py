@@ -13,12 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from millrace.etl.launch.sinks import JdbcSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks import jdbc
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.python_tasks import RowsCountedInPlan
-from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
+from millrace.etl.sinks.jdbc import JdbcSink
 from tests import postgres
 from tests.postgres import Postgres
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -37,7 +38,7 @@ def server() -> Iterator[Postgres]:
 
 
 def sink(server: Postgres, table: str) -> JdbcSink:
-    settings = JdbcSinkSettings("jdbc", server.url, f"shop.{table}", SECRET, "us-east-1", 2, "off")
+    settings = JdbcSinkSettings(server.url, f"shop.{table}", SECRET, "us-east-1", 2, "off")
     return JdbcSink(settings, lambda: LOGIN)
 
 
@@ -270,7 +271,7 @@ def test_a_table_that_does_not_fit_is_refused_at_the_start(spark: SparkSession, 
         "has no unique key on _id; its column flights is pg_catalog.date, to which integer cannot be cast; alter the "
         "table, or name another one"
     )
-    wrong = JdbcSinkSettings("jdbc", server.url, "shop.other", SECRET, "us-east-1", 2, "off")
+    wrong = JdbcSinkSettings(server.url, "shop.other", SECRET, "us-east-1", 2, "off")
     with pytest.raises(StartError, match="password authentication failed"):
         JdbcSink(wrong, lambda: ("writer", "wrong")).prepare(spark, results(spark, {}).schema)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from millrace.etl.launch.sinks import JdbcSinkSettings
 from millrace.etl.record.errors import StartError
 from millrace.etl.sinks.base import WriteCounts
-from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
+from millrace.etl.sinks.jdbc import JdbcSink
 from millrace.sandbox import jars
 from tests import postgres
 from tests.postgres import Postgres
@@ -28,7 +29,7 @@ def server() -> Iterator[Postgres]:
 def sink(port: int, table: str, authorities: Path | None, host: str = "localhost") -> JdbcSink:
     url = f"jdbc:postgresql://{host}:{port}/{postgres.DATABASE}"
     named = None if authorities is None else str(authorities)
-    settings = JdbcSinkSettings("jdbc", url, f"public.{table}", "arn", "us-east-1", 2, "verify-full", named)
+    settings = JdbcSinkSettings(url, f"public.{table}", "arn", "us-east-1", 2, "verify-full", named)
     return JdbcSink(settings, lambda: (postgres.USER, postgres.PASSWORD))
 
 

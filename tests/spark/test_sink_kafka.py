@@ -14,11 +14,12 @@ from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  #
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.etl.launch.settings import Connection
+from millrace.etl.launch.sinks import KafkaSinkSettings
 from millrace.etl.record.errors import StartError
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.end_positions import TASK_RETRIED
 from millrace.etl.sinks.delivery.kafka_tail import TopicTail
-from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from millrace.etl.sinks.kafka import KafkaSink
 from millrace.sandbox.kafka import Kafka
 from tests.faults import held
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -26,7 +27,7 @@ from tests.spark.sinks import Refused, breaking, changes, none_refused, place, r
 
 def sink(broker: Kafka, topic: str, key: str | None = None, most: int = 100_000) -> KafkaSink:
     connection = Connection(None, broker.bootstrap, "none")
-    return KafkaSink(KafkaSinkSettings("kafka", topic, "main", key, most), connection)
+    return KafkaSink(KafkaSinkSettings(topic, "main", key, most), connection)
 
 
 def messages(broker: Kafka, topic: str) -> list[dict[str, Any]]:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from millrace.etl.launch.sinks import OpenSearchSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.python_tasks import Record
-from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink, OpenSearchSinkSettings
+from millrace.etl.sinks.opensearch import DocumentWriter, Http, OpenSearchSink
 from tests.opensearch import MOST_BYTES, OpenSearch
 from tests.serving import Handler, served
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
@@ -33,9 +34,7 @@ class Index:
         return self.domain.documents(self.name)
 
     def sink(self) -> OpenSearchSink:
-        return OpenSearchSink(
-            OpenSearchSinkSettings("opensearch", self.domain.endpoint, self.name, "us-east-1")
-        )
+        return OpenSearchSink(OpenSearchSinkSettings(self.domain.endpoint, self.name, "us-east-1"))
 
     def writer(self, patience: float = 30.0) -> DocumentWriter:
         return writer(self.domain.endpoint, self.name, patience)

@@ -9,15 +9,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from millrace.etl.launch.sinks import ParquetSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.sinks.base import BatchPlace, WriteCounts
 from millrace.etl.sinks.delivery import folder_manifest
-from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings, committed_files
+from millrace.etl.sinks.parquet import ParquetSink, committed_files
 from tests.spark.sinks import NOON, breaking, none_refused, place, row, rows
 
 
 def sink(path: Path, files: int = 1) -> ParquetSink:
-    return ParquetSink(ParquetSinkSettings("parquet", str(path), files))
+    return ParquetSink(ParquetSinkSettings(str(path), files))
 
 
 def flights(spark: SparkSession, path: Path) -> list[int]:

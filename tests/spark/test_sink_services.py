@@ -14,14 +14,15 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from millrace.etl.launch.sinks import DynamoDbSinkSettings, KinesisSinkSettings
 from millrace.etl.record.errors import SinkError, StartError
 from millrace.etl.services import aws
 from millrace.etl.services.backoff import Backoff
 from millrace.etl.sinks.base import WriteCounts
 from millrace.etl.sinks.delivery.dynamodb_items import ItemForm
 from millrace.etl.sinks.delivery.python_tasks import Record
-from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings, ItemWriter, ResultWriter
-from millrace.etl.sinks.kinesis import KinesisSink, KinesisSinkSettings, RecordWriter
+from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
+from millrace.etl.sinks.kinesis import KinesisSink, RecordWriter
 from millrace.etl.sources.kinesis.tail import StreamTail
 from millrace.sandbox import kinesalite
 from millrace.sandbox.kinesalite import Kinesalite
@@ -77,7 +78,7 @@ def make_table(endpoint: str, name: str, *keys: str, index: str | None = None) -
 
 
 def table_sink(endpoint: str, name: str) -> DynamoDbSink:
-    return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, REGION), endpoint)
+    return DynamoDbSink(DynamoDbSinkSettings(name, REGION), endpoint)
 
 
 @pytest.mark.faults
@@ -204,7 +205,7 @@ def test_a_table_that_went_away_fails_the_batch(spark: SparkSession, dynamodb: s
 
 
 def stream_sink(kinesis: Kinesalite, stream: str, key: str | None = None, most: int = 100_000) -> KinesisSink:
-    return KinesisSink(KinesisSinkSettings("kinesis", stream, REGION, key, most), kinesis.endpoint)
+    return KinesisSink(KinesisSinkSettings(stream, REGION, key, most), kinesis.endpoint)
 
 
 def make_stream(kinesis: Kinesalite, name: str, shards: int) -> None:
@@ -352,7 +353,7 @@ def test_throttled_items_and_records_are_put_until_they_are_in(
     assert {i["carrier"]: int(i["flights"]) for i in totals.scan()["Items"]} == many
     make_stream(kinesis, "busy", 1)
     with faulty.before(kinesis.endpoint) as faults:
-        settings = KinesisSinkSettings("kinesis", "busy", REGION, None, 100_000)
+        settings = KinesisSinkSettings("busy", REGION, None, 100_000)
         one = KinesisSink(settings, faults.endpoint)
         for number in range(2):
             part = rows(spark, [row(n) for n in range(number * 100, number * 100 + 100)], parts=6)

@@ -11,17 +11,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from millrace.etl.launch.settings import Connection
+from millrace.etl.launch.sinks import (
+    DynamoDbSinkSettings,
+    JdbcSinkSettings,
+    KafkaSinkSettings,
+    OpenSearchSinkSettings,
+    ParquetSinkSettings,
+)
 from millrace.etl.record import tables
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.sinks.base import JSON_OPTIONS, Sink, check_map_keys, text_of, unstorable_time
 from millrace.etl.sinks.delivery.python_tasks import Record, Refused, send
-from millrace.etl.sinks.dynamodb import DynamoDbSink, DynamoDbSinkSettings
+from millrace.etl.sinks.dynamodb import DynamoDbSink
 from millrace.etl.sinks.iceberg import IcebergSink
-from millrace.etl.sinks.jdbc import JdbcSink, JdbcSinkSettings
-from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
-from millrace.etl.sinks.opensearch import OpenSearchSink, OpenSearchSinkSettings
-from millrace.etl.sinks.parquet import ParquetSink, ParquetSinkSettings
+from millrace.etl.sinks.jdbc import JdbcSink
+from millrace.etl.sinks.kafka import KafkaSink
+from millrace.etl.sinks.opensearch import OpenSearchSink
+from millrace.etl.sinks.parquet import ParquetSink
 from tests import postgres
 from tests.faults.services import make_table, moto
 from tests.opensearch import OpenSearch
@@ -52,16 +59,16 @@ def sinks(domain: OpenSearch) -> object:
             patch.setenv(name, "test")
 
         def jdbc(name: str) -> JdbcSink:
-            settings = JdbcSinkSettings("jdbc", server.url, f"public.{name}", "", "us-east-1", 2, "off")
+            settings = JdbcSinkSettings(server.url, f"public.{name}", "", "us-east-1", 2, "off")
             return JdbcSink(settings, lambda: (postgres.USER, postgres.PASSWORD))
 
         def items(name: str) -> DynamoDbSink:
             make_table(aws.client("dynamodb"), name)
-            return DynamoDbSink(DynamoDbSinkSettings("dynamodb", name, "us-east-1"), aws.endpoint)
+            return DynamoDbSink(DynamoDbSinkSettings(name, "us-east-1"), aws.endpoint)
 
         def documents(name: str) -> OpenSearchSink:
             domain.create(name)
-            return OpenSearchSink(OpenSearchSinkSettings("opensearch", domain.endpoint, name, "us-east-1"))
+            return OpenSearchSink(OpenSearchSinkSettings(domain.endpoint, name, "us-east-1"))
 
         yield {"jdbc": jdbc, "dynamodb": items, "opensearch": documents}
         patch.undo()
@@ -86,7 +93,7 @@ def test_times_of_other_years_are_letters_and_the_other_rows_are_in(
 @pytest.mark.parametrize("column", ["at", "day", "seat", "tags"])
 def test_so_are_they_before_a_message_is_sent(spark: SparkSession, column: str) -> None:
     sink = KafkaSink(
-        KafkaSinkSettings("kafka", "topic", "main", None, 1_000_000),
+        KafkaSinkSettings("topic", "main", None, 1_000_000),
         Connection(None, "x:1", "none"),
     )
     found = sink.messages(odd(spark, TAKEN | REFUSED, column)).select("_id", "_refused").collect()
@@ -135,7 +142,7 @@ def test_tables_hold_every_time_as_it_is(spark: SparkSession, table: Callable[[s
 
 def test_files_hold_every_time_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     for column in ("at", "day"):
-        sink = ParquetSink(ParquetSinkSettings("parquet", str(tmp_path / column), 1))
+        sink = ParquetSink(ParquetSinkSettings(str(tmp_path / column), 1))
         batch = odd(spark, TAKEN | REFUSED, column)
         sink.prepare(spark, batch.schema)
         assert sink.write(batch, place(0), none_refused).written == 9

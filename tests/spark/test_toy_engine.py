@@ -36,7 +36,6 @@ class ToyJob(JobBase):
 
     title = "Toys"
     spark_versions: ClassVar[Mapping[str, str]] = {"1": "3.5.7"}
-    deployed = "toy_deployed:Toys"
     heap_share = "memory.heap_share.emr"
     metric_namespaces = ("Toys",)
 
@@ -69,17 +68,11 @@ def billed(cores):
 
 RUNS = '''
 """What runs."""
-from dataclasses import dataclass
-from typing import Literal
-
 from millrace.etl.engines.glue import GlueFamily
 
 
-@dataclass(frozen=True)
 class Toys(GlueFamily):
     ADDS_ARGUMENTS = True
-
-    kind: Literal["toy"]
 
     def credentials(self, environment):
         return {"toy": "yes"}
@@ -130,7 +123,7 @@ def home(tmp_path: Path) -> Path:
     return project(
         tmp_path,
         environment=ENVIRONMENT,
-        entry="millrace.engines toy toy_asked:ToyJob",
+        entry="millrace.engines toy toy_asked:ToyJob\nmillrace.deployed_engines toy toy_deployed:Toys",
         asked=ASKED,
         runs=RUNS,
         deployed=DEPLOYED,
@@ -170,11 +163,12 @@ def test_it_is_validated_planned_synthesised_and_run(
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'glue'"):
         parse(document["settings"])
-    registered(monkeypatch, home, ENGINES, "toy_runs:Toys")
+    registered(monkeypatch, home)
+    monkeypatch.setitem(ENGINES, "toy", "toy_runs:Toys")
     settings = read_document(
         made.launch_document, parse_arguments(["--launch-document", "x", "--toys-own", "argument"])
     )
-    assert settings.engine.credentials({}) == {"toy": "yes"}
+    assert settings.runs_on.credentials({}) == {"toy": "yes"}
     (query,) = (each for each in settings.queries if isinstance(each, DeriveSettings))
     table = Table.of("lake", query.source_table)
     lander(spark, table, Events())(frame(spark, kafka_rows(0, 0, [good(n) for n in range(9)])), 0)

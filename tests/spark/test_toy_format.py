@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.formats.decoding import routes
-from millrace.etl.launch.format_kinds import FORMATS
+from millrace.etl.launch.formats import Format
 from millrace.etl.launch.settings import LandSettings, parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
@@ -27,6 +27,7 @@ ASKED = '''
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+import toy_launch
 from pydantic import Field
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
@@ -39,10 +40,12 @@ class ToyFormat(FormatConfig):
     suffix = ".toy"
     in_python = True
     jars: ClassVar[Mapping[str, str]] = {"avro": "a job with toys needs"}
-    payloads = "toy_asked:made"
 
     kind: Literal["toy"]
     between: str = Field(default="|", max_length=1, description="What stands between pairs.", examples=[";"])
+
+    def settings(self):
+        return toy_launch.ToyFormat(self.between)
 
     def check_text(self, use, text):
         if not text.split():
@@ -61,32 +64,41 @@ def made(form, path):
     return Payloads(schema, encode, lambda values, choose: (b"no pair", "broken"))
 '''
 
-RUNS = '''
-"""What runs."""
+LAUNCH = '''
+"""What both sides know."""
 from dataclasses import dataclass
 from typing import Literal
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
-
-from millrace.etl.launch.format_kinds import Format
-from millrace.etl.formats.decoding import rows as shared
-from millrace.etl.formats import schemas
+from millrace.etl.launch.formats import Format
 
 
 @dataclass(frozen=True)
 class ToyFormat(Format):
-    kind: Literal["toy"]
-    between: str
+    MODULE = "toy_runs"
 
-    def decoder(self, spark, schema, open_up_to=None):
-        names = schemas.read_schema(spark, schema).split()
-        return Toy(self, StructType([StructField(name, StringType()) for name in names]))
+    between: str
+    kind: Literal["toy"] = "toy"
+'''
+
+RUNS = '''
+"""What runs."""
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from millrace.etl.formats.decoding import rows as shared
+from millrace.etl.formats import schemas
+
+
+def open_decoder(form, spark, schema, open_up_to):
+    names = schemas.read_schema(spark, schema).split()
+    return Toy(form, StructType([StructField(name, StringType()) for name in names]))
 
 
 @dataclass(frozen=True)
 class Toy:
-    settings: ToyFormat
+    settings: object
     schema: StructType
 
     def decode(self, rows):
@@ -131,8 +143,9 @@ def home(tmp_path: Path) -> Path:
     made = project(
         tmp_path,
         environment=ENVIRONMENT.replace("FORMAT", '{kind: toy, between: ";"}'),
-        entry="millrace.formats toy toy_asked:ToyFormat",
+        entry="millrace.formats toy toy_asked:ToyFormat\nmillrace.payloads toy toy_asked:made",
         asked=ASKED,
+        launch=LAUNCH,
         runs=RUNS,
     )
     (made / "pipelines").unlink()
@@ -169,7 +182,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     (deployed,) = (each for each in job["Resources"].values() if each["Type"] == "AWS::Glue::Job")
     assert "--extra-jars" in deployed["Properties"]["NonOverridableArguments"]
     settings = json.loads(made.launch_document)["settings"]
-    assert settings["queries"][0]["format"] == {"kind": "toy", "between": ";"}
+    assert settings["queries"][0]["routes"][0]["format"] == {"kind": "toy", "between": ";"}
     done = tool(home, "-c", RECORDS)
     assert done.returncode == 0, done.stderr
     payloads = [text.encode() for text in json.loads(done.stdout)]
@@ -177,7 +190,7 @@ def test_it_is_validated_planned_synthesised_made_and_decoded(
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'json'"):
         parse(settings)
-    registered(monkeypatch, home, FORMATS, "toy_runs:ToyFormat")
+    registered(monkeypatch, home, Format.KINDS, "toy_launch:ToyFormat")
     (query,) = parse(settings).queries
     assert isinstance(query, LandSettings)
     found = routes.decoder_of_route(

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.settings import DeriveSettings, parse
-from millrace.etl.launch.sink_kinds import SINKS
+from millrace.etl.launch.sinks import SinkSettings
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events, frame, good, kafka_rows, lander
@@ -22,9 +22,10 @@ from tests.spark.toy_projects import project, ran, refused, registered, synthesi
 ASKED = '''
 """What may be asked for."""
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
+from toy_launch import ToySettings
 
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import Finding
@@ -54,39 +55,45 @@ class ToySink(SinkConfig):
         if not self.folder.startswith("/"):
             yield Finding((*use.path, "folder"), self.folder, "an absolute path")
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:
-        return {"kind": self.kind, "folder": self.folder, "region": context.names.environment.region}
+    def settings(self, context: SinkContext) -> ToySettings:
+        return ToySettings(self.folder, context.names.environment.region)
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         yield allow("Play", ["sqs:SendMessage"], [context.names.arn("sqs", "toy")])
 '''
 
-RUNS = '''
-"""What runs."""
+LAUNCH = '''
+"""What both sides know."""
 from dataclasses import dataclass
 from typing import Literal
 
-from millrace.etl.launch.sink_kinds import SinkSettings
-from millrace.etl.sinks.base import WriteCounts
+from millrace.etl.launch.sinks import SinkSettings
 
 
 @dataclass(frozen=True)
 class ToySettings(SinkSettings):
-    kind: Literal["toy"]
+    MODULE = "toy_runs"
+    NAMED_BY = "folder"
+
     folder: str
     region: str
+    kind: Literal["toy"] = "toy"
+'''
 
-    @property
-    def target(self):
-        return self.folder
+RUNS = '''
+"""What runs."""
+from dataclasses import dataclass
 
-    def open(self, context):
-        return Toy(self)
+from millrace.etl.sinks.base import WriteCounts
+
+
+def open_sink(settings, context):
+    return Toy(settings)
 
 
 @dataclass(frozen=True)
 class Toy:
-    settings: ToySettings
+    settings: object
     acts_on_rdd = True
 
     def prepare(self, spark, schema):
@@ -131,6 +138,7 @@ def home(tmp_path: Path) -> Path:
         environment=ENVIRONMENT.format(folder=tmp_path / "played"),
         entry="millrace.sinks toy toy_asked:ToySink",
         asked=ASKED,
+        launch=LAUNCH,
         runs=RUNS,
     )
 
@@ -159,12 +167,12 @@ def test_it_is_validated_planned_synthesised_and_run(
     assert '"FromPort":7777' in network
     settings = json.loads(made.launch_document)["settings"]
     (play,) = (query for query in settings["queries"] if query["name"] == "play")
-    assert play["sink"] == {"kind": "toy", "folder": str(tmp_path / "played"), "region": "us-east-1"}
+    assert play["sink"] == {"folder": str(tmp_path / "played"), "region": "us-east-1", "kind": "toy"}
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'iceberg'"):
         parse(settings)
-    registered(monkeypatch, home, SINKS, "toy_runs:ToySettings")
+    registered(monkeypatch, home, SinkSettings.KINDS, "toy_launch:ToySettings")
     job_settings = parse(settings)
     (query,) = (each for each in job_settings.queries if isinstance(each, DeriveSettings))
     table = Table.of("lake", query.source_table)

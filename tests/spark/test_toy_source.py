@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millrace.etl.launch.settings import parse
-from millrace.etl.launch.source_kinds import SOURCES
+from millrace.etl.launch.sources import Source
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.etl.record.tables import Table
 from tests.spark.batches import Events
@@ -24,6 +24,7 @@ ASKED = '''
 from typing import ClassVar, Literal
 
 from pydantic import Field
+from toy_launch import ToySource
 
 from millrace.config.grants import allow
 from millrace.config.problems import Finding
@@ -74,14 +75,8 @@ class ToyStream(StreamConfig):
             yield Finding(("streams", use.name, "folder"), self.folder, "an absolute path")
 
     def settings(self, name, context):
-        return {
-            "kind": self.kind,
-            "name": name,
-            "start": context.query.start,
-            "retention_seconds": int(self.retention.total_seconds()),
-            "folder": self.folder,
-            "files": 1,
-        }
+        kept = int(self.retention.total_seconds())
+        return ToySource(name, context.query.start, kept, self.folder, 1)
 
     @classmethod
     def grants(cls, streams, context):
@@ -91,28 +86,24 @@ class ToyStream(StreamConfig):
         yield Charge("drawers", usage.partitions * 730, "kinesis.shard_hour", "as dear as shards", assumed=True)
 '''
 
-RUNS = '''
-"""What runs."""
+LAUNCH = '''
+"""What both sides know."""
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-from pyspark.sql import functions as F
-
-from millrace.etl.launch.source_kinds import Source
-from millrace.etl.record.envelope import HEADERS
-from millrace.etl.record.errors import StartError
-from millrace.etl.sources.base import Identity, Leg
+from millrace.etl.launch.sources import Source
 
 
 @dataclass(frozen=True)
 class ToySource(Source):
-    kind: Literal["toy"]
+    MODULE = "toy_runs"
+
     name: str
     start: str
     retention_seconds: int
     folder: str
     files: int
+    kind: Literal["toy"] = "toy"
 
     @property
     def own_name(self):
@@ -120,22 +111,35 @@ class ToySource(Source):
 
     def position_owner(self, job):
         return self.folder
+'''
 
-    def open(self, leg, context):
+RUNS = '''
+"""What runs."""
+from functools import partial
+
+from pyspark.sql import functions as F
+
+from millrace.etl.record.envelope import HEADERS
+from millrace.etl.record.errors import StartError
+from millrace.etl.sources.base import Identity, Leg, SourceReader
+
+
+class Reader(SourceReader):
+    def open(self, context):
         return Leg(partial(self.read, context.spark))
 
-    def identity(self, leg, spark, job, query, binds):
-        return Identity(self.folder, dict)  # a folder has no id
+    def identity(self, spark, job, query, binds):
+        return Identity(self.source.folder, dict)  # a folder has no id
 
     def backfill(self, job, query, binds):
         raise StartError(f"--backfill {query}: lines have no time")
 
     def read(self, spark):
-        lines = spark.readStream.format("text").option("maxFilesPerTrigger", self.files).load(self.folder)
+        lines = spark.readStream.format("text").option("maxFilesPerTrigger", self.source.files).load(self.source.folder)
         file = F.element_at(F.split(F.input_file_name(), "/"), -1)
         return lines.select(
             F.concat_ws("/", file, F.md5("value")).alias("_id"),
-            F.lit(self.name).alias("_source"),
+            F.lit(self.source.name).alias("_source"),
             file.alias("_shard"),
             F.lit(None).cast("string").alias("_position"),
             F.lit(None).cast("binary").alias("_key"),
@@ -171,6 +175,7 @@ def home(tmp_path: Path) -> Path:
         environment=ENVIRONMENT.format(folder=tmp_path / "played"),
         entry="millrace.sources toy toy_asked:ToyStream",
         asked=ASKED,
+        launch=LAUNCH,
         runs=RUNS,
     )
 
@@ -208,12 +213,12 @@ def test_it_is_validated_planned_synthesised_and_run(
     assert '"FromPort":7777' in network
     settings = json.loads(made.launch_document)["settings"]
     played = tmp_path / "played"
-    assert settings["queries"][0]["source"]["folder"] == str(played)
+    assert settings["queries"][0]["routes"][0]["source"]["folder"] == str(played)
 
     # The core does not know it, until its registry does.
     with pytest.raises(SettingsError, match="'toy' is not one of 'kinesis'"):
         parse(settings)
-    registered(monkeypatch, home, SOURCES, "toy_runs:ToySource")
+    registered(monkeypatch, home, Source.KINDS, "toy_launch:ToySource")
     job_settings = parse(settings)
     (query,) = job_settings.queries
     first = dataclasses.replace(job_settings, checkpoints=str(tmp_path / "checkpoints"))

@@ -17,8 +17,7 @@ from millrace.config.formats.csv import CsvFormat
 from millrace.config.formats.json import JsonFormat
 from millrace.config.formats.protobuf import ProtobufFormat
 from millrace.config.formats.text import TextFormat
-from millrace.etl.launch import typed_json
-from millrace.etl.launch.format_kinds import Format
+from millrace.etl.formats.base import open_decoder
 from millrace.sandbox.payloads import payloads
 from millrace.sandbox.traffic import Feed, TrafficShape
 from millrace.sandbox.traffic_values import Generator
@@ -82,8 +81,7 @@ def test_the_ledger_says_what_the_decoder_finds(spark: SparkSession, tmp_path: P
     )
     events = list(feed.events(most=200))
     assert {e.dirt is None for e in events} == {True, False}
-    read = typed_json.read(Format, form.settings(), "format")
-    decoder = read.decoder(spark, str(tmp_path / file))
+    decoder = open_decoder(form.settings(), spark, str(tmp_path / file))
     again = Generator(written.schema, random.Random(3))
     values = [again.record(n, NOW) for n in range(5)]
     rows = decode(spark, decoder, [*(e.payload for e in events), *map(written.encode, values)])

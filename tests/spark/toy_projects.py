@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 SYNTHESISE = """
 import json, sys
 from pathlib import Path
+from pkgutil import resolve_name
 from aws_cdk import App
 from millrace.infra.deployment import build
 from millrace.config import Names, load
@@ -38,17 +40,19 @@ print(json.dumps({"services": numbers.network.services}))
 """
 
 
-def project(folder: Path, *, environment: str, entry: str, asked: str, runs: str, deployed: str = "") -> Path:
+def project(
+    folder: Path, *, environment: str, entry: str, asked: str, runs: str, launch: str = "", deployed: str = ""
+) -> Path:
     """Write a project whose environment ``toy`` names the kind, and beside it the distribution ``held`` that brings it.
 
     Parameters
     ----------
     entry
         The entry point: group, kind and class, such as ``millrace.sinks toy toy_asked:ToySink``.
-    asked, runs
-        The two modules, ``toy_asked`` and ``toy_runs``.
+    asked, launch, runs
+        The three modules, ``toy_asked``, ``toy_launch`` and ``toy_runs``.
     deployed
-        A third one that ``infra`` asks, ``toy_deployed``.
+        One more that ``infra`` asks, ``toy_deployed``.
     """
     home = folder / "project"
     (home / "environments").mkdir(parents=True)
@@ -58,9 +62,12 @@ def project(folder: Path, *, environment: str, entry: str, asked: str, runs: str
     described = held / "toy-1.0.dist-info"
     described.mkdir(parents=True)
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: toy\nVersion: 1.0\n")
-    group, kind, loader = entry.split()
-    (described / "entry_points.txt").write_text(f"[{group}]\n{kind} = {loader}\n")
+    for each in entry.splitlines():
+        group, kind, loader = each.split()
+        with (described / "entry_points.txt").open("a") as points:
+            points.write(f"[{group}]\n{kind} = {loader}\n")
     (held / "toy_asked.py").write_text(asked)
+    (held / "toy_launch.py").write_text(launch)
     (held / "toy_runs.py").write_text(runs)
     (held / "toy_deployed.py").write_text(deployed)
     return home
@@ -129,11 +136,15 @@ def synthesised(home: Path) -> Synthesised:
     return replace(made, launch_document=(out / f"asset.{document}").read_text())
 
 
-def registered(monkeypatch: pytest.MonkeyPatch, home: Path, registry: dict[str, str], loader: str) -> None:
+def registered(
+    monkeypatch: pytest.MonkeyPatch, home: Path, registry: dict[str, Any] | None = None, loader: str = ""
+) -> None:
     """Let the core know the kind, in this process and for this test."""
-    monkeypatch.delitem(sys.modules, "toy_runs", raising=False)  # of another toy
+    for module in ("toy_launch", "toy_runs"):
+        monkeypatch.delitem(sys.modules, module, raising=False)  # of another toy
     monkeypatch.syspath_prepend(str(home.parent / "held"))
-    monkeypatch.setitem(registry, "toy", loader)
+    if registry is not None:
+        monkeypatch.setitem(registry, "toy", resolve_name(loader))
 
 
 def ran(spark: SparkSession, job: JobSettings, events: Events) -> None:

@@ -9,16 +9,16 @@ import pytest
 from millrace.config import load
 from millrace.config.model import EmrJob, GlueJob, KinesisStream
 from millrace.config.queries import LandQuery
+from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import parse
 from millrace.etl.launch.typed_json import SettingsError
 from millrace.infra.engines.emr import gigabytes
-from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 
 def test_settings_survive_the_core_unchanged(each: Synthesis) -> None:
     for job, document in each.documents.items():
-        assert plain(parse(document["settings"])) == document["settings"], job
+        assert typed_json.write(parse(document["settings"])) == document["settings"], job
 
 
 def test_the_core_refuses_a_key_more_and_a_key_less(prod: Synthesis) -> None:
@@ -45,7 +45,7 @@ def test_triggers_and_limits_are_the_plans(each: Synthesis) -> None:
             checked += 1
             if query["kind"] == "derive":
                 continue
-            source = query["source"]
+            source = query["routes"][0]["source"]
             figure, key = (
                 (planned.records_per_partition, "records_per_shard")
                 if source["kind"] == "kinesis"
@@ -66,7 +66,7 @@ def test_sources_are_the_streams_that_are_deployed(each: Synthesis) -> None:
             if not isinstance(query, LandQuery):
                 continue
             stream = each.environment.streams[query.source]
-            source = written[query_name]["source"]
+            source = written[query_name]["routes"][0]["source"]
             physical = source["stream" if isinstance(stream, KinesisStream) else "topic"]
             assert source["retention_seconds"] == stream.retention.total_seconds()
             assert physical == each.names.stream(query.source)

@@ -69,9 +69,7 @@ def query(found: Synthesis, job: str, name: str) -> dict[str, Any]:
 
 
 def sources(settings: dict[str, Any]) -> list[dict[str, Any]]:
-    if "legs" in settings:
-        return list(settings["legs"])
-    return [settings["source"]] if isinstance(settings.get("source"), dict) else []
+    return [route["source"] for route in settings.get("routes", ())]
 
 
 def deep(value: Any, key: str) -> list[Any]:

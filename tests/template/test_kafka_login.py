@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from millrace.config import load
+from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import SecretLogin, parse
 from millrace.infra.stacks.network import kafka_ports
-from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 ACCOUNT = "111122223333"
@@ -86,7 +86,7 @@ def test_a_role_reads_the_secrets_of_its_clusters_and_nothing_of_kafka_itself(
 def test_the_core_is_told_where_the_secret_is(of: Callable[[], Synthesis]) -> None:
     found = of()
     for document in found.documents.values():
-        assert plain(parse(document["settings"])) == document["settings"]
+        assert typed_json.write(parse(document["settings"])) == document["settings"]
     connections = parse(found.documents["out"]["settings"]).connections
     assert connections["scram"].authentication == SecretLogin("scram-sha-512", ARN("AmazonMSK_shop"))
     assert connections["cloud"].authentication == SecretLogin("plain", ARN("confluent"))

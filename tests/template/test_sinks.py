@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from millrace.config import load
+from millrace.etl.launch import typed_json
 from millrace.etl.launch.settings import parse
-from tests.documents import plain
 from tests.template.conftest import ROOT, Synthesis, Synthesise
 
 ACCOUNT = "111122223333"
@@ -65,7 +65,6 @@ SINKS = {
     "kinesis": "{kind: kinesis, stream: alerts, max_record_size: 500KiB}",
     "dynamodb": "{kind: dynamodb, table: clicks}",
     "opensearch": f"{{kind: opensearch, domain: '{DOMAIN}', endpoint: 'https://search.shop', index: clicks}}",
-    "delta": "{kind: delta, table: clicks}",
     "parquet": "{kind: parquet, table: clicks, file_size: 64MiB}",
 }
 
@@ -81,12 +80,12 @@ DIRECT = """\
 
 def text() -> str:
     parts = [HEAD, JOB.format(name="clicks", engine="glue"), LAND]
-    engines = {"glue": ("jdbc", "kinesis", "parquet", "opensearch", "delta"), "emr": ("kafka", "dynamodb")}
+    engines = {"glue": ("jdbc", "kinesis", "parquet", "opensearch"), "emr": ("kafka", "dynamodb")}
     for engine, kinds in engines.items():
         if engine == "emr":
             parts.append(JOB.format(name="out", engine="emr"))
         for kind in kinds:
-            letters = "" if kind in ("parquet", "delta") else f"        dead_letters: {kind}_letters\n"
+            letters = "" if kind == "parquet" else f"        dead_letters: {kind}_letters\n"
             latest = "        latest_by: [page]\n" if kind == "dynamodb" else ""
             parts.append(DERIVE.format(name=f"to-{kind}", sink=SINKS[kind]) + letters + latest)
     parts.append(DIRECT)
@@ -110,13 +109,14 @@ def of(synthesise: Synthesise, tmp_path_factory: pytest.TempPathFactory) -> Of:
 
 def sink_of(found: Synthesis, job: str, query: str) -> dict[str, Any]:
     (written,) = [q for q in found.documents[job]["settings"]["queries"] if q["name"] == query]
-    return dict(written["sink"])
+    ends = written.get("routes", [written])
+    return dict(ends[0]["sink"])
 
 
 def test_the_core_reads_what_is_written_of_a_sink(of: Of) -> None:
     found = of()
     for document in found.documents.values():
-        assert plain(parse(document["settings"])) == document["settings"]
+        assert typed_json.write(parse(document["settings"])) == document["settings"]
     assert sink_of(found, "clicks", "to-jdbc") == {
         "kind": "jdbc", "url": "jdbc:postgresql://db.shop:6432/shop?currentSchema=shop", "table": "public.clicks",
         "secret": SECRET, "region": "us-east-1", "connections": 8, "tls": "verify-full", "authorities": None,
@@ -152,9 +152,7 @@ def test_a_job_may_write_its_sinks_and_nothing_else(of: Of) -> None:
     assert told["job-clicks", "EncryptStreams"][0] == ["kms:Decrypt", "kms:GenerateDataKey"]
     assert told["job-clicks", "WriteDocuments"] == ("es:ESHttpPost", f"{DOMAIN}/clicks/_bulk")
     lake = f"arn:aws:s3:::shop-sinks-lake-{ACCOUNT}-us-east-1"
-    assert told["job-clicks", "WriteFiles"][1] == [
-        f"{lake}/delta/shop_sinks/clicks/*", f"{lake}/parquet/shop_sinks/clicks/*",
-    ]  # fmt: skip
+    assert told["job-clicks", "WriteFiles"][1] == f"{lake}/parquet/shop_sinks/clicks/*"
     assert told["job-out", "WriteItems"] == (
         ["dynamodb:BatchWriteItem", "dynamodb:DescribeTable", "dynamodb:PutItem"],
         [arn("dynamodb", "table/clicks"), arn("dynamodb", "table/orders")],
@@ -190,15 +188,6 @@ def test_what_jobs_write_to_can_be_reached(of: Of) -> None:
         g["Properties"] for name, g in found.resources("AWS::EC2::SecurityGroup").items() if "Workers" in name
     ]
     assert {5432, 6432} & {rule["FromPort"] for rule in workers["SecurityGroupEgress"]} == {6432}
-
-
-def test_delta_comes_with_the_job_that_writes_it(of: Of) -> None:
-    found = of()
-    arguments = found.the("AWS::Glue::Job", "job-clicks")["NonOverridableArguments"]
-    assert arguments["--datalake-formats"] == "iceberg,delta"
-    assert "DeltaSparkSessionExtension" in arguments["--conf"]
-    assert "IcebergSparkSessionExtensions" in arguments["--conf"]
-    assert "delta" not in json.dumps(found.documents["out"]["spark"])
 
 
 def test_jars_go_where_the_engine_lacks_them(of: Of) -> None:

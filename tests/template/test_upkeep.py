@@ -8,6 +8,7 @@ import pytest
 
 from millrace.config import ConfigurationError, load
 from millrace.config.names import Names
+from millrace.etl.launch.settings import TableUpkeep
 from millrace.infra.launch_settings import job_settings
 from millrace.infra.permissions import JobPermissions, Keys
 from millrace.sizing import plan
@@ -50,9 +51,10 @@ def permissions(tmp_path: Path, job: str, storage: str = "{}") -> dict[str, list
 def test_a_job_may_see_where_the_readers_of_its_tables_are(tmp_path: Path) -> None:
     loaded = environment(tmp_path)
     names = Names(loaded, "111122223333")
-    upkeep = job_settings(loaded, plan(loaded).jobs["land"], names)["upkeep"]
+    upkeep = job_settings(loaded, plan(loaded).jobs["land"], names).upkeep
     reader = f"{names.checkpoints('derive')}/copy"
-    assert upkeep["tables"] == [{"table": names.table("landed"), "readers": [reader]}]
+    assert upkeep is not None
+    assert upkeep.tables == (TableUpkeep(names.table("landed"), (reader,)),)
     seen = permissions(tmp_path, "land")["ReadersCheckpoints"]
     place = reader.removeprefix("s3://")
     assert [arn.split(":::")[1] for arn in seen] == [f"{place}/commits/*", f"{place}/offsets/*"]
@@ -66,7 +68,7 @@ def test_nobody_else_may(tmp_path: Path) -> None:
 def test_somebody_elses_upkeep_is_left_to_them(tmp_path: Path) -> None:
     loaded = environment(tmp_path, "{upkeep: null}")
     names = Names(loaded, "111122223333")
-    assert job_settings(loaded, plan(loaded).jobs["land"], names)["upkeep"] is None
+    assert job_settings(loaded, plan(loaded).jobs["land"], names).upkeep is None
 
 
 @pytest.mark.parametrize(

@@ -175,13 +175,13 @@ def _once(server: Kinesalite, setting: Setting) -> Drained:
     planned = plan(environment).jobs["land"]
     query = planned.queries["land"]
     assert query.catch_up_seconds is not None
-    (launched,) = job_settings(environment, planned, Names(environment, ACCOUNT))["queries"]
+    (launched,) = job_settings(environment, planned, Names(environment, ACCOUNT)).queries
     shard = _Shard()
     name = setting.name.replace(" ", "-")
     with _limited(server.endpoint.removeprefix("http://"), shard) as url:
         stage = Stage(
             _Behind(server, url), RUN / f"validation-{name}", name, random.Random(1),
-            settings={name: launched["source"][name] for name in ("records_per_shard", "fetch_seconds")},
+            settings={name: getattr(launched.sources[0], name) for name in ("records_per_shard", "fetch_seconds")},
             trigger_seconds=query.trigger_seconds.value,
         )  # fmt: skip
         try:

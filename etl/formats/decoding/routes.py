@@ -18,7 +18,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from ...launch.settings import RouteSettings
 from ...record.errors import StartError
 from ...record.tables import nullable
-from ..base import Decoder, DecoderWrapper
+from ..base import Decoder, DecoderWrapper, open_decoder
 from . import redact
 from .data_rules import with_rules
 from .decompress import DecompressingDecoder
@@ -143,9 +143,9 @@ def decoder_of_route(spark: SparkSession, query: RouteSettings) -> Decoder:
     Raises
     ------
     StartError
-        As in :meth:`etl.launch.format_kinds.Format.decoder`.
+        As in :func:`etl.formats.base.open_decoder`.
     """
-    made = query.format.decoder(spark, query.schema, query.decompress_up_to)
+    made = open_decoder(query.format, spark, query.schema, query.decompress_up_to)
     if query.decompress_up_to is not None:
         made = DecompressingDecoder(made, query.decompress_up_to)
     if query.source.null_payload_deletes:

@@ -76,7 +76,7 @@ def tls(spark: SparkSession, kind: str, authorities: str | None) -> dict[str, st
     spark
         Session whose executors connect too.
     kind, authorities
-        As in :class:`etl.sinks.jdbc.JdbcSinkSettings`.
+        As in :class:`etl.launch.sinks.JdbcSinkSettings`.
 
     Raises
     ------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
 from ...launch.launch_document import BackfillRequest
+from ...launch.sources import KafkaSource
 from ...record import batch_accounts, envelope
 from ...record.lookup_bounds import LookUpBound
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
@@ -18,9 +18,6 @@ from ..offsets import offset_bound
 from .connection import connection_options, sign_in
 from .range_reader import Ranges, Reader
 from .topics import batch_options
-
-if TYPE_CHECKING:
-    from .source import KafkaSource
 
 APART = timedelta(hours=1)
 """Largest distance of a record's time from those of its neighbours: the range of offsets is extended by it."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,7 +18,7 @@ from ...formats.base import DecoderWrapper
 from ...formats.decoding import redact
 from ...formats.decoding.routes import COLUMN
 from ...launch.settings import DeriveSettings, JobSettings, QuerySettings
-from ...launch.source_kinds import group_sources
+from ...launch.sources import KafkaSource, group_sources
 from ...record import batch_accounts, envelope, hadoop_files
 from ...record.batch_accounts import Reporter
 from ...record.query import Query
@@ -26,9 +26,6 @@ from ..source_union import union
 from . import connection
 from .range_reader import LATEST, Ranges, Reader, is_time_overflow
 from .topics import batch_options, to_envelope
-
-if TYPE_CHECKING:
-    from .source import KafkaSource
 
 STAGE = "timestamp"
 """Stage of dead letters whose time overflows."""
@@ -181,7 +178,6 @@ class OverflownTimesDecoder(DecoderWrapper):
 
 
 def with_bounded_times(
-    kind: type[KafkaSource],
     query: Query,
     job: JobSettings,
     settings: QuerySettings,
@@ -192,8 +188,6 @@ def with_bounded_times(
 
     Parameters
     ----------
-    kind
-        Class of its topics.
     query
         Query as it was built.
     job, settings
@@ -204,11 +198,11 @@ def with_bounded_times(
     assert not isinstance(settings, DeriveSettings), f"{query.name} reads a table"
     legs, mixed = [], False
     for place, leg in enumerate(group_sources(settings.sources)):
-        topics = tuple(each for each in leg if isinstance(each, kind))
+        topics = tuple(each for each in leg if isinstance(each, KafkaSource))
         if not topics:
             mixed = True
             continue
-        asked = partial(connection.connection_options, topics[0].bound_connection(job, binds))
+        asked = partial(connection.connection_options, connection.bound_connection(topics[0], job, binds))
         legs.append(Leg(topics, Checkpoint(query.checkpoint, place), asked, settings.repartition))
     return replace(query, handle=BoundedTimesHandler(query.handle, tuple(legs), mixed, query.name, report))
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
+from ...launch.sources import KafkaSource
 from ...metrics.background_writer import BackgroundWriter
 from ...record.batch_accounts import Reporter
 from ...record.errors import NoAnswerError
 from . import connection
-
-if TYPE_CHECKING:
-    from .source import KafkaSource
 
 GATHER_SECONDS = 15.0
 """Shortest time between two writes, each of which signs in; a write has the newest offsets of the batches in between."""

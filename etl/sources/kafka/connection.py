@@ -12,6 +12,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection, SecretLogin
+from ...launch.settings import JobSettings
+from ...launch.sources import KafkaSource
 from ...record.errors import NoAnswerError, StartError, describe
 from ...services import bundled_boto3
 from ...services.aws import as_start_error
@@ -262,3 +264,14 @@ def _msk_client() -> Any:
     return bundled_boto3.boto3("to look up an MSK cluster; or give --bind kafka.NAME.bootstrap").client(
         "kafka"
     )
+
+
+def bound_connection(source: KafkaSource, job: JobSettings, binds: Mapping[str, str]) -> BoundConnection:
+    """Return the connection of a topic, with the values of ``--bind``.
+
+    Raises
+    ------
+    StartError
+        A bound value is invalid.
+    """
+    return bind(source.connection, job.connections[source.connection], binds)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from ...launch.connections import Connection
+from ...launch.sources import KafkaSource
 from ...record.errors import LossError, NoAnswerError, StartError
 from ..identity_check import Ids
 from .connection import CachedOptions, admin
-
-if TYPE_CHECKING:
-    from .source import KafkaSource
 
 SECONDS = 20
 """Longest time for the brokers' answer."""

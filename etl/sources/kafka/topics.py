@@ -5,18 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.connections import Connection
+from ...launch.sources import KafkaReading, KafkaSource
 from ...launch.start_position import milliseconds, start_time
 from ...record import envelope
 from .connection import connection_options
-
-if TYPE_CHECKING:
-    from .source import KafkaReading, KafkaSource
 
 
 def read(

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ...launch.launch_document import BackfillRequest
+from ...launch.sources import KinesisSource
 from ...record import batch_accounts, envelope
 from ...record.lookup_bounds import LookUpBound
 from ..base import BackfillPart, Parts, arrived_between, backfill_steps
 from .closed_shards import AGGREGATE, COLUMNS
 from .tail import StreamTail
-
-if TYPE_CHECKING:
-    from .source import KinesisSource
 
 
 def read_stream_range(source: KinesisSource, endpoint: str | None) -> Parts:

@@ -13,16 +13,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ...formats import protobuf_wire
+from ...launch.sources import KinesisSource
 from ...record import envelope
 from ...record.errors import LossError
-
-if TYPE_CHECKING:
-    from .source import KinesisSource
 
 PAGE = 10_000
 """Most records of one GetRecords call (Kinesis service limit); a call also ends at 10 MiB."""

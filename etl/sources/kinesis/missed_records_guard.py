@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ...checkpoints.checkpoint import Checkpoint
+from ...launch.sources import KinesisSource
 from ...record import batch_accounts
 from ...record.errors import LossError, NoAnswerError, RestartQueryError, StartError
 from ...record.tables import Table
@@ -23,9 +23,6 @@ from .. import arrival_ranges
 from ..arrival_ranges import Range
 from ..base import LegGuard, missing_records_error
 from .closed_shards import SPLIT_AGGREGATE, Positions, Records, to_envelope
-
-if TYPE_CHECKING:
-    from .source import KinesisSource
 
 SLACK = timedelta(seconds=10)
 """Largest difference in age to the last batch's oldest record before the wider look-up is needed."""

@@ -9,11 +9,12 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from ...launch.engine import KINESIS_IN_PYTHON, Engine
+from ...launch.sources import KinesisSource
 from ...launch.start_position import start_time
 from ...record import envelope
 from ...record.errors import NoAnswerError, StartError
@@ -23,9 +24,6 @@ from ..identity_check import Ids
 from . import closed_shards
 from .closed_shards import Positions, Records, Shard, ShardRest
 from .missed_records_guard import Horizon
-
-if TYPE_CHECKING:
-    from .source import KinesisSource
 
 CALLS = 10
 """Shards that are called at once; a shard allows five calls a second (Kinesis service limits)."""

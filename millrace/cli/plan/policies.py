@@ -115,6 +115,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
     ConfigurationError
         The environment names no account, which every ARN needs.
     """
+    from millrace.etl.launch import typed_json
     from millrace.infra.command_permissions import ROLES
     from millrace.infra.command_permissions import policies as of_role
     from millrace.infra.launch_settings import job_settings
@@ -129,7 +130,7 @@ def documents(environment: Environment) -> dict[str, dict[str, Any]]:
         raise environment.places.error([Finding(("account",), value="(none)", allowed=allowed)])
     names = Names(environment, environment.account)
     sized = plan(environment)
-    settings = [job_settings(environment, job, names) for job in sized.jobs.values()]
+    settings = [typed_json.write(job_settings(environment, job, names)) for job in sized.jobs.values()]
     tables = sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
     scope = PermissionScope(names, tables)
     found: dict[str, dict[str, Any]] = {}

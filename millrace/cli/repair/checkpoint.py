@@ -297,5 +297,3 @@ def _where(kept: CheckpointContents) -> Iterator[str]:
             yield f"  {leg['connector']} {leg['of']}{topics}: {position}"
         for operator in by.get("operators") or ():
             yield f"  keeps state: {operator}"
-    elif not kept.damaged:
-        yield "  no manifest: written by an older release"

@@ -105,7 +105,7 @@ def _manifests(
     import dataclasses
 
     from millrace.etl.checkpoints import manifest
-    from millrace.etl.launch import engine_kinds, settings
+    from millrace.etl.launch import settings
     from millrace.etl.launch.typed_json import SettingsError
     from millrace.lifecycle.checkpoints import Checkpoints
     from millrace.lifecycle.problems import translate_aws_errors
@@ -136,7 +136,7 @@ def _manifests(
         here, spark = parsed, planned
         if isinstance(old, manifest.Manifest) and old.engine == "sandbox":
             # A sandbox that replaces an engine writes manifests for its own connector.
-            here, spark = dataclasses.replace(parsed, engine=engine_kinds.engine_of("sandbox")), old.spark
+            here, spark = dataclasses.replace(parsed, engine="sandbox"), old.spark
         new = manifest.manifest_of(here, query, spark=spark, conf=conf, schema_text=schema_text)
         yield query.name, f"{aws.names.checkpoints(job)}/{query.name}", old, new
 

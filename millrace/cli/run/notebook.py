@@ -17,6 +17,14 @@ from millrace.config import Environment, find_root
 from millrace.config.model import GlueJob
 from millrace.config.names import Names
 from millrace.config.problems import wrong_option
+from millrace.etl.launch.settings import (
+    DeriveSettings,
+    DirectSettings,
+    JobSettings,
+    LandSettings,
+    RouteSettings,
+    SecretLogin,
+)
 from millrace.sizing import plan
 
 _GLUE_VERSION, _WORKER = "5.1", "G.1X"
@@ -116,18 +124,15 @@ def build(environment: Environment, job: str, binds: dict[str, str]) -> dict[str
             "SAMPLE_SECONDS, SAMPLE_ROWS = 90, 20"
         ),
     ]
-    for query in settings["queries"]:
-        cells.append(_markdown(f"## Query `{query['name']}`"))
-        if "routes" in query:
-            for route in query["routes"]:
-                cells.append(_markdown(f"### Route `{route['name']}`"))
-                cells += _land_cells(_of_route(query, route), settings, environment, binds)
+    for query in settings.queries:
+        cells.append(_markdown(f"## Query `{query.name}`"))
+        if isinstance(query, DeriveSettings):
+            cells += _derive_cells(query, settings.catalog)
             continue
-        cells += (
-            _land_cells(query, settings, environment, binds)
-            if "source" in query
-            else _derive_cells(query, settings)
-        )
+        for route in query.routes:
+            if route.name is not None:
+                cells.append(_markdown(f"### Route `{route.name}`"))
+            cells += _land_cells(query, route, settings, environment, binds)
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     return {
@@ -184,43 +189,32 @@ def _session_conf(environment: Environment, job: str, names: Names) -> str:
     return glue_conf(settings)
 
 
-def _of_route(query: dict[str, Any], route: dict[str, Any]) -> dict[str, Any]:
-    """Return a query on the one topic or stream whose records take a route."""
-    source = dict(route["source"])
-    if source["kind"] == "kafka":
-        source |= {"topic": route["origin"], "reading": None}
-    return route | {
-        "name": f"{query['name']}-{route['name']}",
-        "source": source,
-        "repartition": query["repartition"],
-    }
-
-
 def _land_cells(
-    query: dict[str, Any], settings: dict[str, Any], environment: Environment, binds: dict[str, str]
+    query: LandSettings | DirectSettings,
+    route: RouteSettings,
+    settings: JobSettings,
+    environment: Environment,
+    binds: dict[str, str],
 ) -> list[dict[str, Any]]:
     from millrace.etl.engines.glue import Glue
-    from millrace.etl.launch.settings import SecretLogin
+    from millrace.etl.launch.sources import KafkaSource, KinesisSource
     from millrace.etl.sources.kafka import connection as kafka
     from millrace.etl.sources.kafka import login as kafka_login
     from millrace.etl.sources.kafka import topics
-    from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
-    from millrace.etl.sources.kinesis.source import KinesisSource
 
-    given = dict(query["source"])
+    source = route.source
     prelude = signed_in = ""
-    if given["kind"] == "kinesis":
-        source = KinesisSource(**given)
+    if isinstance(source, KinesisSource):
         format_, options, payload = (
             Glue.KINESIS_FORMAT,
             Glue().kinesis_options(source, binds.get("kinesis.endpoint")),
             "data",
         )
     else:
-        if given["reading"] is not None:
-            given["reading"] = KafkaReading(**given["reading"])
-        topic = KafkaSource(**given)
-        bound = kafka.bind(topic.connection, _connection(settings, topic.connection), binds)
+        assert isinstance(source, KafkaSource)
+        if route.origin is not None:
+            source = dataclasses.replace(source, topic=route.origin, reading=None)
+        bound = kafka.bound_connection(source, settings, binds)
         connection = bound
         known, login = connection.bootstrap_servers, connection.authentication
         if isinstance(login, SecretLogin):
@@ -231,9 +225,9 @@ def _land_cells(
                 secret=login.secret,
             )
         options = topics.options(
-            topic,
+            source,
             dataclasses.replace(connection, bootstrap_servers=known or "set below"),
-            partitions=query["repartition"],
+            partitions=query.repartition,
         )
         format_, payload = "kafka", "value"
         if known is None:
@@ -246,8 +240,9 @@ def _land_cells(
     lines += (
         f'records = spark.readStream.format("{format_}").options(**OPTIONS).load()\nrecords.printSchema()'
     )
-    schema = _schema_text(query["schema"])
-    view = f"sample_{query['name'].replace('-', '_')}"
+    schema = _schema_text(route.schema)
+    name = query.name if route.name is None else f"{query.name}-{route.name}"
+    view = f"sample_{name.replace('-', '_')}"
     sample = (
         f'SCHEMA = """{schema}"""\n'
         f'text = F.col("{payload}").cast("string")\n'
@@ -265,9 +260,9 @@ def _land_cells(
     return [_code(lines), _code(sample)]
 
 
-def _derive_cells(query: dict[str, Any], settings: dict[str, Any]) -> list[dict[str, Any]]:
-    table = f"{settings['catalog']}.{query['source_table']}"
-    note = f"Reads `{table}`" + (f" and applies `{query['transform']}`." if query["transform"] else ".")
+def _derive_cells(query: DeriveSettings, catalog: str) -> list[dict[str, Any]]:
+    table = f"{catalog}.{query.source_table}"
+    note = f"Reads `{table}`" + (f" and applies `{query.transform}`." if query.transform else ".")
     return [
         _markdown(note + " The table is there once the query that lands it has run."),
         _code(
@@ -276,13 +271,6 @@ def _derive_cells(query: dict[str, Any], settings: dict[str, Any]) -> list[dict[
             "    landed.limit(SAMPLE_ROWS).show(truncate=False)"
         ),
     ]
-
-
-def _connection(settings: dict[str, Any], name: str) -> Any:
-    from millrace.etl.launch import typed_json
-    from millrace.etl.launch.settings import Connection
-
-    return typed_json.read(Connection, settings["connections"][name], name)
 
 
 def _schema_text(path: str) -> str:

@@ -104,12 +104,8 @@ class JobBase(Model, ABC):
         The engine's name in messages.
     spark_versions
         Spark version by version of the engine.
-    deployed
-        ``module:Class`` that ``infra`` uses for its resources and settings.
     ships
         Groups of jars that the engine has on its class path.
-    lake_formats
-        Table formats in addition to Iceberg whose jars the engine adds to the class path on request.
     heap_share
         Name of the limit for the share of a worker's memory that is heap.
     scales_itself
@@ -136,9 +132,7 @@ class JobBase(Model, ABC):
 
     title: ClassVar[str]
     spark_versions: ClassVar[Mapping[str, str]]
-    deployed: ClassVar[str] = "millrace.infra.engines.base:Engine"
     ships: ClassVar[frozenset[str]] = frozenset()
-    lake_formats: ClassVar[frozenset[str]] = frozenset()
     heap_share: ClassVar[str]
     scales_itself: ClassVar[bool] = True
     named: ClassVar[str | None] = None

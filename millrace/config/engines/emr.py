@@ -58,7 +58,6 @@ class EmrJob(JobBase):
 
     title = "EMR Serverless"
     spark_versions: ClassVar[Mapping[str, str]] = spark_versions("emr")
-    deployed = "millrace.infra.engines.emr:Emr"
     heap_share = "memory.heap_share.emr"
     scales_itself = False
     named = "an EMR Serverless application"

@@ -109,9 +109,7 @@ class GlueJob(JobBase):
 
     title = "Glue"
     spark_versions: ClassVar[Mapping[str, str]] = spark_versions("glue")
-    deployed = "millrace.infra.engines.glue:Glue"
     ships = frozenset({"kafka-client", "postgresql"})
-    lake_formats = frozenset({"delta"})
     heap_share = "memory.heap_share.glue"
     describes_streams = True
     # Groups below its prefix, and the security configuration's name that Glue appends.

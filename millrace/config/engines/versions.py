@@ -79,7 +79,7 @@ LINES = {
 }  # fmt: skip
 """Spark lines by name, oldest first."""
 
-BY_LINE = frozenset({"avro", "delta", "kafka-client", "sandbox"})
+BY_LINE = frozenset({"avro", "kafka-client", "sandbox"})
 """Jar sets that differ by line; the others hold no Scala and fit all lines."""
 
 

@@ -14,6 +14,7 @@ from millrace.config.document import is_folder
 from millrace.config.formats import ddl
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.config.problems import MISSING, Finding, Path, refuse_keys
+from millrace.etl.launch import formats as launch
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -29,7 +30,6 @@ class AvroFormat(FormatConfig):
     )
     suffix = ".avsc"
     jars: ClassVar[Mapping[str, str]] = {"avro": "a job with Avro needs"}
-    payloads = "millrace.sandbox.payloads.avro:payloads"
 
     kind: Literal["avro"]
     framing: Literal["none", "confluent", "glue"] = Field(
@@ -51,6 +51,10 @@ class AvroFormat(FormatConfig):
     subject: str | None = Field(
         default=None, description="Subject in the registry, such as orders-value.", examples=["orders-value"]
     )
+
+    def settings(self) -> launch.AvroFormat:
+        """Return its keys."""
+        return launch.AvroFormat(self.framing, self.writers, self.registry, self.subject)
 
     def check(self, use: FormatUse) -> Iterator[Finding]:
         """Check that its keys are consistent."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from millrace.config.base import Model
 from millrace.config.formats import ddl
 from millrace.config.problems import Finding, Path
+from millrace.etl.launch import formats as launch
 
 if TYPE_CHECKING:
     from millrace.config.model import Job
@@ -74,9 +75,6 @@ class FormatConfig(Model, ABC):
     decoding
         CPU time of decoding a record as a multiple of JSON's: 1 over the rates that
         ``python -m tests.performance.formats`` prints (100,000 flights, three rounds, 2026-11-23), at the slow end.
-    payloads
-        ``module:function`` that makes records of a format and a schema file, for test traffic
-        (:class:`millrace.sandbox.payloads.Payloads`); None if there is no such function.
     """
 
     reading: ClassVar[FormatDocumentation]
@@ -85,7 +83,6 @@ class FormatConfig(Model, ABC):
     in_firehose: ClassVar[bool] = False
     jars: ClassVar[Mapping[str, str]] = {}
     decoding: ClassVar[float] = 1.0
-    payloads: ClassVar[str | None] = None
 
     kind: str
 
@@ -130,7 +127,6 @@ class FormatConfig(Model, ABC):
         """
         return ddl.parse(schema.read_text(encoding="utf-8")) if self.suffix == ".ddl" else None
 
-    def settings(self) -> str | dict[str, Any]:
-        """Return it for the launch document: fields of its class in ``etl.formats``, or only its name if it has no other key."""
-        written = self.model_dump()
-        return self.kind if written.keys() == {"kind"} else written
+    @abstractmethod
+    def settings(self) -> launch.Format:
+        """Return it for the launch document."""

@@ -9,6 +9,7 @@ from pydantic import Field, StringConstraints
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
 from millrace.config.formats.ddl import Field as SchemaField
+from millrace.etl.launch import formats as launch
 
 _OneCharacter = Annotated[str, StringConstraints(pattern=r"^[ -~\t]$")]
 
@@ -22,7 +23,6 @@ class CsvFormat(FormatConfig):
         "a line feed at the end",
         "another number of columns, a second record, a NUL character",
     )
-    payloads = "millrace.sandbox.payloads.csv:payloads"
 
     kind: Literal["csv"]
     delimiter: _OneCharacter = Field(
@@ -36,6 +36,10 @@ class CsvFormat(FormatConfig):
     null: str = Field(
         default="", description="The text that means null; an empty column also means null.", examples=["NA"]
     )
+
+    def settings(self) -> launch.CsvFormat:
+        """Return its keys."""
+        return launch.CsvFormat(self.delimiter, self.quote, self.null)
 
     def misfits(self, fields: Sequence[SchemaField]) -> Iterator[str]:
         """Check that each column holds one value."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
 from millrace.config.formats.ddl import Field
+from millrace.etl.launch import formats as launch
 
 
 class JsonFormat(FormatConfig):
@@ -16,9 +17,12 @@ class JsonFormat(FormatConfig):
         "`.ddl`", "Spark's parser", "fields that are not in the schema", "anything except one object"
     )
     in_firehose = True
-    payloads = "millrace.sandbox.payloads.json:payloads"
 
     kind: Literal["json"] = "json"
+
+    def settings(self) -> launch.JsonFormat:
+        """Return its keys."""
+        return launch.JsonFormat()
 
     def misfits(self, fields: Sequence[Field]) -> Iterable[str]:
         """Yield maps whose keys are no text: Spark's parser reads no others."""

@@ -12,6 +12,7 @@ from millrace.config.explain import nearest
 from millrace.config.formats import ddl, descriptors
 from millrace.config.formats.base import FormatConfig, FormatDocumentation, FormatUse
 from millrace.config.problems import Finding
+from millrace.etl.launch import formats as launch
 
 
 class ProtobufFormat(FormatConfig):
@@ -26,10 +27,13 @@ class ProtobufFormat(FormatConfig):
     suffix = ".desc"
     in_python = True
     decoding = 1 / 0.18
-    payloads = "millrace.sandbox.payloads.protobuf:payloads"
 
     kind: Literal["protobuf"]
     message: str = Field(description="Full name of the message, such as shop.Order.", examples=["shop.Order"])
+
+    def settings(self) -> launch.ProtobufFormat:
+        """Return its keys."""
+        return launch.ProtobufFormat(self.message)
 
     def check_schema(self, use: FormatUse) -> Iterator[Finding]:
         """Check that the descriptor file has the message."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from millrace.config.formats.base import FormatConfig, FormatDocumentation
 from millrace.config.formats.ddl import Field
+from millrace.etl.launch import formats as launch
 
 
 class TextFormat(FormatConfig):
@@ -15,9 +16,12 @@ class TextFormat(FormatConfig):
     reading = FormatDocumentation(
         "`.ddl`, one STRING field", "Spark", "an empty payload", "bytes that are not UTF-8"
     )
-    payloads = "millrace.sandbox.payloads.text:payloads"
 
     kind: Literal["text"]
+
+    def settings(self) -> launch.TextFormat:
+        """Return its keys."""
+        return launch.TextFormat()
 
     def misfits(self, fields: Sequence[Field]) -> Iterator[str]:
         """Check that there is one field, of type STRING."""

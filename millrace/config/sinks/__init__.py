@@ -22,7 +22,6 @@ KINDS: dict[str, type[SinkConfig]] = load_kinds(
         "kafka": "millrace.config.sinks.kafka:KafkaSink",
         "opensearch": "millrace.config.sinks.opensearch:OpenSearchSink",
         "parquet": "millrace.config.sinks.parquet:ParquetSink",
-        "delta": "millrace.config.sinks.delta:DeltaSink",
     },
 )
 """Class with the configuration of a sink, by ``kind``."""

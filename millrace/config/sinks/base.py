@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from pydantic import StringConstraints
 
@@ -14,6 +14,7 @@ from millrace.config.base import Model, TableName
 from millrace.config.grants import Grant
 from millrace.config.problems import Finding, Path
 from millrace.config.sources import Stream
+from millrace.etl.launch import sinks as launch
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment, Job
@@ -99,8 +100,6 @@ class SinkConfig(Model, ABC):
         Services that are called from the VPC, by the names of their interface and gateway endpoints.
     jars
         Groups of jars that EMR Serverless lacks, each with the reason in words.
-    lake_formats, spark_extensions, spark
-        Formats that Glue adds to the class path (``--datalake-formats``), and Spark settings.
     paid_by_write
         Unit in which AWS bills its writes if no line of a plan's bill has them; empty if nothing is missing.
     not_in_sandbox
@@ -119,9 +118,6 @@ class SinkConfig(Model, ABC):
     services: ClassVar[tuple[str, ...]] = ()
     gateways: ClassVar[tuple[str, ...]] = ()
     jars: ClassVar[Mapping[str, str]] = {}
-    lake_formats: ClassVar[tuple[str, ...]] = ()
-    spark_extensions: ClassVar[tuple[str, ...]] = ()
-    spark: ClassVar[Mapping[str, str]] = {}
     paid_by_write: ClassVar[str] = ""
     not_in_sandbox: ClassVar[str | None] = None
     keeps: ClassVar[str | None] = None
@@ -162,8 +158,8 @@ class SinkConfig(Model, ABC):
         return ()
 
     @abstractmethod
-    def settings(self, context: SinkContext) -> dict[str, Any]:
-        """Return it for the launch document; the keys are the fields of its class in ``etl.sinks``."""
+    def settings(self, context: SinkContext) -> launch.SinkSettings:
+        """Return it for the launch document."""
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Yield the permissions of a job that writes it; statements with the same name are merged."""

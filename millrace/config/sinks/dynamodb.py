@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from millrace.config.base import KeyArn
 from millrace.config.grants import Grant, allow
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
+from millrace.etl.launch import sinks as launch
 
 
 class DynamoDbSink(SinkConfig):
@@ -45,9 +46,9 @@ class DynamoDbSink(SinkConfig):
             f"aws dynamodb delete-item --table-name {self.table} --key … for each; backups and the table's stream keep them"
         )
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:
+    def settings(self, context: SinkContext) -> launch.DynamoDbSinkSettings:
         """Return the table and its region."""
-        return {"kind": self.kind, "table": self.table, "region": context.names.environment.region}
+        return launch.DynamoDbSinkSettings(self.table, context.names.environment.region)
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow writing items, deleting them if rows delete, and use of the table's key."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from millrace.config.base import TableName
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise
+from millrace.etl.launch import sinks as launch
 
 
 class IcebergSink(SinkConfig):
@@ -26,6 +27,6 @@ class IcebergSink(SinkConfig):
     def manual_erasure(self, where: str, context: SinkContext) -> None:
         """Return None: ``millrace erase`` reaches the table."""
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:
+    def settings(self, context: SinkContext) -> launch.IcebergSinkSettings:
         """Return the table with its database."""
-        return {"kind": self.kind, "table": context.names.table(self.table)}
+        return launch.IcebergSinkSettings(context.names.table(self.table))

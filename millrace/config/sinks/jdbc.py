@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path as FilePath
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from millrace.config.document import is_file
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
+from millrace.etl.launch import sinks as launch
 
 _LOGIN = re.compile(r"[?&](user|password|sslpassword|username)=", re.IGNORECASE)
 
@@ -158,18 +159,17 @@ class JdbcSink(SinkConfig):
                 "https://truststore.pki.rds.amazonaws.com/REGION/REGION-bundle.pem",
             )
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:
+    def settings(self, context: SinkContext) -> launch.JdbcSinkSettings:
         """Return all keys except the secret's key, which only the grant needs."""
-        return {
-            "kind": self.kind,
-            "url": self.url,
-            "table": self.table if "." in self.table else f"public.{self.table}",
-            "secret": self.secret,
-            "region": context.names.environment.region,
-            "connections": self.connections,
-            "tls": self.tls,
-            "authorities": self.authorities,
-        }
+        return launch.JdbcSinkSettings(
+            url=self.url,
+            table=self.table if "." in self.table else f"public.{self.table}",
+            secret=self.secret,
+            region=context.names.environment.region,
+            connections=self.connections,
+            tls=self.tls,
+            authorities=self.authorities,
+        )
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow reading the secret."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources import Stream
 from millrace.config.sources.kafka import LARGEST_MESSAGE, KafkaTopic
+from millrace.etl.launch import sinks as launch
 
 _PRODUCERS_BUFFER = 31 * 1024**2
 """Limit in bytes of a message to any topic: the producer's buffer holds 32 MiB (Kafka's documentation, ``buffer.memory``)."""
@@ -60,15 +61,14 @@ class KafkaSink(StreamSink):
             f"kafka-configs.sh --alter --topic {name} --add-config retention.ms=… lets them go sooner; of a compacted topic, a message with the same key and no value"
         )
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:
+    def settings(self, context: SinkContext) -> launch.KafkaSinkSettings:
         """Return the deployed name of the topic, and the connection to its cluster."""
-        return {
-            "kind": self.kind,
-            "topic": context.names.stream(self.topic),
-            "connection": self.clusters(context.names.environment.streams)[0],
-            "key": self.key,
-            "max_record_bytes": int(self.max_record_size),
-        }
+        return launch.KafkaSinkSettings(
+            topic=context.names.stream(self.topic),
+            connection=self.clusters(context.names.environment.streams)[0],
+            key=self.key,
+            max_record_bytes=int(self.max_record_size),
+        )
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow finding the brokers of an MSK cluster and, if it uses IAM, writing to the topic."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -13,6 +13,7 @@ from millrace.config.problems import Finding
 from millrace.config.sinks.base import SinkContext, SinkPromise, SinkUse
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.sources.kinesis import KinesisStream
+from millrace.etl.launch import sinks as launch
 
 LARGEST_RECORD = 1024**2
 """Bytes of the largest record if the stream sets no limit (Kinesis developer guide, "Quotas and limits")."""
@@ -57,15 +58,14 @@ class KinesisSink(StreamSink):
             f"aws kinesis decrease-stream-retention-period --stream-name {name} --retention-period-hours 24 lets them go sooner"
         )
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:
+    def settings(self, context: SinkContext) -> launch.KinesisSinkSettings:
         """Return the deployed name of the stream."""
-        return {
-            "kind": self.kind,
-            "stream": context.names.stream(self.stream),
-            "region": context.names.environment.region,
-            "key": self.key,
-            "max_record_bytes": int(self.max_record_size),
-        }
+        return launch.KinesisSinkSettings(
+            stream=context.names.stream(self.stream),
+            region=context.names.environment.region,
+            key=self.key,
+            max_record_bytes=int(self.max_record_size),
+        )
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow putting records, and reading: for a replayed batch, records that the stream holds are not sent again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -12,6 +12,7 @@ from millrace.config.base import arn_parts
 from millrace.config.grants import Grant, allow
 from millrace.config.problems import Finding
 from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
+from millrace.etl.launch import sinks as launch
 
 DomainArn = Annotated[
     str, StringConstraints(pattern=r"^arn:aws[a-z-]*:es:[a-z0-9-]+:\d{12}:domain/[a-z][a-z0-9-]{2,27}$")
@@ -81,10 +82,10 @@ class OpenSearchSink(SinkConfig):
             f"then POST {self.endpoint}/{self.index}/_forcemerge?only_expunge_deletes=true; snapshots keep them"
         )
 
-    def settings(self, context: SinkContext) -> dict[str, Any]:
+    def settings(self, context: SinkContext) -> launch.OpenSearchSinkSettings:
         """Return the index, and the region for signed requests."""
         region = arn_parts(self.domain)[0]
-        return {"kind": self.kind, "endpoint": self.endpoint, "index": self.index, "region": region}
+        return launch.OpenSearchSinkSettings(endpoint=self.endpoint, index=self.index, region=region)
 
     def grants(self, context: SinkContext) -> Iterator[Grant]:
         """Allow sending documents to the index, and checking that it exists."""

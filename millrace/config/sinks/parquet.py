@@ -1,14 +1,24 @@
-"""Parquet: files in a folder of the lake's bucket."""
+"""Parquet: files in a folder of the lake's bucket, beside its tables."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Literal
 
-from millrace.config.sinks.base import SinkContext, SinkPromise
-from millrace.config.sinks.files import FileSink
+from pydantic import Field
+
+from millrace.config.base import TableName
+from millrace.config.grants import FILES, Grant, allow, list_prefixes
+from millrace.config.problems import Finding
+from millrace.config.sinks.base import SinkConfig, SinkContext, SinkPromise, SinkUse
+from millrace.config.units import Size
+from millrace.etl.launch import sinks as launch
+
+MIB = 1024**2
 
 
-class ParquetSink(FileSink):
+class ParquetSink(SinkConfig):
     """A folder of Parquet files in the lake's bucket."""
 
     promise = SinkPromise(
@@ -17,8 +27,20 @@ class ParquetSink(FileSink):
         "its files, to readers who do not read manifests",
         "new rows and duplicates",
     )
+    refuses = False
+    replaces = False
+    in_lake = True
 
     kind: Literal["parquet"]
+    table: TableName = Field(
+        description="Name of the folder, below the folder of its kind in the lake's bucket.",
+        examples=["clicks"],
+    )
+    file_size: Size = Field(  # type: ignore[assignment]  # pydantic parses the default (validate_default)
+        default="128MiB",
+        description="Target size of a file; it limits the number of files of a batch.",
+        examples=["64MiB"],
+    )
 
     def manual_erasure(self, where: str, context: SinkContext) -> str:
         """Return the steps to rewrite files: they are written once, and no transaction can delete rows while the query runs."""
@@ -27,3 +49,37 @@ class ParquetSink(FileSink):
             f"drain the job, write the files of {lake}/{self.folder(context)} again in Spark without the rows where {where}, "
             "under their names, which the manifests list, and start the job"
         )
+
+    def check(self, use: SinkUse) -> Iterator[Finding]:
+        """Check that files are large enough."""
+        if self.file_size < MIB:
+            yield Finding(
+                (*use.path, "file_size"),
+                f"{int(self.file_size)}B",
+                "at least 1MiB: a batch is written into as many files as its bytes take",
+            )
+
+    def folder(self, context: SinkContext) -> str:
+        """Return the prefix of its keys in the bucket; tables have other prefixes."""
+        return f"{self.kind}/{context.names.database}/{self.table}"
+
+    def settings(self, context: SinkContext) -> launch.ParquetSinkSettings:
+        """Return the folder, and the most files that a batch is written into.
+
+        ``ceil(bytes of a batch at the peak / file size)``, at least 1. A record in Parquet is smaller than in JSON,
+        so files are smaller than requested, never much larger.
+        """
+        return launch.ParquetSinkSettings(
+            path=f"s3://{context.names.bucket('lake')}/{self.folder(context)}",
+            files_per_batch=max(1, math.ceil(context.batch_bytes / self.file_size)),
+        )
+
+    def grants(self, context: SinkContext) -> Iterator[Grant]:
+        """Allow writing, reading and listing its files."""
+        lake, folder = (
+            f"arn:{context.names.partition}:s3:::{context.names.bucket('lake')}",
+            self.folder(context),
+        )
+        actions = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:GetObject", "s3:PutObject"]
+        yield allow("WriteFiles", actions, [f"{lake}/{folder}/*"], why=FILES)
+        yield list_prefixes("ListFiles", lake, [folder])

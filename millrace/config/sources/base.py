@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from millrace.config.grants import Grant
 from millrace.config.problems import Finding
 from millrace.config.sources.metrics import StreamAlarm, StreamMetrics, StreamReader
 from millrace.config.units import Duration, Size
+from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
     from millrace.config.model import Environment
@@ -198,8 +199,6 @@ class StreamConfig(Model, ABC):
         Whether a query may have options for reading it (:class:`millrace.config.kafka_reading.KafkaReading`).
     metrics
         Metrics that CloudWatch has without configuration.
-    servers
-        Class of :class:`millrace.sandbox.stream_servers.StreamServer`, for test traffic and samples; None if there is none.
     jars
         Groups of jars that EMR Serverless lacks, each with the reason in words.
     engine_jars
@@ -221,7 +220,6 @@ class StreamConfig(Model, ABC):
     counted: ClassVar[bool] = False
     read_in_ways: ClassVar[bool] = False
     metrics: ClassVar[StreamMetrics | None] = None
-    servers: ClassVar[str | None] = None
     jars: ClassVar[Mapping[str, str]] = {}
     engine_jars: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
@@ -322,8 +320,8 @@ class StreamConfig(Model, ABC):
         """Yield findings that its keys alone do not show."""
 
     @abstractmethod
-    def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
-        """Return it for the launch document; the keys are the fields of its class in ``etl/sources``.
+    def settings(self, name: str, context: StreamContext) -> launch.Source:
+        """Return it for the launch document.
 
         Parameters
         ----------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ from millrace.config.sources.base import (
     Traffic,
 )
 from millrace.config.units import Duration
+from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
     from millrace.config.kafka_clusters import KafkaCluster
@@ -55,7 +56,6 @@ class KafkaTopic(StreamConfig):
     splits = True
     counted = True
     read_in_ways = True
-    servers = "millrace.sandbox.stream_servers:KafkaServer"
 
     kind: Literal["kafka"]
     cluster: Slug = Field(description="Name of a cluster in `kafka`.")
@@ -178,36 +178,35 @@ class KafkaTopic(StreamConfig):
                 "the job's role may read the topics that begin so, and no others",
             )
 
-    def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
+    def settings(self, name: str, context: StreamContext) -> launch.KafkaSource:
         """Return the deployed name of the topic, and the connection to its cluster."""
-        return {
-            "name": name,
-            "start": context.query.start,
-            "retention_seconds": int(self.retention.total_seconds()),
-            "kind": self.kind,
-            "topic": context.names.stream(name),
-            "connection": self.cluster,
-            "records_per_batch": context.records_per_batch,
-            "reading": self._reading(context.query.kafka_reading),
-        }
+        return launch.KafkaSource(
+            name=name,
+            start=context.query.start,
+            retention_seconds=int(self.retention.total_seconds()),
+            topic=context.names.stream(name),
+            connection=self.cluster,
+            records_per_batch=context.records_per_batch,
+            reading=self._reading(context.query.kafka_reading),
+        )
 
-    def _reading(self, given: KafkaReading | None) -> dict[str, Any] | None:
+    def _reading(self, given: KafkaReading | None) -> launch.KafkaReading | None:
         if self.pattern is None and given is None:
             return None
         asked = given or KafkaReading()
         offsets = asked.start_offsets
-        return {
-            "pattern": self.pattern is not None,
-            "partitions": None if asked.partitions is None else sorted(asked.partitions),
-            "partition_count": None if asked.partitions is None else self.partitions,
-            "min_records_per_batch": asked.min_records_per_batch,
-            "max_delay_seconds": None if asked.max_delay is None else asked.max_delay.total_seconds(),
-            "start_offsets": None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
-            "headers": asked.headers,
-            "group_id_prefix": asked.group_id_prefix,
-            "lag_group": asked.lag_group,
-            "null_payload": asked.null_payload,
-        }
+        return launch.KafkaReading(
+            pattern=self.pattern is not None,
+            partitions=None if asked.partitions is None else tuple(sorted(asked.partitions)),
+            partition_count=None if asked.partitions is None else self.partitions,
+            min_records_per_batch=asked.min_records_per_batch,
+            max_delay_seconds=None if asked.max_delay is None else asked.max_delay.total_seconds(),
+            start_offsets=None if offsets is None else {str(p): offsets[p] for p in sorted(offsets)},
+            headers=asked.headers,
+            group_id_prefix=asked.group_id_prefix,
+            lag_group=asked.lag_group,
+            null_payload=asked.null_payload,
+        )
 
     @classmethod
     def grants(cls, streams: Mapping[str, Self], context: ReadingJob) -> Iterator[Grant]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints
 
@@ -26,6 +26,7 @@ from millrace.config.sources.base import (
 )
 from millrace.config.sources.metrics import StreamAlarm, StreamReader
 from millrace.config.units import Duration, Size, format_duration
+from millrace.etl.launch import sources as launch
 
 if TYPE_CHECKING:
     from millrace.config.names import Names
@@ -61,7 +62,6 @@ class KinesisStream(StreamConfig):
     refuses_fewer = True
     limits_parts = True
     metrics = kinesis_metrics.METRICS
-    servers = "millrace.sandbox.stream_servers:KinesisServer"
     # EMR Serverless user guide.
     engine_jars: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "emr": ("/usr/share/aws/kinesis/spark-sql-kinesis/lib/spark-streaming-sql-kinesis-connector.jar",)
@@ -246,26 +246,25 @@ class KinesisStream(StreamConfig):
                 (*path, "read_role"), self.read_role, f"a role in account {account}, as the stream is"
             )
 
-    def settings(self, name: str, context: StreamContext) -> dict[str, Any]:
+    def settings(self, name: str, context: StreamContext) -> launch.KinesisSource:
         """Return the deployed name of the stream, with a limit for each shard."""
         assert context.records_per_partition is not None, f"{name}: no limit for one shard in the plan"
-        return {
-            "name": name,
-            "start": context.query.start,
-            "retention_seconds": int(self.retention.total_seconds()),
-            "kind": self.kind,
-            "stream": context.names.stream(name),
-            "region": context.names.environment.region,
-            "records_per_shard": context.records_per_partition,
-            "fetch_seconds": max(
+        return launch.KinesisSource(
+            name=name,
+            start=context.query.start,
+            retention_seconds=int(self.retention.total_seconds()),
+            stream=context.names.stream(name),
+            region=context.names.environment.region,
+            records_per_shard=context.records_per_partition,
+            fetch_seconds=max(
                 context.trigger_seconds * _FETCH_SHARE, context.handed_over_seconds, _SHORTEST_FETCH_SECONDS
             ),
-            "consumer": context.names.consumer(context.job, context.name)
+            consumer=context.names.consumer(context.job, context.name)
             if context.query.uses_fan_out
             else None,
-            "role": self.read_role,
-            "records_per_batch": context.records_per_batch,
-        }
+            role=self.read_role,
+            records_per_batch=context.records_per_batch,
+        )
 
     @classmethod
     def grants(cls, streams: Mapping[str, Self], context: ReadingJob) -> Iterator[Grant]:

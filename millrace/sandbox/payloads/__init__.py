@@ -1,8 +1,4 @@
-"""Payloads of a stream from values, in its query's format, good or spoiled. One module for each kind.
-
-A format names its own (``payloads`` of :class:`millrace.config.formats.base.FormatConfig`): a function of the format and
-its schema file.
-"""
+"""Payloads of a stream from values, in its query's format, good or spoiled. One module for each kind."""
 
 from __future__ import annotations
 
@@ -12,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from pyspark.sql.types import BooleanType, NumericType, StructType
 
+from millrace.config.base import load_kind
 from millrace.config.formats import PayloadFormat
 from millrace.config.queries import Payload
 from millrace.sandbox.child_processes import SandboxError
@@ -26,6 +22,12 @@ from millrace.sandbox.traffic_values import NoTestValuesError, Values
 Encode = Callable[[Values], bytes]
 
 Spoil = Callable[[Values, random.Random], tuple[bytes, Dirt]]
+
+
+PAYLOADS = {
+    kind: f"millrace.sandbox.payloads.{kind}:payloads" for kind in ("json", "text", "csv", "avro", "protobuf")
+}
+"""Function of a format and its schema file, by the format's kind; a distribution adds its own as ``millrace.payloads``."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,13 @@ def payloads(form: PayloadFormat, path: Path) -> Payloads:
     SandboxError
         No values can be made for the schema or the format.
     """
-    if form.payloads is None:
+    made_by = load_kind("millrace.payloads", PAYLOADS, form.kind)
+    if made_by is None:
         raise SandboxError(
             f"records of format {form.kind} cannot be generated; give a file of records with --from or --sample"
         )
     try:
-        made: Payloads = resolve_name(form.payloads)(form, path)
+        made: Payloads = made_by(form, path)
     except NoTestValuesError as error:
         raise SandboxError(f"{path}: no values can be made of this schema: {error}") from error
     return made

@@ -34,7 +34,6 @@ ASKS_AWS = (
     "drain flights",
     "erase --where carrier='AA' --yes",
     "history",
-    "history-image --env dev",
     "import glue:orders --name orders --schema order.ddl",
     "import emr:00f1/00f2 --name orders --schema order.ddl",
     "logs flights",

@@ -23,6 +23,7 @@ from millrace.cli import app
 from millrace.cli.plan.policies import documents
 from millrace.cli.run import cdk_assembly as deploying
 from millrace.config import ConfigurationError, Names, load
+from millrace.etl.launch import typed_json
 from millrace.infra.command_permissions import ROLES, grants, policies
 from millrace.infra.deployment import build
 from millrace.infra.launch_settings import job_settings
@@ -80,7 +81,9 @@ COMMANDS: dict[str, list[tuple[tuple[str, ...], int]]] = {
 def scope() -> PermissionScope:
     environment = load("prod", root=ROOT)
     names = Names(environment, environment.account or "")
-    settings = [job_settings(environment, job, names) for job in plan(environment).jobs.values()]
+    settings = [
+        typed_json.write(job_settings(environment, job, names)) for job in plan(environment).jobs.values()
+    ]
     return PermissionScope(
         names, sorted(set[str]().union(*(catalog_columns.table_names(each) for each in settings)))
     )

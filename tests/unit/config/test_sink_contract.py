@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import inspect
 import json
 from pathlib import Path
@@ -15,7 +13,7 @@ from millrace.config import Environment, Names, load
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
 from millrace.etl.launch import typed_json
-from millrace.etl.launch.sink_kinds import SINKS, SinkSettings
+from millrace.etl.launch.sinks import SinkSettings
 
 STREAMS = """\
 project: shop
@@ -61,9 +59,9 @@ def test_the_core_reads_what_the_configuration_writes(
 ) -> None:
     asked = KINDS[kind].model_validate_json(json.dumps(examples(kind, required=required)), strict=True)
     context = SinkContext(Names(environment, "111122223333"), batch_bytes=1e9)
-    written = json.loads(json.dumps(asked.settings(context)))
-    read = typed_json.read(SinkSettings, written, "sink")
-    assert dataclasses.asdict(read) == written
+    read = asked.settings(context)
+    written = json.loads(json.dumps(typed_json.write(read)))
+    assert typed_json.read(SinkSettings, written, "sink") == read
     assert read.target.startswith(f"{kind} ")
     assert (read.lake_table is not None) == asked.in_catalog
     # What `millrace erase` does not reach it tells a person to do.
@@ -85,5 +83,5 @@ def test_the_core_reads_what_the_configuration_writes(
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_is_planned_for_each_sink_whose_rows_pass_through_python(kind: str) -> None:
     """Those whose module hands rows to Python tasks; Spark's own writers need no more than the heap."""
-    module = importlib.import_module("millrace.etl" + SINKS[kind].partition(":")[0])
+    module = typed_json.module_of(SinkSettings.KINDS[kind])
     assert KINDS[kind].in_python == ("python_tasks.send(" in inspect.getsource(module))

@@ -82,6 +82,9 @@ def loaded(file: str) -> Iterator[str]:
             continue
         if node.value == "environments":
             yield from (str(each.relative_to(ROOT)) for each in (ROOT / "environments").glob("*.yaml"))
+        if pattern := re.fullmatch(r"\.\.(\w+)\.\{kind\}([\w.]*)", node.value):
+            below = "*" + pattern[2].replace(".", "/") + ".py"
+            yield from (str(each.relative_to(ROOT)) for each in (ROOT / "etl" / pattern[1]).glob(below))
         named = re.fullmatch(r"([\w.]+):\w+", node.value)
         if named is not None:
             module = named[1]

@@ -64,9 +64,10 @@ def test_a_process_whose_queries_have_ended_is_left_alone() -> None:
 def test_a_jvm_that_stands_still_is_killed_and_python_with_it() -> None:
     """Its place is taken by a program that ends only by a signal; what it inherited is open as long as it lives."""
     code = (
-        "import subprocess, threading; from etl import fence; fence.TOLD_SECONDS = fence.HALT_SECONDS = 0.1\n"
+        "import subprocess, threading; from millrace.etl.job import lease_fence as fence; fence.TOLD_SECONDS = fence.HALT_SECONDS = 0.1\n"
         "jvm = subprocess.Popen(['sleep', '600'])\n"
         "fence.kill_jvm(threading.Event().wait, jvm.pid)"
     )
-    ended = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert b"ImportError" not in ended.stderr
     assert ended.returncode == STATUS

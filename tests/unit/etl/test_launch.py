@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from millrace.etl.launch.launch_document import ReplayRequest, ScriptArguments, parse_arguments, read_document
-from millrace.etl.launch.settings import parse
 from millrace.etl.record.errors import StartError
+from tests.documents import with_route
 
 LAND: dict[str, Any] = {
     "kind": "land",
@@ -24,7 +24,7 @@ LAND: dict[str, Any] = {
         "retention_seconds": 3600,
         "reading": None,
     },
-    "format": "json",
+    "format": {"kind": "json"},
     "decompress_up_to": None,
     "redact": [],
     "rules": [],
@@ -44,7 +44,7 @@ SETTINGS: dict[str, Any] = {
     "dead_letters_kept_seconds": None,
     "upkeep": None,
     "connections": {"main": {"cluster": "c", "bootstrap_servers": None, "authentication": "iam"}},
-    "queries": [LAND],
+    "queries": [with_route(LAND)],
 }
 
 
@@ -61,19 +61,14 @@ def test_binds_and_engine_are_applied() -> None:
         "--engine", "sandbox", "--bind", "kafka.main.bootstrap=a:1,b:2", "--bind", "kinesis.endpoint=x=y"
     )
     assert dict(arguments.binds) == {"kafka.main.bootstrap": "a:1,b:2", "kinesis.endpoint": "x=y"}
-    assert read_document(document(), arguments).engine.kind == "sandbox"
-
-
-def test_connections_of_earlier_documents_are_read() -> None:
-    connections = {"main": {"kind": "msk", **SETTINGS["connections"]["main"]}}
-    assert parse(SETTINGS | {"connections": connections}).connections["main"].cluster == "c"
+    assert read_document(document(), arguments).engine == "sandbox"
 
 
 def test_glue_passes_its_own_arguments_on() -> None:
     arguments = given(
         "--JOB_NAME", "j", "--JOB_RUN_ID", "r", "--TempDir", "s3://t", "--enable-metrics", "true"
     )
-    assert read_document(document(), arguments).engine.kind == "glue"
+    assert read_document(document(), arguments).engine == "glue"
     with pytest.raises(StartError, match="unknown arguments: --JOB_NAME j"):
         read_document(document(engine="emr"), arguments)
 

@@ -12,10 +12,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from millrace.config import Names, load
+from millrace.etl.launch import typed_json
 from millrace.etl.launch.launch_document import parse_arguments, read_document
 from millrace.etl.record.errors import StartError
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
+from tests.documents import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 
 ARGUMENTS = parse_arguments(["--launch-document", "s3://b/d.json"])
@@ -30,10 +32,10 @@ def documents() -> list[dict[str, Any]]:
     """Those of an environment's jobs, and one with a route."""
     environment = load("dev")
     planned, names = plan(environment), Names(environment, "111122223333")
-    found = [job_settings(environment, planned.jobs[name], names) for name in planned.jobs]
+    found = [typed_json.write(job_settings(environment, planned.jobs[name], names)) for name in planned.jobs]
     return [
         {"version": 1, "region": "eu-central-1", "name": "acme-dev", "settings": each}
-        for each in [*found, SETTINGS | {"queries": [LAND, ROUTED]}]
+        for each in [*found, SETTINGS | {"queries": [with_route(LAND), ROUTED]}]
     ]
 
 
@@ -81,8 +83,8 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 @settings(max_examples=600, suppress_health_check=[*HealthCheck], deadline=None)
 @given(st.sampled_from(PLACES), values)
-@example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "source")), {"kind": []})
-@example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "source", "kind")), {})
+@example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "routes", 0, "source")), {"kind": []})
+@example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "routes", 0, "source", "kind")), {})
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "trigger_seconds")), 10**400)
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "trigger_seconds")), float("inf"))
 @example((len(DOCUMENTS) - 1, ("settings", "queries", 0, "trigger_seconds")), float("nan"))
@@ -111,8 +113,8 @@ def test_any_value_in_any_place_is_read_or_refused(place: tuple[int, tuple[Any, 
         ('{"version": true}', "version True"),
         ('{"version": 1.0}', "version 1.0"),
         (
-            json.dumps(changed(DOCUMENTS[-1], ("settings", "queries", 0, "source", "kind"), [])),
-            r"settings\.queries\[0\]\.source\.kind: \[\] is not one of 'kinesis', 'kafka'",
+            json.dumps(changed(DOCUMENTS[-1], ("settings", "queries", 0, "routes", 0, "source", "kind"), [])),
+            r"settings\.queries\[0\]\.routes\[0\]\.source\.kind: \[\] is not one of 'kinesis', 'kafka'",
         ),
         (
             json.dumps(changed(DOCUMENTS[-1], ("settings", "queries", 1, "trigger_seconds"), 10**400)),

@@ -14,6 +14,7 @@ import millrace.etl as etl
 from millrace.etl.checkpoints import manifest
 from millrace.etl.checkpoints.manifest import Manifest, ManifestError
 from millrace.etl.launch import settings
+from tests.documents import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 
 KINESIS: dict[str, Any] = {
@@ -54,7 +55,7 @@ def made(
     schema: bytes = b"a int",
     operators: tuple[str, ...] | None = None,
 ) -> Manifest:
-    job = settings.parse({**SETTINGS, "engine": engine, "queries": [query]})
+    job = settings.parse({**SETTINGS, "engine": engine, "queries": [with_route(query)]})
     conf = {manifest.PARTITIONS: partitions}.get
     found = manifest.manifest_of(job, job.queries[0], spark=spark, conf=conf, schema_text=lambda _: schema)
     return dataclasses.replace(found, operators=operators)

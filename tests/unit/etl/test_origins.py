@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.identity_check import Identity, StreamIdentities
 from millrace.etl.sources.kinesis import stream
-from millrace.etl.sources.kinesis.source import KinesisSource
 
 FLIGHTS = {"cluster": "c1", "topic flights": "t1"}
-STREAM = KinesisSource("kinesis", "clicks", "shop-clicks", "eu-west-1", "earliest", 1000, 1.0, 86400)
+STREAM = KinesisSource("clicks", "shop-clicks", "eu-west-1", "earliest", 1000, 1.0, 86400)
 
 
 class Place:

@@ -16,18 +16,18 @@ from moto import mock_aws
 from millrace.etl.checkpoints.checkpoint import parse_offset
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Connection
-from millrace.etl.launch.sink_kinds import JobContext
+from millrace.etl.launch.sinks import KafkaSinkSettings
+from millrace.etl.launch.sources import KafkaSource, KinesisSource
 from millrace.etl.record.batch_accounts import Accounts
 from millrace.etl.record.errors import AccountsError, StartError
-from millrace.etl.sinks.kafka import KafkaSink, KafkaSinkSettings
+from millrace.etl.sinks.base import JobContext, open_sink
+from millrace.etl.sinks.kafka import KafkaSink
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topics
-from millrace.etl.sources.kafka.source import KafkaSource
 from millrace.etl.sources.kinesis import stream as kinesis
-from millrace.etl.sources.kinesis.source import KinesisSource
 
-STREAM = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
-TOPIC = KafkaSource("kafka", "flights", "flights", "main", "latest", 1000, 3600)
+STREAM = KinesisSource("flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
+TOPIC = KafkaSource("flights", "flights", "main", "latest", 1000, 3600)
 MSK = Connection("acme-kafka", None, "iam")
 
 
@@ -199,17 +199,17 @@ def test_a_connection_whose_brokers_were_looked_up_asks_no_more() -> None:
     connection = kafka.with_resolved_brokers(dataclasses.replace(MSK, bootstrap_servers="b:9098"))
     assert connection == dataclasses.replace(MSK, bootstrap_servers="b:9098")
     job: Any = SimpleNamespace(connections={"msk": MSK})
-    settings = KafkaSinkSettings("kafka", "alerts", "msk", None, 1000)
+    settings = KafkaSinkSettings("alerts", "msk", None, 1000)
     msk = FakeMsk()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kafka, "_msk_client", lambda: msk)
-        sink = settings.open(JobContext(job.connections, {}))
+        sink = open_sink(settings, JobContext(job.connections, {}))
         assert isinstance(sink, KafkaSink)
         msk.refused = "TooManyRequestsException"
         # As each batch has it, while the control plane is busy.
         assert sink.options()["kafka.bootstrap.servers"] == "iam.arn:acme-kafka:9098"
         with pytest.raises(StartError, match="TooManyRequestsException"):
-            settings.open(JobContext(job.connections, {}))
+            open_sink(settings, JobContext(job.connections, {}))
 
 
 def test_what_keeps_from_asking_kinesis_is_told_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

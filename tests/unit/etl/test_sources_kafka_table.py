@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from millrace.config import Names, load
-from millrace.etl.launch.settings import DeriveSettings, parse
+from millrace.etl.launch.settings import DeriveSettings
+from millrace.etl.launch.sources import KafkaSource
 from millrace.etl.sources.kafka import topics
-from millrace.etl.sources.kafka.source import KafkaSource
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 
@@ -70,7 +70,7 @@ def options(project: Path, where: str, ours: str) -> dict[str, str]:
     (project / "environments" / "shop.yaml").write_text(ENVIRONMENT.format(**parts))
     environment = load("shop", root=project)
     settings = job_settings(environment, plan(environment).jobs["orders"], Names(environment, "111122223333"))
-    job = parse(settings)
+    job = settings
     (query,) = job.queries
     assert not isinstance(query, DeriveSettings)
     [source] = query.sources

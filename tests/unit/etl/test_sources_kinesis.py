@@ -15,6 +15,7 @@ from botocore.stub import Stubber
 from hypothesis import strategies as st
 from moto import mock_aws
 
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import NoAnswerError, StartError
 from millrace.etl.sources.kinesis import closed_shards
 from millrace.etl.sources.kinesis import stream as kinesis
@@ -27,12 +28,11 @@ from millrace.etl.sources.kinesis.closed_shards import (
     unread_shard_rests,
 )
 from millrace.etl.sources.kinesis.missed_records_guard import KinesisGuard
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.lifecycle import audit_kinesis
 from tests import protobuf as pb
 from tests.faults.feed import aggregate
 
-SOURCE = KinesisSource("kinesis", "flights", "flights", "us-east-1", "earliest", 100, 1.0, 86_400)
+SOURCE = KinesisSource("flights", "flights", "us-east-1", "earliest", 100, 1.0, 86_400)
 
 
 def positions(**shards: str | None) -> Positions:

@@ -10,11 +10,11 @@ import pytest
 
 from millrace.etl.launch import engine_kinds
 from millrace.etl.launch.settings import Engine
+from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record.errors import StartError
-from millrace.etl.sources.kinesis.source import KinesisSource
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "kinesis.md").read_text()
-PLAIN = KinesisSource("kinesis", "flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
+PLAIN = KinesisSource("flights", "acme-flights", "eu-west-1", "earliest", 5000, 2.5, 86400)
 VARIANTS = {
     "`start: latest`": dataclasses.replace(PLAIN, start="latest"),
     "`start: 2026-01-31T00:00:00Z`": dataclasses.replace(PLAIN, start="2026-01-31T00:00:00Z"),

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from millrace.etl.launch.settings import Connection
+from millrace.etl.launch.sources import KafkaReading, KafkaSource
 from millrace.etl.record.errors import LossError, NoAnswerError, StartError
 from millrace.etl.sources.kafka import connection as kafka
 from millrace.etl.sources.kafka import topic_state
-from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
 from tests.unit.etl.test_sources import FakeMsk
 
 READING = KafkaReading(partitions=(0, 2), partition_count=4)
-SOURCE = KafkaSource("kafka", "orders", "shop.orders", "main", "earliest", 100, 3600, READING)
+SOURCE = KafkaSource("orders", "shop.orders", "main", "earliest", 100, 3600, READING)
 
 
 BROKERS = Connection(None, "broker:9092", "none")

@@ -12,6 +12,7 @@ from millrace.cli import app
 from millrace.config import Environment, Names, load
 from millrace.etl.checkpoints import manifest
 from millrace.lifecycle.checkpoints import Checkpoints
+from tests.documents import with_route
 from tests.unit.etl.test_launch import LAND, SETTINGS
 from tests.unit.etl.test_manifest import KINESIS
 
@@ -97,5 +98,5 @@ def document(**changed: Any) -> dict[str, Any]:
     """A launch document of the job whose checkpoint :data:`MANIFEST` is of."""
     source = {**KINESIS, "stream": "shop-shop-clicks", "region": "us-east-1"}
     query = {**LAND, "source": source, "table": "shop_shop.landed"}
-    settings = {**SETTINGS, "job": "clicks", "queries": [{**query, **changed.pop("query", {})}]}
+    settings = {**SETTINGS, "job": "clicks", "queries": [with_route({**query, **changed.pop("query", {})})]}
     return {"engine_version": "5.1", "spark": {}, "settings": {**settings, **changed}}

@@ -17,9 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.cli.repair import audit as command
 from millrace.config import load
 from millrace.config.queries import RouteQuery
-from millrace.etl.launch.source_kinds import group_sources
-from millrace.etl.sources.kafka.source import KafkaReading, KafkaSource
-from millrace.etl.sources.kinesis.source import KinesisSource
+from millrace.etl.launch.sources import KafkaReading, KafkaSource, KinesisSource, group_sources
 from millrace.lifecycle.audit import HOUR, Audit, HourlyCounts, LaggingShard, NotAudited
 from millrace.lifecycle.audit_direct import (
     OFFSETS,
@@ -146,11 +144,11 @@ def test_a_streams_line_in_the_offset_log_is_where_the_core_puts_it(tmp_path: Pa
     sources: list[KafkaSource | KinesisSource] = []
     for name, stream in environment.streams.items():
         if stream.kind == "kinesis":
-            sources.append(KinesisSource("kinesis", name, name, "r", "earliest", 1, 1.0, 1))
+            sources.append(KinesisSource(name, name, "r", "earliest", 1, 1.0, 1))
             continue
         reading = KafkaReading(pattern=True) if stream.pattern else None
         topic = stream.pattern or name
-        sources.append(KafkaSource("kafka", name, topic, stream.cluster, "earliest", 1, 1, reading))
+        sources.append(KafkaSource(name, topic, stream.cluster, "earliest", 1, 1, reading))
     legs = group_sources(sources)
     places = {each.name: place for place, leg in enumerate(legs) for each in leg}
     assert {name: leg_of(environment, query, name) for name in environment.streams} == places

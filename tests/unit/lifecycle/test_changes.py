@@ -30,7 +30,10 @@ DOCUMENT: dict[str, Any] = {
     "workers": {"max": 3},
     "settings": {
         "queries": [
-            {"name": "land", "source": {"kind": "kinesis", "stream": "p-clicks", "records_per_shard": 1000}},
+            {
+                "name": "land",
+                "routes": [{"source": {"kind": "kinesis", "stream": "p-clicks", "records_per_shard": 1000}}],
+            },
             {"name": "derive", "source_table": "t"},
         ]
     },
@@ -96,14 +99,6 @@ def test_a_stream_that_goes_drains_its_readers_only() -> None:
     assert change(template(Job=GLUE), template(Job=GLUE), sources=other).before == "leave"
 
 
-def test_a_stream_that_goes_drains_those_who_read_it_by_a_route() -> None:
-    gone = (STREAMS, frozenset({"p-other"}))
-    routes = [{"name": "a", "source": DOCUMENT["settings"]["queries"][0]["source"]}]
-    document = {"settings": {"queries": [{"kind": "route", "name": "r", "routes": routes}]}}
-    found = change(template(Job=GLUE), template(Job=GLUE), sources=gone, document=(document, document))
-    assert (found.before, found.why) == ("drain", ("stream p-clicks goes",))
-
-
 def test_new_code_restarts_after_the_deployment() -> None:
     found = change(template(Job=GLUE), template(Job=GLUE), document_url=("s3://a/1", "s3://a/2"))
     assert (found.before, found.after) == ("leave", "restart")
@@ -124,9 +119,9 @@ def test_streams_and_topics_are_found_by_name() -> None:
 def test_numbers_are_told_by_path() -> None:
     new = copy.deepcopy(DOCUMENT)
     new["workers"]["max"] = 5
-    new["settings"]["queries"][0]["source"]["records_per_shard"] = 2000
+    new["settings"]["queries"][0]["routes"][0]["source"]["records_per_shard"] = 2000
     assert list(differences(DOCUMENT, new)) == [
-        ("settings.queries[0].source.records_per_shard", 1000, 2000),
+        ("settings.queries[0].routes[0].source.records_per_shard", 1000, 2000),
         ("workers.max", 3, 5),
     ]
 

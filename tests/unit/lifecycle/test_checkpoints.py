@@ -25,6 +25,7 @@ from millrace.lifecycle.checkpoints import CheckpointError
 from millrace.lifecycle.reset_effects import read_again, reset_objection
 from millrace.lifecycle.state_machine import Aws
 from millrace.lifecycle.upgrade import with_template
+from tests.documents import with_route
 from tests.unit.etl.test_manifest import DERIVE
 from tests.unit.lifecycle.shop import MANIFEST, Shop, document
 
@@ -249,7 +250,10 @@ def test_what_cannot_go_back_is_told_before_it_goes(shop: Shop) -> None:
     aws = Aws(shop.names, lambda _: shop.s3)
     newer = {**document(), "engine_version": "6.0"}
     assert irreversible_checkpoints(aws, "clicks", newer) == []
-    derived = {**newer, "settings": {**newer["settings"], "queries": [{**DERIVE, "name": "land"}]}}
+    derived = {
+        **newer,
+        "settings": {**newer["settings"], "queries": [with_route({**DERIVE, "name": "land"})]},
+    }
     job = settings.parse(derived["settings"])
     old = manifest.manifest_of(
         job, job.queries[0], spark="3.5.6", conf=lambda _: None, schema_text=lambda _: None

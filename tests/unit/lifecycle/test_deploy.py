@@ -93,7 +93,7 @@ def writing(
     job: str, *, table: str = "db.t", checkpoints: str = "", partitions: Any = None
 ) -> dict[str, Any]:
     source = {"kind": "kafka", "topic": "t", "connection": "c", "reading": {"partitions": partitions}}
-    query = {"kind": "land", "name": "land", "source": source, "table": table}
+    query = {"kind": "land", "name": "land", "routes": [{"source": source}], "table": table}
     settings = {"checkpoints": f"s3://checkpoints/{checkpoints or job}", "queries": [query]}
     return {"version": 1, "settings": settings}
 

@@ -16,7 +16,6 @@ from millrace.config import Names, environments, load
 from millrace.config.kafka_login import PasswordLogin
 from millrace.etl.engines.glue import Glue
 from millrace.etl.sources.kafka import login as kafka_login
-from millrace.etl.sources.kinesis.source import KinesisSource
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 
@@ -61,7 +60,7 @@ def test_the_source_cell_has_the_options_of_the_core() -> None:
     environment = load("prod", root=ROOT)
     names = Names(environment, environment.account or "")
     settings = job_settings(environment, plan(environment).jobs["departures"], names)
-    wanted = Glue().kinesis_options(KinesisSource(**settings["queries"][0]["source"]), None)
+    wanted = Glue().kinesis_options(settings.queries[0].routes[0].source, None)
     source = code(build(environment, "departures", {}))[3]
     tree = ast.parse(source)
     assert isinstance(tree.body[0], ast.Assign)

@@ -10,7 +10,6 @@ from millrace.advisor.import_environment import environment
 from millrace.advisor.job_import import RunningJob
 from millrace.advisor.job_program import read
 from millrace.config import Names, load
-from millrace.etl.launch.settings import parse
 from millrace.infra.launch_settings import job_settings
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sizing import plan
@@ -49,7 +48,7 @@ def test_the_old_job_is_read_and_taken_over_in_three_ways(tmp_path: Path) -> Non
     with (tmp_path / "environments" / f"{NAME}.yaml").open("w") as stream:
         YAML().dump(composed(timed, exact), stream)
     made = load(NAME, root=tmp_path)
-    queries = parse(job_settings(made, plan(made).jobs["sales"], Names(made, ACCOUNT))).queries
+    queries = job_settings(made, plan(made).jobs["sales"], Names(made, ACCOUNT)).queries
     assert {each.name: each.kind for each in queries} == {
         "land-orders": "land",
         "land-exact": "land",

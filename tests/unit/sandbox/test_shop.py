@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from millrace.config import Names
-from millrace.etl.launch.settings import parse
 from millrace.infra.launch_settings import job_settings
 from millrace.sizing import plan
 from tests.faults.project import write
@@ -21,7 +20,7 @@ def test_its_environment_is_planned_and_what_the_jobs_are_told_is_read(tmp_path:
     environment = write(tmp_path / "project")
     planned, names = plan(environment), Names(environment, "000000000000")
     kinds = {
-        job: [query.kind for query in parse(job_settings(environment, planned.jobs[job], names)).queries]
+        job: [query.kind for query in job_settings(environment, planned.jobs[job], names).queries]
         for job in environment.jobs
     }
     assert kinds == {

@@ -78,7 +78,7 @@ def test_a_task_may_read_as_long_as_a_shard_takes_to_hand_its_limit_over(from_te
         settings = job_settings(
             environment, plan(environment).jobs["clicks"], Names(environment, "111122223333")
         )
-        assert settings["queries"][0]["source"]["fetch_seconds"] == pytest.approx(wanted, abs=0.1), size
+        assert settings.queries[0].routes[0].source.fetch_seconds == pytest.approx(wanted, abs=0.1), size
 
 
 def test_a_core_reads_one_shard_at_a_time(from_text: Loader) -> None:

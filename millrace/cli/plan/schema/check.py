@@ -62,6 +62,7 @@ def refused_queries(found: Rehearsal) -> list[str]:
 
 def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     """Compare with the tables of the running sandbox, or with those that are deployed on AWS."""
+    from millrace.etl.launch import typed_json
     from millrace.infra.launch_settings import job_settings
     from millrace.lifecycle import catalog_columns
     from millrace.sandbox import running_sandbox, start_rehearsal
@@ -70,10 +71,10 @@ def _compared(environment: Environment, jobs: Sequence[str]) -> Rehearsal:
     place = running_sandbox.running_place(environment)
     if place is None:
         aws = connect_account(environment)
-        settings = [job_settings(environment, sized.jobs[job], aws.names) for job in jobs]
+        settings = [typed_json.write(job_settings(environment, sized.jobs[job], aws.names)) for job in jobs]
         deployed = catalog_columns.columns(aws.client("glue"), _named(settings))
     else:
-        settings = [job_settings(environment, sized.jobs[job], place.names) for job in jobs]
+        settings = [typed_json.write(job_settings(environment, sized.jobs[job], place.names)) for job in jobs]
         deployed = running_sandbox.columns(place.catalog(), _named(settings))
     return start_rehearsal.rehearse_starts(settings, deployed)
 

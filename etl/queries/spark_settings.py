@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from ..launch.settings import JobSettings
 from ..record.errors import StartError
-from .settings import JobSettings
 
 _RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 

@@ -1,0 +1,168 @@
+"""Sinks in a launch document; :mod:`etl.sinks` has a module for each kind, which writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+
+class SinkSettings:
+    """Settings of a sink; :mod:`etl.launch.typed_json` reads the class of its ``kind``."""
+
+    KINDS: ClassVar[dict[str, type[SinkSettings]]] = {}
+    MODULE = "..sinks.{kind}"
+    """Module with its ``open_sink``: see :func:`etl.sinks.base.open_sink`."""
+    NAMED_BY = "table"
+    """Field with the name of the target."""
+
+    kind: str
+
+    @property
+    def target(self) -> str:
+        """Name of the target in manifests of checkpoints."""
+        return f"{self.kind} {getattr(self, self.NAMED_BY)}"
+
+    @property
+    def lake_table(self) -> str | None:
+        """Table (``database.table``) in the job's catalog, which can be backfilled and measured; None for any other target."""
+        return None
+
+    def at(self, target: str) -> Self:
+        """Return the same sink with another target."""
+        return type(self)(**{**vars(self), self.NAMED_BY: target})
+
+
+@dataclass(frozen=True)
+class IcebergSinkSettings(SinkSettings):
+    """An Iceberg table (``database.table``) to which each record identity is appended once."""
+
+    table: str
+
+    kind: Literal["iceberg"] = "iceberg"
+
+    @property
+    def lake_table(self) -> str:
+        """The table."""
+        return self.table
+
+
+@dataclass(frozen=True)
+class JdbcSinkSettings(SinkSettings):
+    """Table of PostgreSQL (``schema.table``).
+
+    Attributes
+    ----------
+    url
+        ``jdbc:postgresql://host:port/database``, without user and password.
+    secret
+        ARN of the secret that holds both, as JSON with ``username`` and ``password``.
+    connections
+        Number of tasks that write at once, each with its own connection.
+    tls
+        ``verify-full``: no password is sent to a server without a certificate for its name; ``off``: no encryption.
+    authorities
+        File below ``pipelines/`` with the certificates (PEM) of the authorities that may sign the server's; without it, those
+        of the JVM's trust store.
+    """
+
+    url: str
+    table: str
+    secret: str
+    region: str
+    connections: int
+    tls: Literal["verify-full", "off"] = "verify-full"
+    authorities: str | None = None
+    kind: Literal["jdbc"] = "jdbc"
+
+
+@dataclass(frozen=True)
+class DynamoDbSinkSettings(SinkSettings):
+    """A DynamoDB table, keyed by identity."""
+
+    table: str
+    region: str
+    kind: Literal["dynamodb"] = "dynamodb"
+
+
+@dataclass(frozen=True)
+class KinesisSinkSettings(SinkSettings):
+    """A Kinesis stream.
+
+    Attributes
+    ----------
+    key
+        Column of the partition key; the identity if it is left out.
+    max_record_bytes
+        Largest record: data and partition key together.
+    """
+
+    NAMED_BY = "stream"
+    stream: str
+    region: str
+    key: str | None
+    max_record_bytes: int
+    kind: Literal["kinesis"] = "kinesis"
+
+
+@dataclass(frozen=True)
+class KafkaSinkSettings(SinkSettings):
+    """A Kafka topic; ``connection`` names an entry of ``connections``.
+
+    Attributes
+    ----------
+    key
+        Column of the message key; the identity if it is left out.
+    max_record_bytes
+        Largest message: key, value and headers together.
+    """
+
+    NAMED_BY = "topic"
+    topic: str
+    connection: str
+    key: str | None
+    max_record_bytes: int
+    kind: Literal["kafka"] = "kafka"
+
+
+@dataclass(frozen=True)
+class OpenSearchSinkSettings(SinkSettings):
+    """An index of an OpenSearch domain.
+
+    Attributes
+    ----------
+    endpoint
+        ``https://host[:port]``.
+    """
+
+    NAMED_BY = "index"
+    endpoint: str
+    index: str
+    region: str
+    kind: Literal["opensearch"] = "opensearch"
+
+
+@dataclass(frozen=True)
+class ParquetSinkSettings(SinkSettings):
+    """A folder of Parquet files.
+
+    Attributes
+    ----------
+    files_per_batch
+        Most files of a batch: the plan's volume divided by the target file size.
+    """
+
+    NAMED_BY = "path"
+    path: str
+    files_per_batch: int
+    kind: Literal["parquet"] = "parquet"
+
+
+SinkSettings.KINDS.update(
+    iceberg=IcebergSinkSettings,
+    jdbc=JdbcSinkSettings,
+    dynamodb=DynamoDbSinkSettings,
+    kinesis=KinesisSinkSettings,
+    kafka=KafkaSinkSettings,
+    opensearch=OpenSearchSinkSettings,
+    parquet=ParquetSinkSettings,
+)
