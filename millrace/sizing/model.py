@@ -101,13 +101,20 @@ class QueryPlan:
 
 @dataclass(frozen=True)
 class ScalingPlan:
-    """Range of a job's executors; a value that the engine does not let one set is ``None``."""
+    """Range of a job's executors; a value that the engine does not let one set is ``None``.
+
+    Attributes
+    ----------
+    held
+        Whether all of them run all the time: ``scaling: fixed``, or new ones would come too late for a peak.
+    """
 
     min_executors: Figure[int]
     initial_executors: Figure[int]
     allocation_ratio: Figure[float] | None
     idle_timeout_seconds: Figure[int] | None
     shuffle_timeout_seconds: Figure[int] | None
+    held: bool = False
 
 
 @dataclass(frozen=True)

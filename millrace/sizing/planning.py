@@ -60,7 +60,10 @@ def plan(environment: Environment) -> Plan:
     network, way_out = plan_network(environment, table)
     dns = dns_cost(environment, sum(job.max_workers.value for job in jobs.values()), table)
     watched = alarms(environment, jobs, clusters)
-    return Plan(
+    # SimPy and NumPy take long to import.
+    from millrace.sizing.simulation.expected_cost import hold_where_late
+
+    found = Plan(
         environment=environment.name,
         region=environment.region,
         prices=table.read,
@@ -79,6 +82,7 @@ def plan(environment: Environment) -> Plan:
         advice=tuple(merge_advice(jobs)),
         left_out=unpriced_costs(environment),
     )
+    return hold_where_late(environment, found)
 
 
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]

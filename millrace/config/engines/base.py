@@ -192,10 +192,11 @@ class JobBase(Model, ABC):
     )
     scaling: Literal["auto", "fixed"] = Field(
         default="auto",
-        description="`fixed` keeps all workers all the time, for an SLA that cannot wait for new workers: no auto "
-        "scaling on Glue; on EMR Serverless the minimum of executors equals the maximum, and their "
-        "capacity is initialized before a start.",
+        description="`fixed` keeps all workers all the time: no auto scaling on Glue; on EMR Serverless the minimum of "
+        "executors equals the maximum, and their capacity is initialized before a start. Left out, the plan does so where "
+        "new workers would come too late for a peak.",
         examples=["fixed"],
+        json_schema_extra=without_default,
     )
     role: RoleArn | None = Field(
         default=None,
