@@ -19,7 +19,7 @@ from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
 from millrace.sizing.text_format import count
 from millrace.sizing.usage_costs import usage_cost
-from millrace.sizing.worker_choices import cheaper_version, choices, worker_usd_hour
+from millrace.sizing.worker_choices import choices, worker_usd_hour
 
 
 def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
@@ -148,7 +148,6 @@ def plan_job(
         scaling=scaling,
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
         choices=ways,
-        cheaper_version=cheaper_version(sized, ways[0], prices),
     )
     if job.scaling == "fixed":
         plan = hold(plan, "scaling: fixed holds all of them")

@@ -137,10 +137,6 @@ class WorkerChoice:
         Reason why it is not possible, or ``None``.
     unproven
         Reason why its speed is unknown, or ``None`` if the job's rate was measured on such workers.
-    release
-        The engine with its version, if it differs from the file's.
-    unconfirmed
-        Unconfirmed prices that it depends on, if it has another version.
     """
 
     engine: str
@@ -153,8 +149,6 @@ class WorkerChoice:
     memory_needed_gib: float
     refused: str | None = None
     unproven: str | None = None
-    release: str | None = None
-    unconfirmed: tuple[str, ...] = ()
 
     @property
     def workers(self) -> int:
@@ -165,8 +159,7 @@ class WorkerChoice:
     def engine_name(self) -> str:
         """The engine, with the architecture if it has several."""
         kind = KINDS[self.engine]
-        engine = self.release or kind.title
-        return f"{engine} {self.architecture}" if kind.by_architecture else engine
+        return f"{kind.title} {self.architecture}" if kind.by_architecture else kind.title
 
     def __str__(self) -> str:
         return f"{self.engine_name}, {self.workers} of {self.worker}"
@@ -197,8 +190,6 @@ class JobPlan:
     worker_usd_hour: float
     choices: tuple[WorkerChoice, ...]
     """The plan's choice first, then all others that are possible, cheapest first, then those that are not."""
-    cheaper_version: WorkerChoice | None = None
-    """The same workers on a later version of the engine, if that costs less."""
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
     """Cost of a month's workers under the stated traffic, if simulated (:mod:`millrace.sizing.simulation.expected_cost`)."""

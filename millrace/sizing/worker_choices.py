@@ -77,33 +77,6 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
     return (first, *rest), sized
 
 
-def cheaper_version(job: Job, first: WorkerChoice, prices: PriceTable) -> WorkerChoice | None:
-    """Return the cheapest later version of the job's engine on the workers of the plan; None if none costs less.
-
-    Parameters
-    ----------
-    job
-        With the worker of the plan.
-    first
-        The plan's choice.
-    """
-    names = list(job.spark_versions)
-    found = []
-    for name in names[names.index(job.version) + 1 :]:
-        other = job.model_copy(update={"version": name})
-        usd = first.workers * HOURS * worker_usd_hour(other.bills, prices)
-        unproven = (
-            None if other.spark_line == job.spark_line else f"the rate is that of Spark {job.spark_line.name}"
-        )
-        named = dict.fromkeys(map(price_name, other.bills))
-        unconfirmed = tuple(price for price in named if not prices.prices[price].confirmed)
-        found.append(
-            replace(first, usd=usd, release=other.release, unproven=unproven, unconfirmed=unconfirmed)
-        )
-    best = min(found, key=lambda each: each.usd, default=None)
-    return best if best is not None and best.usd < first.usd else None
-
-
 def _judged(job: Job, choice: WorkerChoice, gib_per_core: float) -> WorkerChoice:
     known = limits()
     refused = unproven = None

@@ -127,11 +127,6 @@ def test_what_is_pinned_stays_and_the_other_is_shown(from_text: Loader) -> None:
     other = job.runner_up
     assert other is not None
     assert other.usd < job.choices[0].usd
-    assert any(
-        f"${job.choices[0].usd - other.usd:,.2f} less a month" in line
-        for line in job.advice
-        if line.startswith("runner-up")
-    )
     assert {each.engine for each in job.choices} == {"glue", "emr"}
     assert {each.architecture for each in job.choices if each.engine == "emr"} == {"x86_64", "arm64"}
 
