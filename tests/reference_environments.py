@@ -10,12 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from millrace.cli.plan.plan import check_plan, keeps
+from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import load
 from millrace.sizing import plan, total
-from millrace.sizing.simulation.expected_cost import with_expected
-from millrace.sizing.simulation.self_check import self_check
+from millrace.sizing.moves import find_moves
 
 ROOT = Path(__file__).parents[1]
 FILES = tuple(sorted((ROOT / "tests" / "reference").glob("*.yaml")))
@@ -35,29 +37,41 @@ BEFORE = {
 """Dollars a month of the plans before the search, by environment."""
 
 
-def rows() -> list[tuple[str, float, str, str]]:
-    """Name, dollars, verdict at the peak and when traffic rises, and the sum of workers."""
-    found = []
-    for file in FILES:
-        environment = load(file, ROOT)
-        sized = with_expected(environment, plan(environment))
-        kept = all(each.meets_sla for each in self_check(environment, sized))
-        late = any(job.late_at_rise for job in sized.jobs.values())
-        workers = ", ".join(f"{job.max_workers.value} {job.worker}" for job in sized.jobs.values())
-        state = "kept" if kept and not late else "at risk" if kept else "missed"
-        found.append((file.stem, total(sized).value, state, workers))
-    return found
+@dataclass(frozen=True)
+class Row:
+    """An environment: dollars of its plan and of its first move, the SLA's state, and the workers."""
+
+    name: str
+    usd: float
+    state: str
+    workers: str
+    move: str
+    usd_moved: float
+
+
+def row(file: Path) -> Row:
+    """The row of one environment."""
+    environment = load(file, ROOT)
+    sized = plan(environment)
+    state = plan_verdict(check_plan(environment, sized)).sla.state
+    workers = ", ".join(f"{job.max_workers.value} {job.worker}" for job in sized.jobs.values())
+    first, *_ = find_moves(environment, sized, keeps)
+    return Row(file.stem, total(sized).value, state, workers, f"`{first.key}: {first.new}`", first.usd)
 
 
 def table() -> Iterator[str]:
     """The table's lines."""
-    yield "| environment | before | now | verdict | workers |"
-    yield "|---|---:|---:|---|---|"
-    found = rows()
-    for name, usd, state, workers in found:
-        link = f"[{name}](../tests/reference/{name}.yaml)"
-        yield f"| {link} | ${BEFORE[name]:,.2f} | ${usd:,.2f} | {state} | {workers} |"
-    yield f"| in sum | ${sum(BEFORE.values()):,.2f} | ${sum(usd for _, usd, _, _ in found):,.2f} | | |"
+    yield "| environment | before | now | verdict | workers | first move | with it |"
+    yield "|---|---:|---:|---|---|---|---:|"
+    found = [row(file) for file in FILES]
+    for each in found:
+        link = f"[{each.name}](../tests/reference/{each.name}.yaml)"
+        yield (
+            f"| {link} | ${BEFORE[each.name]:,.2f} | ${each.usd:,.2f} | {each.state} | {each.workers} | {each.move} | "
+            f"${each.usd_moved:,.2f} |"
+        )
+    sums = sum(BEFORE.values()), sum(each.usd for each in found), sum(each.usd_moved for each in found)
+    yield f"| in sum | ${sums[0]:,.2f} | ${sums[1]:,.2f} | | | | ${sums[2]:,.2f} |"
 
 
 def parser() -> argparse.ArgumentParser:

@@ -13,7 +13,7 @@ from millrace.cli.plan.plan import keeps, with_traffic
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan, total
 from millrace.sizing.moves import MOST, find_moves
-from tests.reference_environments import FILES
+from tests.reference_environments import FILES, table
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENTS = [*FILES, *(ROOT / "environments" / f"{name}.yaml" for name in ("dev", "minimal", "prod"))]
@@ -30,6 +30,7 @@ def project(folder: Path, file: Path) -> Path:
 def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
     environment = load(file, ROOT)
     before = plan(environment)
+    assert keeps(environment, before)
     moves = find_moves(environment, before, keeps)
     assert 0 < len(moves) <= MOST
     assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
@@ -46,6 +47,10 @@ def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
         comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
         lost = set(re.findall(r"#.*", text)) - set(comments)
         assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
+
+
+def test_the_documents_table_is_what_is_planned() -> None:
+    assert "\n".join(table()) in (ROOT / "docs/plan.md").read_text(encoding="utf-8")
 
 
 def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> None:

@@ -296,10 +296,8 @@ def test_it_comes_first_in_a_terminal_and_is_narrow_enough() -> None:
             lines[: next(n for n, line in enumerate(lines) if n and re.fullmatch(" *─+ *", line))]
         )
         assert "✔ kept" in top
-        assert "✖ breach" in top
-        assert "\n  millrace simulate --env prod --job departures --spikes 4000,10000 --for 4h" in top, (
-            "in one piece"
-        )
+        assert "▲ warning" in top
+        assert "\n  millrace bench bookings --env prod" in top, "in one piece"
 
 
 def test_numbers_as_people_read_them() -> None:
