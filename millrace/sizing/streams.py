@@ -162,9 +162,7 @@ class Reading:
         return found
 
 
-def partitions(
-    reading: Reading, cores: int | None, chosen: int | None = None
-) -> tuple[Figure[int], Finding | None]:
+def partitions(reading: Reading, cores: int | None, chosen: int = 0) -> tuple[Figure[int], Finding | None]:
     """Size a stream.
 
     Parameters
@@ -207,8 +205,7 @@ def partitions(
     if cores is not None:
         shards, own = partitions_for(cores, main.least_cores, reading.fewest(one_wave=True)), cores
     else:
-        shards = next(iter(reading.options().values())) if chosen is None else chosen
-        own = reading.cores_of(shards) or 1
+        shards, own = chosen, reading.cores_of(chosen) or 1
     if shards <= own:
         one = reading.binding(one_wave=True)
         binding = one if one.partitions > binding.partitions and not reading.spare else binding
