@@ -15,9 +15,9 @@ from rich.markup import escape
 from rich.text import Text
 
 from millrace.cli.plan import plan_diff
-from millrace.cli.plan.apply_moves import apply_moves, move_lines
 from millrace.cli.plan.plan_tables import render
 from millrace.cli.plan.report import template_diff
+from millrace.cli.plan.report.apply_moves import apply_moves, move_lines
 from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.cli.plan.apply_moves import apply_moves
 from millrace.cli.plan.plan import keeps, with_traffic
+from millrace.cli.plan.report.apply_moves import apply_moves
 from millrace.config import ConfigurationError, load
 from millrace.sizing import plan, total
 from millrace.sizing.moves import MOST, find_moves
