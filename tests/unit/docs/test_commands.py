@@ -216,10 +216,9 @@ RUN = [
     for command in {each.text: each for each in reversed(COMMANDS)}.values()
     if strip_assignments(command.words)[0] == "millrace"
     and strip_assignments(command.words)[1] in {"plan", "policies", "validate", "schema", "--help"}
-    and "--apply" not in command.words
     and len(strip_assignments(command.words)) > 2 - (command.words[-1] == "--help")
     and not placeholders(command)
-    and not {"--write", "--out", "--deployed"} & set(command.words)
+    and not {"--write", "--out", "--deployed", "--apply"} & set(command.words)
 ]
 
 
