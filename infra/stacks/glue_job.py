@@ -82,7 +82,7 @@ class GlueJobStack(JobStack):
                 "--launch-document": self.document_url,
                 "--conf": glue_conf(self.document["spark"]),
                 "--datalake-formats": "iceberg",
-                **({"--enable-auto-scaling": "true"} if settings.scaling == "auto" else {}),
+                **({"--enable-auto-scaling": "true"} if not plan.scaling.held else {}),
                 # The layout that a self-hosted history server reads.
                 "--enable-spark-ui-legacy-path": "true",
                 # Standard output, which holds the metrics: from Glue 5.0 on it goes to PREFIX/…/output; by default it goes

@@ -1,4 +1,4 @@
-"""Advice on alternatives: another worker, merged jobs, split jobs, no Spark at all."""
+"""Advice on alternatives: merged jobs, split jobs, no Spark at all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millrace.config.model import Environment
 from millrace.config.queries import LandQuery
 from millrace.sizing.cost import HOURS
 from millrace.sizing.demand import QueryDemand
-from millrace.sizing.model import JobPlan, WorkerChoice
+from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.query import Source
 from millrace.sizing.text_format import count
@@ -27,7 +27,6 @@ def job_advice(
 ) -> Iterator[str]:
     """Yield one line for each recommendation."""
     yield from _unmeasured(environment, plan, demands)
-    yield from _workers(plan)
     most = int(limits()["spark.driver.most_cores"])
     if plan.cores.value > most:
         jobs = math.ceil(plan.cores.value / most)
@@ -51,27 +50,6 @@ def _unmeasured(environment: Environment, plan: JobPlan, demands: Sequence[Query
     for told in dict.fromkeys(demand.speed.other_line for demand in others):
         queries = ", ".join(demand.query for demand in others if demand.speed.other_line == told)
         yield f"the rate of {queries} was measured {told}: `millrace bench` measures it with that"
-
-
-def _workers(plan: JobPlan) -> Iterator[str]:
-    first = plan.choices[0]
-    if plan.cheaper_version is not None:
-        yield f"runner-up version: {_against(plan.cheaper_version, first)}; docs/engines.md says what differs"
-    other = plan.runner_up
-    if other is None:
-        return
-    yield f"runner-up: {_against(other, first)}"
-    same = next((c for c in plan.choices[1:] if c.refused is None and c.engine != plan.engine), None)
-    if same is not None and same is not other:
-        yield f"on the other engine: {_against(same, first)}"
-
-
-def _against(choice: WorkerChoice, first: WorkerChoice) -> str:
-    difference = choice.usd - first.usd
-    words = f"${abs(difference):,.2f} {'more' if difference >= 0 else 'less'} a month"
-    doubt = f", if its cores keep the rate ({choice.unproven})" if choice.unproven else ""
-    prices = "".join(f"; the price {price} is unconfirmed" for price in choice.unconfirmed)
-    return f"{choice}, {words}{doubt}{prices}"
 
 
 def _foreign(

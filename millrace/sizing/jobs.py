@@ -19,7 +19,7 @@ from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
 from millrace.sizing.text_format import count
 from millrace.sizing.usage_costs import usage_cost
-from millrace.sizing.worker_choices import cheaper_version, choices, worker_usd_hour
+from millrace.sizing.worker_choices import choices, worker_usd_hour
 
 
 def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
@@ -148,9 +148,18 @@ def plan_job(
         scaling=scaling,
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
         choices=ways,
-        cheaper_version=cheaper_version(sized, ways[0], prices),
     )
+    if job.scaling == "fixed":
+        plan = hold(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
+
+
+def hold(plan: JobPlan, why: str) -> JobPlan:
+    """Return the plan of a job with all executors all the time."""
+    every = replace(plan.executors, why=why, origin="computed")
+    return replace(
+        plan, scaling=replace(plan.scaling, min_executors=every, initial_executors=every, held=True)
+    )
 
 
 def _cores(job: Job, demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread]) -> Figure[int]:
@@ -233,9 +242,6 @@ def _scaling(
     """Return the range of executors, and the findings that prevent it."""
     known = limits()
     assumed = any(demand.assumed for demand in demands)
-    held = Figure(executors.value, "executors", "scaling: fixed holds all of them", assumed=assumed)
-    if job.scaling == "fixed" and job.scales_itself:
-        return ScalingPlan(held, held, None, None, None), []
     if job.scales_itself:
         why = f"{job.title} starts and shrinks as it likes; one executor always stays"
         return ScalingPlan(
@@ -245,23 +251,16 @@ def _scaling(
             None,
             None,
         ), []
-    fixed = job.scaling == "fixed"
-    asked_least, asked_first = (None, None) if fixed else job.executors_asked
+    asked_least, asked_first = job.executors_asked
     average = sum(whole_cores(demand.least_cores * demand.average) for demand in demands)
     least = min(executors.value, math.ceil(average / each))
     minimum = (
-        held
-        if fixed
-        else Figure(least, "executors", f"{count(average, 'core')} carry the average", assumed=assumed)
+        Figure(least, "executors", f"{count(average, 'core')} carry the average", assumed=assumed)
         if asked_least is None
         else Figure(asked_least, "executors", "pinned", "pinned")
     )
     initial = (
-        held
-        if fixed
-        else Figure(
-            executors.value, "executors", "all: a start finds the backlog of its stop", assumed=assumed
-        )
+        Figure(executors.value, "executors", "all: a start finds the backlog of its stop", assumed=assumed)
         if asked_first is None
         else Figure(asked_first, "executors", "pinned", "pinned")
     )

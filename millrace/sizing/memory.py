@@ -27,6 +27,8 @@ class Memory:
         Bytes for each executor, independent of its cores: joined tables.
     together
         Bytes that all executors share: state, and batches that are held for a join.
+    joined
+        Whether batches are held for a join: what they take grows with the trigger.
     python_per_task
         Bytes outside the heap for each task.
     why
@@ -36,6 +38,7 @@ class Memory:
     per_task: float
     per_executor: float
     together: float
+    joined: bool
     python_per_task: float
     why: str
 
@@ -97,6 +100,7 @@ def of_job(
         per_task=fetched + known["memory.writer_mib_per_task"] * MIB,
         per_executor=float(tables),
         together=float(state) + held,
+        joined=held > 0,
         python_per_task=known["memory.python_mib_per_task"] * MIB if python else 0.0,
         why=", ".join(parts),
     )

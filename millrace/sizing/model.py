@@ -101,13 +101,20 @@ class QueryPlan:
 
 @dataclass(frozen=True)
 class ScalingPlan:
-    """Range of a job's executors; a value that the engine does not let one set is ``None``."""
+    """Range of a job's executors; a value that the engine does not let one set is ``None``.
+
+    Attributes
+    ----------
+    held
+        Whether all of them run all the time: ``scaling: fixed``, or new ones would come too late for a peak.
+    """
 
     min_executors: Figure[int]
     initial_executors: Figure[int]
     allocation_ratio: Figure[float] | None
     idle_timeout_seconds: Figure[int] | None
     shuffle_timeout_seconds: Figure[int] | None
+    held: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,10 +137,6 @@ class WorkerChoice:
         Reason why it is not possible, or ``None``.
     unproven
         Reason why its speed is unknown, or ``None`` if the job's rate was measured on such workers.
-    release
-        The engine with its version, if it differs from the file's.
-    unconfirmed
-        Unconfirmed prices that it depends on, if it has another version.
     """
 
     engine: str
@@ -146,8 +149,6 @@ class WorkerChoice:
     memory_needed_gib: float
     refused: str | None = None
     unproven: str | None = None
-    release: str | None = None
-    unconfirmed: tuple[str, ...] = ()
 
     @property
     def workers(self) -> int:
@@ -158,8 +159,7 @@ class WorkerChoice:
     def engine_name(self) -> str:
         """The engine, with the architecture if it has several."""
         kind = KINDS[self.engine]
-        engine = self.release or kind.title
-        return f"{engine} {self.architecture}" if kind.by_architecture else engine
+        return f"{kind.title} {self.architecture}" if kind.by_architecture else kind.title
 
     def __str__(self) -> str:
         return f"{self.engine_name}, {self.workers} of {self.worker}"
@@ -190,8 +190,6 @@ class JobPlan:
     worker_usd_hour: float
     choices: tuple[WorkerChoice, ...]
     """The plan's choice first, then all others that are possible, cheapest first, then those that are not."""
-    cheaper_version: WorkerChoice | None = None
-    """The same workers on a later version of the engine, if that costs less."""
     advice: tuple[str, ...] = ()
     expected_usd: Figure[float] | None = None
     """Cost of a month's workers under the stated traffic, if simulated (:mod:`millrace.sizing.simulation.expected_cost`)."""

@@ -92,18 +92,17 @@ def explain(environment: Environment, plan: Plan, key: str) -> Node:
 
 
 _FORMULAS = {
-    "cores": "sum over queries of floor(λb·M/(M − a)) + 1, M = min(S − T, S/2)",
+    "cores": "sum over queries of the fewest in whole waves, above λb·M/(M − a), M = min(S − T, S/2), and above the shards read at a time",
     "executors": "ceil(cores / cores of one executor)",
     "max_workers": "executors + 1 driver",
-    "trigger_seconds": "min(S/2, what a full batch leaves), two digits, downwards",
+    "trigger_seconds": "min(S/2, what memory holds, whole triggers of the table that is read)",
     "records_per_batch": "L ≤ (M − a)·c/b, above λ·max(T, a/(1 − ρ))",
     "records_per_partition": "L / shards",
     "batch_seconds": "a + λT·b/c",
     "catch_up_seconds": "λR / (μ − λ), μ = L / max(T, D(L))",
-    "expected_partitions": "max(what the traffic needs, what keeps the cores busy)",
-    "partitions": "max(what the traffic needs, what keeps the cores busy)",
+    "expected_partitions": "the cheapest with the cores that read them, at least what the traffic needs",
+    "partitions": "the cheapest with the cores that read them, at least what the traffic needs",
     "memory": "(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
-    "min_executors": "ceil(cores for the average rate / cores of one executor)",
 }
 
 

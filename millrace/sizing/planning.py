@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from millrace.config import availability_zones as zone_tables
@@ -14,17 +14,17 @@ from millrace.sizing.advice import merge_advice
 from millrace.sizing.alarms import alarms
 from millrace.sizing.cost import stream_cost
 from millrace.sizing.demand import QueryDemand, query_demands
-from millrace.sizing.jobs import divide_cores, fewest_cores, plan_job
+from millrace.sizing.designs import JobPlanner, cheapest_partitions
+from millrace.sizing.jobs import divide_cores, fewest_cores
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import dns_cost, plan_network
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
-from millrace.sizing.query import Source
 from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
 from millrace.sizing.shared_cost import shared_cost
 from millrace.sizing.storage import unpriced_costs
-from millrace.sizing.streams import keep_partitions, partitions
+from millrace.sizing.streams import Reading, keep_partitions, partitions
 
 
 def plan(environment: Environment) -> Plan:
@@ -60,7 +60,10 @@ def plan(environment: Environment) -> Plan:
     network, way_out = plan_network(environment, table)
     dns = dns_cost(environment, sum(job.max_workers.value for job in jobs.values()), table)
     watched = alarms(environment, jobs, clusters)
-    return Plan(
+    # SimPy and NumPy take long to import.
+    from millrace.sizing.simulation.expected_cost import hold_where_late
+
+    found = Plan(
         environment=environment.name,
         region=environment.region,
         prices=table.read,
@@ -79,6 +82,7 @@ def plan(environment: Environment) -> Plan:
         advice=tuple(merge_advice(jobs)),
         left_out=unpriced_costs(environment),
     )
+    return hold_where_late(environment, found)
 
 
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
@@ -89,11 +93,17 @@ def _sized(environment: Environment, table: PriceTable) -> tuple[_Sized | None, 
     demands, problems = query_demands(environment)
     if problems:
         return None, problems
-    streams, problems = _streams(environment, demands, table)
+    planner = JobPlanner(environment, demands, table)
+    streams, problems = _streams(planner, demands)
     clusters, wrong = _clusters(environment, demands, streams, table)
     problems += wrong
-    jobs, wrong = _jobs(environment, demands, streams, table)
-    problems += wrong
+    jobs = {}
+    counts = {name: each.expected_partitions.value for name, each in streams.items()}
+    for name in environment.jobs:
+        sized, wrong = planner.plan(name, counts)
+        problems += wrong
+        if sized is not None:
+            jobs[name] = sized
     return (None, problems) if problems else ((demands, streams, clusters, jobs), [])
 
 
@@ -106,67 +116,59 @@ def _readers(demands: list[QueryDemand]) -> dict[str, list[QueryDemand]]:
     return found
 
 
-def _streams(
-    environment: Environment, demands: list[QueryDemand], table: PriceTable
-) -> tuple[dict[str, StreamPlan], list[Finding]]:
+def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str, StreamPlan], list[Finding]]:
     found, problems = {}, []
-    reading = _readers(demands)
-    pinned = _pinned_cores(environment, demands, reading)
+    environment, by_stream = planner.environment, _readers(demands)
+    readings = {}
     for name, stream in environment.streams.items():
-        readers = reading.get(name, [])
-        cores = pinned.get(name)
-        spare = 0.0 if name in pinned else environment.partition_buffer
-        expected, wrong = partitions(name, stream, readers, cores, spare)
+        readers = by_stream.get(name, [])
+        pinned = bool(readers) and environment.jobs[Reading(name, stream, readers).main.job].cores is not None
+        readings[name] = Reading(name, stream, readers, 0.0 if pinned else environment.partition_buffer)
+    given = {name: partitions(each, None)[0].value for name, each in readings.items() if not each.is_free}
+    chosen = cheapest_partitions(planner, readings, given)
+    cores = _pinned_cores(planner, readings, chosen)
+    for name, stream in environment.streams.items():
+        reading = readings[name]
+        expected, wrong = partitions(reading, cores.get(name), chosen[name])
         if wrong is not None:
             problems.append(wrong)
         expected = keep_partitions(environment, name, expected)
         if wrong is None and (refused := stream.refuse_change(name, expected.value)) is not None:
             problems.append(refused)
-        shared = sum(not demand.fan_out for demand in readers)
-        consumers = len(readers) - shared + len(stream.consumers)
+        shared = sum(not demand.fan_out for demand in reading.readers)
+        consumers = len(reading.readers) - shared + len(stream.consumers)
         found[name] = StreamPlan(
             name=name,
             kind=stream.kind,
             mode=stream.sizing,
             partitions=expected if stream.elastic_limits is None else None,
             expected_partitions=expected,
-            cost=stream_cost(stream, expected, shared, consumers, table),
+            cost=stream_cost(stream, expected, shared, consumers, planner.prices),
         )
     return found, problems
 
 
 def _pinned_cores(
-    environment: Environment, demands: list[QueryDemand], reading: dict[str, list[QueryDemand]]
-) -> dict[str, int | None]:
+    planner: JobPlanner, readings: Mapping[str, Reading], chosen: Mapping[str, int]
+) -> dict[str, int]:
     """Return the share of its job's pinned cores for the reader with the most work, by stream.
 
-    ``None`` leaves the number of partitions to the plan: the share is not more than the reader gets without the pin.
+    A stream whose reader gets no more than without the pin keeps the number of partitions that is chosen.
     """
-    main = {name: max(readers, key=lambda demand: demand.least_cores) for name, readers in reading.items()}
-    found: dict[str, int | None] = {
-        name: None for name, demand in main.items() if environment.jobs[demand.job].cores is not None
-    }
-    if not found:
-        return found
-    sources = {
-        name: _source(environment, name, partitions(name, stream, reading.get(name, []), None)[0].value)
-        for name, stream in environment.streams.items()
-    }
-    for name in found:
-        own = [demand for demand in demands if demand.job == main[name].job]
-        cores = environment.jobs[main[name].job].cores
+    found: dict[str, int] = {}
+    sources = {name: planner.source(name, number) for name, number in chosen.items()}
+    for name, reading in readings.items():
+        cores = planner.environment.jobs[reading.main.job].cores if reading.readers else None
+        if cores is None:
+            continue
+        main, own = reading.main, planner.demands[reading.main.job]
         least = [fewest_cores(demand, sources) for demand in own]
-        given = divide_cores(cores, own, sources) if cores is not None else None
-        (place,) = [number for number, demand in enumerate(own) if demand.query == main[name].query]
+        given = divide_cores(cores, own, sources)
+        (place,) = [number for number, demand in enumerate(own) if demand.query == main.query]
         if given is not None and given[place] > least[place]:
-            share = main[name].least_cores / own[place].least_cores
+            share = main.least_cores / own[place].least_cores
             found[name] = max(1, math.ceil(given[place] * share))
     return found
-
-
-def _source(environment: Environment, name: str, partitions: int) -> Source:
-    stream = environment.streams[name]
-    return Source(partitions, steady=stream.elastic_limits is None, limits_parts=stream.limits_parts)
 
 
 def _clusters(
@@ -182,24 +184,6 @@ def _clusters(
             continue
         asked = load(environment, name, counts, readers)
         sized, wrong = plan_cluster(name, cluster, asked, zones(environment), table)
-        problems += wrong
-        if sized is not None:
-            found[name] = sized
-    return found, problems
-
-
-def _jobs(
-    environment: Environment, demands: list[QueryDemand], streams: dict[str, StreamPlan], table: PriceTable
-) -> tuple[dict[str, JobPlan], list[Finding]]:
-    found, problems = {}, []
-    sources = {
-        name: _source(environment, name, each.expected_partitions.value) for name, each in streams.items()
-    }
-    by_job: dict[str, list[QueryDemand]] = {name: [] for name in environment.jobs}
-    for demand in demands:
-        by_job[demand.job].append(demand)
-    for name, own in by_job.items():
-        sized, wrong = plan_job(environment, name, own, sources, table)
         problems += wrong
         if sized is not None:
             found[name] = sized

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from millrace.config.model import Environment, Stream
 from millrace.config.problems import Finding
@@ -69,42 +70,115 @@ def demands(stream: Stream, readers: int, again: float = 0.0, stretch: float = 1
     return tuple(found)
 
 
-def partitions(
-    name: str, stream: Stream, readers: Sequence[QueryDemand], cores: int | None, spare: float = 0.0
-) -> tuple[Figure[int], Finding | None]:
+@dataclass(frozen=True)
+class Reading:
+    """A stream with the queries that read it themselves.
+
+    Attributes
+    ----------
+    name, stream
+        The stream, and its name in the environment.
+    readers
+        Demands of these queries.
+    spare
+        Partitions beyond those that the traffic needs, as a share of them.
+    """
+
+    name: str
+    stream: Stream
+    readers: Sequence[QueryDemand]
+    spare: float = 0.0
+
+    @cached_property
+    def main(self) -> QueryDemand:
+        """Reader with the most work."""
+        return max(self.readers, key=lambda demand: demand.least_cores)
+
+    @property
+    def is_free(self) -> bool:
+        """True if the plan chooses the partitions together with the cores that read them."""
+        return (
+            bool(self.readers) and self.stream.given_partitions is None and self.stream.elastic_limits is None
+        )
+
+    def binding(self, *, one_wave: bool) -> Demand:
+        """Return what needs the most partitions.
+
+        Parameters
+        ----------
+        one_wave
+            Whether a reader reads all partitions at once, so that none is read during its fixed cost.
+        """
+        shared = [demand.again for demand in self.readers if not demand.fan_out]
+        # Readers of a shard share its output in equal parts, whichever of them catches up.
+        again = max(
+            [
+                len(shared) * max(shared, default=0.0),
+                *(demand.again for demand in self.readers if demand.fan_out),
+            ]
+        )
+        stretch = max(
+            (
+                demand.work.overhead_factor
+                for demand in self.readers
+                if demand.work.alone and (one_wave or len(demand.streams) > 1)
+            ),
+            default=1.0,
+        )
+        asked = demands(self.stream, len(shared), again, stretch)
+        return max(asked, key=lambda demand: (demand.fewest, demand.partitions))
+
+    def fewest(self, *, one_wave: bool) -> int:
+        """Return the fewest partitions, with the spare ones."""
+        binding = self.binding(one_wave=one_wave)
+        return max(1, math.ceil(binding.partitions * (1 + self.spare)) if self.spare else binding.fewest)
+
+    def options(self) -> dict[int, int]:
+        """Return the fewest partitions by number of the main reader's cores, fewer partitions with more cores.
+
+        More partitions than the fewest can save the cores that are idle in the last wave. Of two numbers of partitions with
+        which the traffic is read, the plan takes the cheaper one together with its cores.
+        """
+        least = self.main.least_cores
+        most = partitions_for(whole_cores(least), least, self.fewest(one_wave=True))
+        found: dict[int, int] = {}
+        for number in range(self.fewest(one_wave=False), most + 1):
+            cores = self.cores_of(number)
+            if cores is not None and cores < min(found, default=math.inf):
+                found[cores] = number
+        return found
+
+    def cores_of(self, number: int) -> int | None:
+        """Return the cores of the main reader with so many partitions; None if they hand over too little to a reader."""
+        overhead, found = limits()["spark.repartition.overhead"], 0
+        for demand in self.readers:
+            if demand.read_at_once >= number:
+                return None
+            spread = choose_cores(number, demand.needed, overhead, read_at_once=demand.read_at_once)
+            if spread.waves == 1 and demand.read_in_one_wave >= number:
+                return None
+            if demand is self.main:
+                found = spread.cores
+        return found
+
+
+def partitions(reading: Reading, cores: int | None, chosen: int = 0) -> tuple[Figure[int], Finding | None]:
     """Size a stream.
 
     Parameters
     ----------
-    name
-        In the environment.
-    readers
-        The demands of queries that read it.
     cores
         Cores of the reader with the most work if its job's cores are pinned.
-    spare
-        Partitions beyond those that the traffic needs, as a share of them.
+    chosen
+        Partitions that the search has chosen, where their number is free.
 
     Returns
     -------
     tuple
         Partitions that readers find, and a finding if a pinned number is below the need of the traffic.
     """
-    unit = stream.parts
-    shared = [query_demand.again for query_demand in readers if not query_demand.fan_out]
-    # Readers of a shard share its output in equal parts, whichever of them catches up.
-    again = max(
-        [
-            len(shared) * max(shared, default=0.0),
-            *(query_demand.again for query_demand in readers if query_demand.fan_out),
-        ]
-    )
-    stretch = max(
-        (query_demand.work.overhead_factor for query_demand in readers if query_demand.work.alone),
-        default=1.0,
-    )
-    asked = demands(stream, len(shared), again, stretch)
-    binding = max(asked, key=lambda demand: (demand.fewest, demand.partitions))
+    stream, unit = reading.stream, reading.stream.parts
+    binding = reading.binding(one_wave=stream.elastic_limits is not None)
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
     pinned = stream.given_partitions
@@ -112,21 +186,29 @@ def partitions(
         whose = "the existing stream has them" if stream.belongs_to_others else "pinned"
         figure = Figure(pinned, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", "pinned")
         if stream.refuses_fewer and pinned < fewest:
-            return figure, Finding(("streams", name, unit), str(pinned), f"at least {fewest}: {binding.why}")
+            return figure, Finding(
+                ("streams", reading.name, unit), str(pinned), f"at least {fewest}: {binding.why}"
+            )
         return figure, None
     if stream.elastic_limits is not None:
         first, headroom = (limits()[name] for name in stream.elastic_limits)
         opened = max(int(first), math.ceil(binding.partitions * headroom))
         why = f"AWS opens {first:g} at first, later about {headroom:g} times what {binding.why} needs"
         return Figure(opened, unit, why, assumed=True), None
-    if spare:
-        fewest = math.ceil(binding.partitions * (1 + spare))
-        binding = replace(binding, why=f"{binding.why}, {spare:.0%} to spare")
-    if not readers:
-        return Figure(fewest, unit, f"{binding.why}; no job reads it", assumed=assumed), None
-    main = max(readers, key=lambda query_demand: query_demand.least_cores)
-    shards, own = _with_cores(main, fewest, cores, paid=stream.refuses_fewer)
+    if reading.spare:
+        binding = replace(binding, why=f"{binding.why}, {reading.spare:.0%} to spare")
+    if not reading.readers:
+        number = reading.fewest(one_wave=False)
+        return Figure(number, unit, f"{binding.why}; no job reads it", assumed=assumed), None
+    main = reading.main
     assumed = assumed or main.assumed
+    if cores is not None:
+        shards, own = partitions_for(cores, main.least_cores, reading.fewest(one_wave=True)), cores
+    else:
+        shards, own = chosen, reading.cores_of(chosen) or 1
+    if shards <= own:
+        one = reading.binding(one_wave=True)
+        binding = one if one.partitions > binding.partitions and not reading.spare else binding
     if shards == own:
         return Figure(
             shards, unit, f"one for each core of {main.query}: {binding.why}", assumed=assumed
@@ -144,33 +226,3 @@ def keep_partitions(environment: Environment, name: str, planned: Figure[int]) -
         return planned
     why = f"as deployed, as a topic never loses a partition; {planned.value} would do: {planned.why}"
     return replace(planned, value=deployed, why=why)
-
-
-_CORE = {True: 4.0, False: 1e6}
-"""Partitions for the price of one core of the cheapest workers: of a stream that is paid by the shard, and of a topic."""
-
-
-def _with_cores(main: QueryDemand, fewest: int, cores: int | None, *, paid: bool) -> tuple[int, int]:
-    """Return partitions, and cores of the reader with the most work, that are the cheapest together.
-
-    More partitions than the fewest can save the cores that are idle in the last wave.
-
-    Parameters
-    ----------
-    main
-        Demand of that reader.
-    cores
-        Its cores, if pinned.
-    paid
-        Whether each partition costs money.
-    """
-    most = partitions_for(cores or whole_cores(main.least_cores), main.least_cores, fewest)
-    if cores is not None:
-        return most, cores
-    overhead = limits()["spark.repartition.overhead"]
-    candidates = (
-        (count, choose_cores(count, main.needed, overhead, read_at_once=main.read_at_once).cores)
-        for count in range(fewest, most + 1)
-        if count > main.read_at_once
-    )
-    return min(candidates, key=lambda each: (each[0] + _CORE[paid] * each[1], each[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from millrace.config.engines import KINDS, Job
@@ -24,7 +24,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
 
     The plan follows the pins of the file (the engine always, its worker and architecture if they are written).
     Otherwise it takes the cheapest worker of the engine with enough memory for which the job's rate is known:
-    Glue's workers with four cores a DPU, EMR workers of the job's architecture; small ones only for small jobs.
+    Glue's workers with four cores a DPU or less memory, EMR workers of the job's architecture.
 
     Parameters
     ----------
@@ -34,6 +34,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
         Memory that executors need.
     """
     known = limits()
+    least = known["worker.join.gib_per_core"] if memory.joined else 0.0
     found: list[WorkerChoice] = []
     own: list[WorkerChoice] = []
     workers: dict[WorkerChoice, Worker] = {}
@@ -42,7 +43,10 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
         def needed(tasks: int, share: float = known[kind.heap_share]) -> float:
             return memory.bytes_needed(tasks, math.ceil(cores / tasks), share) / GIB
 
-        for worker in kind.possible_workers(job, needed, known["worker.gib_per_core"]):
+        def offered(tasks: int, needed: Callable[[int], float] = needed) -> float:
+            return max(needed(tasks), tasks * least)
+
+        for worker in kind.possible_workers(job, offered):
             executors = math.ceil(cores / worker.tasks)
             usd = (executors + 1) * HOURS * worker_usd_hour(worker.bills, prices)
             made = WorkerChoice(
@@ -55,7 +59,7 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
                 usd,
                 needed(worker.tasks),
             )
-            judged = _judged(job, made, cores, small=worker.small)
+            judged = _judged(job, made, least)
             workers[judged] = worker
             found.append(judged)
             if worker.own:
@@ -73,45 +77,17 @@ def choices(job: Job, cores: int, memory: Memory, prices: PriceTable) -> tuple[t
     return (first, *rest), sized
 
 
-def cheaper_version(job: Job, first: WorkerChoice, prices: PriceTable) -> WorkerChoice | None:
-    """Return the cheapest later version of the job's engine on the workers of the plan; None if none costs less.
-
-    Parameters
-    ----------
-    job
-        With the worker of the plan.
-    first
-        The plan's choice.
-    """
-    names = list(job.spark_versions)
-    found = []
-    for name in names[names.index(job.version) + 1 :]:
-        other = job.model_copy(update={"version": name})
-        usd = first.workers * HOURS * worker_usd_hour(other.bills, prices)
-        unproven = (
-            None if other.spark_line == job.spark_line else f"the rate is that of Spark {job.spark_line.name}"
-        )
-        named = dict.fromkeys(map(price_name, other.bills))
-        unconfirmed = tuple(price for price in named if not prices.prices[price].confirmed)
-        found.append(
-            replace(first, usd=usd, release=other.release, unproven=unproven, unconfirmed=unconfirmed)
-        )
-    best = min(found, key=lambda each: each.usd, default=None)
-    return best if best is not None and best.usd < first.usd else None
-
-
-def _judged(job: Job, choice: WorkerChoice, cores: int, *, small: bool) -> WorkerChoice:
+def _judged(job: Job, choice: WorkerChoice, gib_per_core: float) -> WorkerChoice:
     known = limits()
     refused = unproven = None
     if choice.memory_needed_gib > choice.memory_gib:
         refused = f"an executor needs {choice.memory_needed_gib:.1f} GiB and has {choice.memory_gib:g}"
     elif choice.memory_gib < known["memory.driver_gib"]:
         refused = f"a driver needs {known['memory.driver_gib']:g} GiB and has {choice.memory_gib:g}"
-    most = known["worker.small.most_cores"]
     if choice.engine != job.engine:
         unproven = f"the rate is that of {job.engine}"
     elif choice.architecture != job.processors:
         unproven = f"the rate is that of {job.processors}"
-    elif small and cores > most:
-        unproven = f"small workers are for jobs of up to {most:g} cores"
+    elif choice.memory_gib / choice.vcpu < gib_per_core:
+        unproven = "a join holds whole batches, which a longer trigger makes larger"
     return replace(choice, refused=refused, unproven=unproven)

@@ -52,11 +52,11 @@ class ToyJob(JobBase):
             yield Finding((*path, "worker"), str(self.worker), "a multiple of 4")
 
     @classmethod
-    def possible_workers(cls, asked, needed, gib_per_core):
+    def possible_workers(cls, asked, needed):
         own = asked if isinstance(asked, cls) else None
         for cores in (4, 8):
             given = own is not None and (not own.worker_is_given or own.worker == cores)
-            yield Worker(f"{cores} toys", "x86_64", cores, 8 * cores, cores, given, False, billed(cores))
+            yield Worker(f"{cores} toys", "x86_64", cores, 8 * cores, cores, given, billed(cores))
 
     def with_worker(self, worker):
         return self.model_copy(update={"worker": worker.vcpu})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import asdict, replace
 from datetime import UTC, date, datetime
@@ -16,6 +17,7 @@ from rich.text import Text
 from millrace.cli.plan import plan_diff
 from millrace.cli.plan.plan_tables import render
 from millrace.cli.plan.report import template_diff
+from millrace.cli.plan.report.apply_moves import apply_moves, move_lines
 from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
@@ -31,6 +33,7 @@ from millrace.config.load import find_root
 from millrace.config.problems import wrong_option
 from millrace.sizing import Plan, plan
 from millrace.sizing.export import to_json
+from millrace.sizing.moves import Move, find_moves
 from millrace.sizing.number_derivation import Node, explain
 from millrace.sizing.plan_difference import differences
 from millrace.sizing.prices_and_limits import prices
@@ -71,6 +74,16 @@ def plan_command(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="With --diff: print a Markdown table for a pull request.")
     ] = False,
+    traffic: Annotated[
+        float,
+        typer.Option("--traffic", metavar="FACTOR", help="Plan every stream at FACTOR times its traffic."),
+    ] = 1.0,
+    apply: Annotated[
+        str | None,
+        typer.Option(
+            "--apply", metavar="NUMBERS", help="Write moves of the verdict into the file, such as 1,3."
+        ),
+    ] = None,
     with_templates: Annotated[
         bool,
         typer.Option(
@@ -95,18 +108,33 @@ def plan_command(
       millrace plan --env prod --explain jobs.flights.max_workers
 
       millrace plan --env prod --diff main --markdown --templates
+
+      millrace plan --env prod --traffic 2
+
+      millrace plan --env prod --apply 1,3
     """
+    if not 0 < traffic < math.inf:
+        raise wrong_option("--traffic", f"{traffic:g}", "a number above 0")
+    if apply is not None and (traffic != 1 or deployed or diff is not None or key is not None):
+        raise wrong_option("--apply", apply, "only without --traffic, --deployed, --diff and --explain")
     for option, given in (("--markdown", as_markdown), ("--templates", with_templates)):
         if given and diff is None:
             raise wrong_option(option, "(no --diff)", "only with --diff")
     environment = load(env)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))
+    environment = with_traffic(environment, traffic)
     sized = plan(environment)
+    if apply is not None:
+        apply_moves(environment, find_moves(environment, sized, keeps), apply)
+        return
     verdict = None
+    moves: tuple[Move, ...] = ()
     if html is not None or (diff is None and key is None):
         doubted = check_plan(environment, sized)
-        sized, verdict = doubted.plan, plan_verdict(doubted, env)
+        moves = find_moves(environment, sized, keeps) if traffic == 1 else ()
+        sized = doubted.plan
+        verdict = replace(plan_verdict(doubted, env), moves=tuple(move_lines(moves)))
         if html is not None:
             write_page(html, plan_page(doubted, verdict))
     if diff is not None:
@@ -127,7 +155,12 @@ def plan_command(
         return
     if as_json:
         document = to_json(sized)
-        document = {"version": document.pop("version"), "verdict": verdict_json(verdict), **document}
+        document = {
+            "version": document.pop("version"),
+            "verdict": verdict_json(verdict),
+            "moves": [asdict(each) for each in moves],
+            **document,
+        }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
 
@@ -155,6 +188,21 @@ def check_plan(environment: Environment, sized: Plan) -> CheckedPlan:
     if (note := old_prices(environment)) is not None:
         more.append(note)
     return CheckedPlan(environment, replace(sized, warnings=(*sized.warnings, *more)), played, note)
+
+
+def keeps(environment: Environment, sized: Plan) -> bool:
+    """Return whether a plan keeps every SLA in the simulation."""
+    return plan_verdict(check_plan(environment, sized)).sla.state == "kept"
+
+
+def with_traffic(environment: Environment, factor: float) -> Environment:
+    """Return an environment with more or less traffic on every stream."""
+    streams = {}
+    for name, stream in environment.streams.items():
+        rate = stream.traffic.records_per_second * factor
+        traffic = stream.traffic.model_copy(update={"records_per_second": rate})
+        streams[name] = stream.model_copy(update={"traffic": traffic})
+    return environment if factor == 1 else environment.model_copy(update={"streams": streams})
 
 
 def old_prices(environment: Environment, today: date | None = None) -> str | None:

@@ -114,6 +114,8 @@ class Verdict:
         All of them, the largest first (:func:`largest_first`).
     command, why
         Next command, and its effect.
+    moves
+        Changes that cost less, a line for each.
     """
 
     subject: str
@@ -125,6 +127,7 @@ class Verdict:
     risks: tuple[Risk, ...]
     command: str
     why: str
+    moves: tuple[str, ...] = ()
 
     @property
     def largest(self) -> tuple[Risk, ...]:
@@ -188,6 +191,7 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
         rows.append(("", Text(verdict.count_of_others, "dim")))
     if not verdict.risks:
         rows.append(("risks", Text("none that was looked for")))
+    rows += [("" if place else "moves", Text(line)) for place, line in enumerate(verdict.moves)]
     if not terminal:
         rows.append(("next", Text(f"{verdict.command}  {verdict.why}")))
         yield Text(f"VERDICT  {verdict.subject}")

@@ -54,8 +54,6 @@ class Worker:
         Number of tasks that run on it at once.
     own
         Whether the job's file allows it.
-    small
-        Whether only jobs of few cores may have it.
     bills
         Items that are billed for an hour of it.
     """
@@ -66,7 +64,6 @@ class Worker:
     memory_gib: float
     tasks: int
     own: bool
-    small: bool
     bills: tuple[Bill, ...]
 
 
@@ -189,10 +186,11 @@ class JobBase(Model, ABC):
     )
     scaling: Literal["auto", "fixed"] = Field(
         default="auto",
-        description="`fixed` keeps all workers all the time, for an SLA that cannot wait for new workers: no auto "
-        "scaling on Glue; on EMR Serverless the minimum of executors equals the maximum, and their "
-        "capacity is initialized before a start.",
+        description="`fixed` keeps all workers all the time: no auto scaling on Glue; on EMR Serverless the minimum of "
+        "executors equals the maximum, and their capacity is initialized before a start. Left out, the plan does so where "
+        "new workers would come too late for a peak.",
         examples=["fixed"],
+        json_schema_extra=without_default,
     )
     role: RoleArn | None = Field(
         default=None,
@@ -265,17 +263,13 @@ class JobBase(Model, ABC):
 
     @classmethod
     @abstractmethod
-    def possible_workers(
-        cls, asked: Job, needed: Callable[[int], float], gib_per_core: float
-    ) -> Iterator[Worker]:
+    def possible_workers(cls, asked: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
         """Yield the workers on which a job could run, whatever its engine.
 
         Parameters
         ----------
         needed
             GiB that a worker must have, by the number of tasks that run on it at once.
-        gib_per_core
-            A worker with less is a small one.
         """
 
     @abstractmethod

@@ -171,9 +171,7 @@ class EmrJob(JobBase):
             )
 
     @classmethod
-    def possible_workers(
-        cls, asked: Job, needed: Callable[[int], float], gib_per_core: float
-    ) -> Iterator[Worker]:
+    def possible_workers(cls, asked: Job, needed: Callable[[int], float]) -> Iterator[Worker]:
         """Yield workers with the least sufficient memory for each architecture and number of cores, and the job's own."""
         own = asked if isinstance(asked, cls) else None
         pinned = own.worker if own is not None and own.worker_is_given else None
@@ -183,8 +181,7 @@ class EmrJob(JobBase):
             for vcpu, sizes in EMR_MEMORY_GIB.items():
                 if vcpu < _SMALLEST_VCPU and (pinned is None or pinned.vcpu != vcpu):
                     continue
-                least = max(needed(vcpu), vcpu * gib_per_core)
-                gibs = {next((size for size in sizes if size >= least), sizes[-1])}
+                gibs = {next((size for size in sizes if size >= needed(vcpu)), sizes[-1])}
                 if pinned is not None and pinned.vcpu == vcpu:
                     gibs.add(int(pinned.memory / GIB))
                 for gib in sorted(gibs):
@@ -196,7 +193,6 @@ class EmrJob(JobBase):
                         memory_gib=gib,
                         tasks=vcpu,
                         own=own is not None and architecture == own.architecture and given,
-                        small=vcpu < 4,
                         bills=_bills(vcpu, gib, disk, architecture),
                     )
 

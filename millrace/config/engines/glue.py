@@ -184,7 +184,6 @@ class GlueJob(JobBase):
         cls,
         asked: Job,
         needed: Callable[[int], float],  # noqa: ARG003 - no worker type is left out for its memory
-        gib_per_core: float,
     ) -> Iterator[Worker]:
         """Yield all worker types of the job's version."""
         own = asked if isinstance(asked, cls) else None
@@ -197,7 +196,6 @@ class GlueJob(JobBase):
                 memory_gib=each.memory_gib,
                 tasks=glue_tasks_per_worker(version, each.name),
                 own=own is not None and (not own.worker_is_given or each.name == own.worker),
-                small=each.memory_gib / each.vcpu < gib_per_core,
                 bills=glue_bills(version, each),
             )
 

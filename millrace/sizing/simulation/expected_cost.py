@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from millrace.config.model import Environment
+from millrace.config.model import Environment, Job
 from millrace.sizing.cost import HOURS, SECONDS
+from millrace.sizing.jobs import hold
 from millrace.sizing.model import Figure, JobPlan, Plan
 from millrace.sizing.simulation.arrivals import Arrivals
 from millrace.sizing.simulation.plan_scenario import scenario, traffic_of
@@ -53,6 +54,28 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
     executors = usd / (job.worker_usd_hour * HOURS) - 1
     why = f"simulated at the average rate: {executors:.1f} of {job.executors.value} executors, and the driver"
     return Figure(usd, "USD/month", why, assumed=True)
+
+
+def hold_where_late(environment: Environment, plan: Plan) -> Plan:
+    """Return a plan that holds the workers of each job whose new ones would come too late for a peak.
+
+    The bill counts all workers in any case. A job whose scaling is pinned keeps it.
+    """
+    jobs = {
+        name: hold(job, "new ones would come too late when traffic rises to its peak")
+        if not scaling_pins(environment.jobs[name])
+        and job.scaling.min_executors.value < job.executors.value
+        and dict(_late_at_a_rise(environment, plan, job))
+        else job
+        for name, job in plan.jobs.items()
+    }
+    return replace(plan, jobs=MappingProxyType(jobs))
+
+
+def scaling_pins(job: Job) -> tuple[str, ...]:
+    """Return the keys of a job that pin its scaling."""
+    keys = ("scaling", "min_executors", "initial_executors")
+    return tuple(key for key in keys if key in job.model_fields_set and getattr(job, key) is not None)
 
 
 def with_expected(environment: Environment, plan: Plan) -> Plan:

@@ -29,7 +29,7 @@ def traffic_of(environment: Environment, job: str) -> dict[str, Traffic]:
 def scaling_of(environment: Environment, job: JobPlan, *, fixed: bool = False) -> Scaling:
     """Return the scaling policy of a deployed job."""
     known = limits()
-    if fixed or environment.jobs[job.name].scaling == "fixed":
+    if fixed or job.scaling.held:
         return Fixed(job.executors.value)
     scaling = job.scaling
     start = known["scaling.worker_start_seconds"]

@@ -312,7 +312,7 @@ def simulate(scenario: Scenario, *, each_batch: bool = False) -> JobResult:
     return replace(result, queries=MappingProxyType(queries))
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2048)
 def _result(scenario: Scenario, each_batch: bool) -> JobResult:
     # Jobs of a large environment are often alike.
     env = simpy.Environment()

@@ -7,6 +7,7 @@ import math
 import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_
 from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
+from millrace.config.edit import set_value
 from millrace.sizing import plan, total
 from millrace.sizing.simulation import Arrivals, Outage, simulate
 from millrace.sizing.simulation.plan_scenario import scenario, streams_of
@@ -70,10 +72,19 @@ def test_every_risk_concerns_what_the_plan_has_and_its_dollars_are_a_part_of_the
     parse_millrace(shlex.split(verdict.command)[1:])
 
 
-def test_the_next_command_runs() -> None:
-    environment = load("prod", root=ROOT)
-    verdict = plan_verdict(check_plan(environment, plan(environment)), "prod")
+def test_the_next_command_runs(tmp_path: Path) -> None:
+    """``prod`` is kept; with the scaling of a job pinned it is at risk, and the pin is named."""
+    kept = load("prod", root=ROOT)
+    assert plan_verdict(check_plan(kept, plan(kept)), "prod").sla.state == "kept"
+    file = tmp_path / "pinned.yaml"
+    pinned = set_value(
+        (ROOT / "environments/prod.yaml").read_text(), ("jobs", "departures", "scaling"), "auto"
+    )
+    file.write_text(pinned)
+    environment = load(file, root=ROOT)
+    verdict = plan_verdict(check_plan(environment, plan(environment)), str(file))
     assert verdict.risks[0].kind == "late-at-rise"
+    assert "jobs.departures.scaling is pinned" in verdict.risks[0].words
     assert verdict.sla.state == "at risk"
     program, *arguments = shlex.split(verdict.command)
     assert program == "millrace"
@@ -284,11 +295,9 @@ def test_it_comes_first_in_a_terminal_and_is_narrow_enough() -> None:
         top = "\n".join(
             lines[: next(n for n, line in enumerate(lines) if n and re.fullmatch(" *─+ *", line))]
         )
-        assert "▲ at risk" in top
-        assert "✖ breach" in top
-        assert "\n  millrace simulate --env prod --job departures --spikes 4000,10000 --for 4h" in top, (
-            "in one piece"
-        )
+        assert "✔ kept" in top
+        assert "▲ warning" in top
+        assert "\n  millrace bench bookings --env prod" in top, "in one piece"
 
 
 def test_numbers_as_people_read_them() -> None:

@@ -218,7 +218,7 @@ RUN = [
     and strip_assignments(command.words)[1] in {"plan", "policies", "validate", "schema", "--help"}
     and len(strip_assignments(command.words)) > 2 - (command.words[-1] == "--help")
     and not placeholders(command)
-    and not {"--write", "--out", "--deployed"} & set(command.words)
+    and not {"--write", "--out", "--deployed", "--apply"} & set(command.words)
 ]
 
 

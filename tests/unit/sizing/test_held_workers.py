@@ -59,12 +59,22 @@ def test_fixed_workers_are_all_there_from_the_start_and_cost_the_most(engine: st
 
 @pytest.mark.parametrize(("engine", "kind"), [("glue", GlueAutoScaling), ("emr", DynamicAllocation)])
 def test_scaling_is_the_engines_unless_it_is_fixed(engine: str, kind: type, tmp_path: Path) -> None:
-    environment, found = sized(engine, tmp_path)
+    environment, found = sized(engine, tmp_path, "scaling: auto")
     assert isinstance(scaling_of(environment, found.jobs["clicks"]), kind)
 
 
-def test_what_a_job_will_cost_stands_beside_the_most_with_where_it_is_from(tmp_path: Path) -> None:
+def test_workers_that_would_come_too_late_are_held_unless_the_scaling_is_pinned(tmp_path: Path) -> None:
     environment, found = sized("glue", tmp_path)
+    job = found.jobs["clicks"]
+    assert scaling_of(environment, job) == Fixed(job.executors.value)
+    assert not job.late_at_rise
+    scaled = sized("glue", tmp_path, "scaling: auto")[1]
+    assert scaled.jobs["clicks"].late_at_rise
+    assert total(found).value == total(scaled).value
+
+
+def test_what_a_job_will_cost_stands_beside_the_most_with_where_it_is_from(tmp_path: Path) -> None:
+    environment, found = sized("glue", tmp_path, "scaling: auto")
     job = found.jobs["clicks"]
     assert job.expected_usd is not None
     # All the time one executor less than all, and the driver.

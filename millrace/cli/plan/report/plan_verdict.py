@@ -157,19 +157,22 @@ def _late_at_peak(found: CheckedPlan) -> Iterator[Risk]:
 
 
 def _late_at_rise(found: CheckedPlan) -> Iterator[Risk]:
+    from millrace.sizing.simulation.expected_cost import scaling_pins
+
     late = sorted(
         (share, job.name, query)
         for job in found.plan.jobs.values()
         for query, share in job.late_at_rise.items()
     )
     if late:
-        share, _, first = late[0]
+        share, job, first = late[0]
+        pins = join_names([f"jobs.{job}.{key}" for key in scaling_pins(found.environment.jobs[job])])
         yield _of_queries(
             found,
             "late-at-rise",
             [(job, query) for _, job, query in late],
             f"workers come too late for a peak: {percent(share)} of {first}'s records in time when traffic rises"
-            "{also}; `scaling: fixed` of the job holds its workers",
+            f"{{also}}; {pins} is pinned, without it the plan holds the workers",
             severe=True,
         )
 

@@ -68,6 +68,11 @@ def test_any_plan_keeps_its_promise(
 
 def test_scaling_is_the_deployed_one() -> None:
     environment = load("prod", root=ROOT)
+    scaled = {
+        name: environment.jobs[name].model_copy(update={"scaling": "auto"})
+        for name in ("departures", "flights")
+    }
+    environment = environment.model_copy(update={"jobs": {**environment.jobs, **scaled}})
     sized = plan(environment)
     glue = scaling_of(environment, sized.jobs["departures"])
     assert isinstance(glue, GlueAutoScaling)

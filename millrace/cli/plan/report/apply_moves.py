@@ -1,0 +1,60 @@
+"""Moves of a plan: their lines in the verdict, and writing them into the environment's files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+
+from millrace.config import Environment
+from millrace.config.problems import wrong_option
+from millrace.sizing import total
+from millrace.sizing.moves import Move
+
+
+def move_lines(moves: Sequence[Move]) -> Iterator[str]:
+    """Yield a numbered line for each move."""
+    for number, each in enumerate(moves, start=1):
+        change = f"{each.key}: {_shown(each.old)} to {_shown(each.new)}"
+        yield f"{number}. ${each.saved:,.2f} less: {change}, ${each.usd:,.2f} a month; gives up {each.gives_up}"
+
+
+def apply_moves(environment: Environment, moves: Sequence[Move], numbers: str) -> None:
+    """Write moves into the files of an environment; comments stay, and nothing is written if the result cannot be planned.
+
+    Parameters
+    ----------
+    numbers
+        Numbers of the moves, separated by commas.
+
+    Raises
+    ------
+    ConfigurationError
+        A number that no move has, or a value that a program cannot change.
+    """
+    from millrace.advisor.apply_changes import try_changes
+    from millrace.advisor.findings.model import Change
+
+    known = {str(number): each for number, each in enumerate(moves, start=1)}
+    asked = dict.fromkeys(each.strip() for each in numbers.split(","))
+    if not asked or not known.keys() >= asked.keys():
+        raise wrong_option("--apply", numbers, f"numbers of moves: {', '.join(known) or 'there are none'}")
+    places = environment.places
+    assert places.tree is not None
+    assert places.root is not None
+    where = places.name(places.tree.file)
+    changes = [
+        Change("environment", where, each.key, each.old, each.new) for each in map(known.get, asked) if each
+    ]
+    tried = try_changes(places.tree.file, changes, places.root)
+    tried.write()
+    for edited in tried.files:
+        typer.echo(f"wrote {edited.name}")
+    before, after = total(tried.before).value, total(tried.after).value
+    typer.echo(f"${before:,.2f} a month before, ${after:,.2f} now")
+
+
+def _shown(value: Any) -> str:
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,235 @@
+"""Moves: changes of one key of the file that cost less, each planned and simulated like the file itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from millrace.config import kafka_versions
+from millrace.config.base import Model
+from millrace.config.checks import run_checks
+from millrace.config.engines import KINDS, Job
+from millrace.config.model import Environment, KinesisStream, MskCluster
+from millrace.config.problems import ConfigurationError, Path, dotted_path
+from millrace.config.units import format_duration
+from millrace.sizing.model import Plan
+from millrace.sizing.planning import plan, total
+
+M = TypeVar("M", bound=Model)
+
+MOST = 5
+"""Moves that are shown."""
+
+_WORTH = 1.0
+"""Dollars a month below which a move is not shown."""
+
+_TRIED = 60
+"""Plans of one job that looking for moves may take; larger environments try fewer changes, of the most expensive members."""
+
+_DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change of the file that costs less and keeps every SLA.
+
+    Attributes
+    ----------
+    key, old, new
+        Dotted path in the file, its value now and the new one; None if the key is left out.
+    usd
+        Dollars a month with it alone.
+    saved
+        Dollars a month less than now.
+    gives_up
+        What is lost, in words.
+    """
+
+    key: str
+    old: Any
+    new: Any
+    usd: float
+    saved: float
+    gives_up: str
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A change that is not planned yet: the value as the file has it and as the model does; None removes the key."""
+
+    path: Path
+    new: Any
+    gives_up: str
+    parsed: Any = None
+
+    @property
+    def value(self) -> Any:
+        return self.new if self.parsed is None else self.parsed
+
+
+Keeps = Callable[[Environment, Plan], bool]
+"""Function that simulates a plan and returns whether it keeps every SLA."""
+
+
+def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move, ...]:
+    """Return the moves that save the most.
+
+    Parameters
+    ----------
+    environment, now
+        An environment from a file, and its plan.
+    keeps
+        Simulates the plan of a move.
+    """
+    tree, root = environment.places.tree, environment.places.root
+    if tree is None or root is None:
+        return ()
+    before = total(now).value
+    costs = {key: sum(line.usd for line in lines) for key, lines in now.costs.items()}
+    changes = sorted(
+        _changes(environment),
+        key=lambda each: -costs.get(".".join(map(str, each.path[:2])).replace("kafka.", "clusters."), before),
+    )
+    found = []
+    for change in changes[: _TRIED // len(environment.jobs)]:
+        changed, node = _changed(environment, change), tree.at(change.path)
+        elsewhere = change.new is None and node is not None and node.file != tree.file
+        if (
+            changed is None
+            or elsewhere
+            or any(run_checks(changed, changed.streams.keys(), changed.kafka.keys(), root))
+        ):
+            continue
+        try:
+            after = plan(changed)
+        except ConfigurationError:
+            continue
+        usd = total(after).value
+        if before - usd >= _WORTH:
+            found.append((before - usd, change, changed, after))
+    found.sort(key=lambda each: -each[0])
+    moves: list[Move] = []
+    for saved, change, changed, after in found:
+        if len(moves) == MOST:
+            break
+        if keeps(changed, after):
+            node = tree.at(change.path)
+            old = None if node is None else node.to_json()
+            key = dotted_path(change.path)
+            moves.append(Move(key, old, change.new, total(after).value, saved, change.gives_up))
+    return tuple(moves)
+
+
+def _changes(environment: Environment) -> Iterator[_Change]:
+    if environment.partition_buffer:
+        yield _Change(("partition_buffer",), None, "spare shards and partitions for a hot key")
+    for name, stream in environment.streams.items():
+        yield from _of_stream(environment, name, stream)
+    for name, cluster in environment.kafka.items():
+        if isinstance(cluster, MskCluster) and cluster.existing is None:
+            yield from _of_cluster(environment, name, cluster)
+    for name, job in environment.jobs.items():
+        yield from _of_job(name, job)
+    network = environment.network
+    if network.vpc is None and environment.deployed.zones is None:
+        if environment.zones == 3 and not network.zone_ids:
+            zone = "the third Availability Zone"
+            if any(
+                isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()
+            ):
+                zone += ", and the third copy of what Kafka holds"
+            zone += "; a network that is deployed keeps its zones"
+            yield _Change(("network", "availability_zones"), 2, zone)
+        if network.egress != "cheapest":
+            yield _Change(("network", "egress"), "cheapest", f"{network.egress} as pinned")
+
+
+def _of_stream(environment: Environment, name: str, stream: Any) -> Iterator[_Change]:
+    path = ("streams", name)
+    if stream.belongs_to_others:
+        return
+    if isinstance(stream, KinesisStream) and stream.mode == "on-demand":
+        lost = "shards that Kinesis adds by itself when traffic is above the stated peak"
+        yield _Change((*path, "mode"), "provisioned", lost)
+    elif isinstance(stream, KinesisStream) and stream.shards is None:
+        lost = "a fixed number of shards: a new stream takes 4 MiB/s, and later twice its highest peak"
+        yield _Change((*path, "mode"), "on-demand", lost)
+    if stream.given_partitions is not None and name not in environment.deployed.partitions:
+        key = "shards" if isinstance(stream, KinesisStream) else "partitions"
+        yield _Change((*path, key), None, f"{stream.given_partitions} {key} as pinned")
+    if stream.retention > _DAY:
+        lost = f"a replay of records that are older than a day; {format_duration(stream.retention)} now"
+        yield _Change((*path, "retention"), "24h", lost, _DAY)
+    if getattr(stream, "shard_level_metrics", False):
+        yield _Change((*path, "shard_level_metrics"), None, "metrics of each shard, which show a hot key")
+
+
+def _of_cluster(environment: Environment, name: str, cluster: MskCluster) -> Iterator[_Change]:
+    path = ("kafka", name)
+    new = name not in environment.deployed.clusters
+    pins = ("broker_type", "brokers", "storage")
+    for key in pins:
+        if getattr(cluster, key) is not None and new:
+            yield _Change((*path, key), None, f"{key} as pinned")
+    other = "express" if cluster.tier == "standard" else "standard"
+    if cluster.tier == "serverless" or not new or any(getattr(cluster, key) is not None for key in pins):
+        return
+    if cluster.version in kafka_versions.of_tier(other):
+        lost = {
+            "express": "most settings of brokers, tiered storage; a deployed cluster would be replaced",
+            "standard": "volumes without a size, faster scaling; a deployed cluster would be replaced",
+        }[other]
+        yield _Change((*path, "tier"), other, lost)
+
+
+def _of_job(name: str, job: Job) -> Iterator[_Change]:
+    path = ("jobs", name)
+    for key in ("worker", "cores", "max_workers"):
+        if key in job.model_fields_set and getattr(job, key) is not None:
+            yield _Change((*path, key), None, f"{key} as pinned")
+    measured = f"the rate's validity: it is that of {job.release}, and `millrace bench` measures the other"
+    versions = list(job.spark_versions)
+    for version in versions[versions.index(job.version) + 1 :]:
+        yield _Change((*path, "version"), version, measured)
+    if getattr(job, "architecture", None) == "x86_64":
+        lost = "the rate's validity: it is that of x86_64, and images and libraries of your own must be for arm64"
+        yield _Change((*path, "architecture"), "arm64", lost)
+    for engine in KINDS.keys() - {job.engine}:
+        yield _Change((*path, "engine"), engine, measured)
+    latency = 2 * job.latency
+    if job.goal == "latency":
+        lost = f"freshness: records may be {format_duration(latency)} old"
+        yield _Change((*path, "latency"), format_duration(latency), lost, latency)
+
+
+def _changed(environment: Environment, change: _Change) -> Environment | None:
+    """Return the environment with one value changed; None if the key does not fit the others."""
+    section, *rest = map(str, change.path)
+    if not rest:
+        return _with(environment, section, change.value)
+    if section == "network":
+        return _with(environment, section, _with(environment.network, rest[0], change.value))
+    members: Mapping[str, Any] = getattr(environment, section)
+    name, key = rest
+    member: Model = members[name]
+    if key != "engine":
+        return _with(environment, section, {**members, name: _with(member, key, change.value)})
+    given = {each: getattr(member, each) for each in member.model_fields_set}
+    try:
+        job = KINDS[change.value].model_validate({**given, "engine": change.value})
+    except ValidationError:
+        return None
+    return _with(environment, section, {**members, name: job})
+
+
+def _with(model: M, key: str, value: Any) -> M:
+    """Return a model with one value; without the key if the value is None, as if the file did not have it."""
+    if value is not None:
+        return model.model_copy(update={key: value})
+    removed = model.model_copy(update={key: type(model).model_fields[key].get_default()})
+    removed.model_fields_set.discard(key)
+    return removed

@@ -1,0 +1,74 @@
+"""Moves of ``millrace plan``: each, written into the file and planned again, costs what was printed, and is kept."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from millrace.cli.plan.plan import keeps, with_traffic
+from millrace.cli.plan.report.apply_moves import apply_moves
+from millrace.config import ConfigurationError, load
+from millrace.sizing import plan, total
+from millrace.sizing.moves import MOST, find_moves
+from tests.reference_environments import FILES, table
+
+ROOT = Path(__file__).parents[3]
+ENVIRONMENTS = [*FILES, *(ROOT / "environments" / f"{name}.yaml" for name in ("dev", "minimal", "prod"))]
+
+
+def project(folder: Path, file: Path) -> Path:
+    """A copy of the project's inputs with one more environment, and that environment's file."""
+    for name in ("environments", "pipelines"):
+        shutil.copytree(ROOT / name, folder / name)
+    return Path(shutil.copy(file, folder / "environments" / file.name))
+
+
+@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda file: file.stem)
+def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
+    environment = load(file, ROOT)
+    before = plan(environment)
+    assert keeps(environment, before)
+    moves = find_moves(environment, before, keeps)
+    assert 0 < len(moves) <= MOST
+    assert [each.saved for each in moves] == sorted((each.saved for each in moves), reverse=True)
+    for number, each in enumerate(moves, start=1):
+        folder = tmp_path / str(number)
+        copy = project(folder, file)
+        text = copy.read_text(encoding="utf-8")
+        apply_moves(load(copy, folder), moves, str(number))
+        after = load(copy, folder)
+        again = plan(after)
+        assert round(total(again).value, 2) == round(each.usd, 2)
+        assert round(total(before).value - each.saved, 2) == round(each.usd, 2)
+        assert keeps(after, again)
+        comments = re.findall(r"#.*", copy.read_text(encoding="utf-8"))
+        lost = set(re.findall(r"#.*", text)) - set(comments)
+        assert len(lost) <= (each.new is None), "a key that is removed takes the comment on its line with it"
+
+
+def test_the_documents_table_is_what_is_planned() -> None:
+    assert "\n".join(table()) in (ROOT / "docs/plan.md").read_text(encoding="utf-8")
+
+
+def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    copy = project(folder, ROOT / "environments" / "minimal.yaml")
+    environment = load(copy, folder)
+    moves = find_moves(environment, plan(environment), keeps)
+    for wrong in ("0", "1,9", "", "one"):
+        with pytest.raises(ConfigurationError, match="--apply"):
+            apply_moves(environment, moves, wrong)
+    apply_moves(environment, moves, "1, 2")
+    now = load(copy, folder)
+    assert total(plan(now)).value < min(each.usd for each in moves)
+
+
+def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:
+    copy = project(tmp_path / "project", ROOT / "environments" / "minimal.yaml")
+    doubled = with_traffic(load(copy, copy.parents[1]), 2)
+    copy.write_text(copy.read_text().replace("records_per_second: 800", "records_per_second: 1600"))
+    written = load(copy, copy.parents[1])
+    assert total(plan(doubled)).value == pytest.approx(total(plan(written)).value)
