@@ -220,7 +220,7 @@ class Supervisor:
                 .start()
             )
         finally:
-            context.setLocalProperty(POOL, None)
+            context.setLocalProperty(POOL, None)  # type: ignore[arg-type]  # removes it
 
     def _wait(self, running: list[_Running]) -> bool:
         failed = False
