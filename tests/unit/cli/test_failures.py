@@ -158,7 +158,7 @@ def test_sinks_that_the_sandbox_lacks_are_told_before_anything_is_started(
     monkeypatch.delenv("LOCALSTACK_ENDPOINT", raising=False)
     project = tmp_path / "shop"
     assert millrace("init", str(project)).returncode == 0
-    file = project / "environments" / "dev.yaml"
+    file = project / "environments" / "base.yaml"
     query = (
         "\n      {}: {{kind: derive, source: orders_landed, sink: {{kind: {}}}, dead_letters: {}_letters}}"
     )
