@@ -73,7 +73,7 @@ _CDK_LINES = 12
 _CDK_ADVICE = (
     (
         r"Has the environment been bootstrapped|[Pp]lease run 'cdk bootstrap",
-        "run `npx cdk bootstrap` for this account once",
+        "run `cdk bootstrap` for this account once",
     ),
     (r"security token .* is expired|ExpiredToken|token has expired", _SIGN_IN),
     (r"no credentials have been configured|InvalidClientTokenId|UnrecognizedClient", _SIGN_IN),
@@ -91,7 +91,7 @@ _CDK_ADVICE = (
     ),
     (
         r"UPDATE_ROLLBACK_FAILED|ROLLBACK_FAILED",
-        "CloudFormation could not go back: `npx cdk rollback` on that stack, then repeat the command",
+        "CloudFormation could not go back: `cdk rollback` on that stack, then repeat the command",
     ),
     (
         r"ROLLBACK_COMPLETE",
@@ -249,5 +249,5 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
         return
     raise NotDeployedError(
         f"account {account} is not bootstrapped for CDK in {region}: run "
-        f"`npx cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
+        f"`cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
     )

@@ -188,6 +188,7 @@ def test_a_project_is_tested_and_run_on_this_machine(project: Path, tmp_path: Pa
     installed = install(here, "sandbox")
     for program, *arguments in (
         ("millrace", "setup"),
+        ("cdk", "--version"),
         ("pytest", "-q"),  # as people type it: the project's own settings find its modules
     ):
         done = run([installed.home / "bin" / program, *arguments], here, SETUP_SECONDS)
