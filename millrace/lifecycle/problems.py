@@ -25,7 +25,7 @@ from botocore.exceptions import (
 
 from millrace.lifecycle.deployed import NotDeployedError, ignore_missing
 
-_CDK_QUALIFIER = "hnb659fds"
+CDK_QUALIFIER = "hnb659fds"
 """Qualifier of every account that was bootstrapped without another."""
 
 _SIGN_IN = "sign in again (`aws sso login`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID) and repeat the command"
@@ -243,7 +243,7 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
     AwsError
         AWS refused the request.
     """
-    name = f"/cdk-bootstrap/{qualifier or _CDK_QUALIFIER}/version"
+    name = f"/cdk-bootstrap/{qualifier or CDK_QUALIFIER}/version"
     with translate_aws_errors(f"reading {name}"), ignore_missing("ParameterNotFound"):
         ssm.get_parameter(Name=name)  # type: ignore[attr-defined]  # clients have no static type
         return
