@@ -39,7 +39,7 @@ _TEMPLATE_BYTES = 1_000_000
 
 
 def synthesize_and_compare(
-    environment: Environment, env: str, *, limited: bool = False
+    environment: Environment, env: str, *, limited: bool = False, first: bool = False
 ) -> tuple[Aws, Path, Changes]:
     """Synthesise an environment and compare it with the deployed stacks.
 
@@ -48,7 +48,9 @@ def synthesize_and_compare(
     env
         The environment as it was given: its name or its file.
     limited
-        Whether a plan above ``governance.max_month`` is refused.
+        Whether a plan above ``governance.max_month`` is refused, and what the account would refuse.
+    first
+        Whether the account is asked for everything that decides a deployment, not only for its bootstrap.
 
     Raises
     ------
@@ -68,19 +70,20 @@ def synthesize_and_compare(
     deployed = read_sizes(aws)
     sized = plan(environment.with_deployed(deployed))
     account = Account(aws, sized)
-    _refuse(account, preflight_account.CHECKS)
+    bootstrap = {"bootstrap": preflight_account.bootstrap}
+    _preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
     if (told := over_limit(environment, sized)) is not None and limited:
         raise RefusedError(f"{told}; nothing was deployed")
     synthesise(env, aws.names.account, assembly, deployed)
-    ending = ".template.json"
-    files = assembly.glob(f"*{ending}")
-    account.templates = {each.name.removesuffix(ending): json.loads(each.read_text()) for each in files}
-    _refuse(account, preflight_templates.CHECKS)
+    if first:
+        files = assembly.glob("*.template.json")
+        account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
+        _preflight(account, preflight_templates.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
 
 
-def _refuse(account: Account, checks: Mapping[str, Check]) -> None:
-    """Refuse a deployment that would fail; show everything that is not in order.
+def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) -> None:
+    """Show everything that is not in order, and refuse a deployment that would fail; a missing bootstrap is always refused.
 
     Raises
     ------
@@ -93,7 +96,7 @@ def _refuse(account: Account, checks: Mapping[str, Check]) -> None:
     rows = ask(account, checks)
     if told := [each for each in rows if each.verdict != "ok"]:
         show_rows(told, err=True)
-    if wrong := failed(rows):
+    if wrong := [each for each in failed(rows) if limited or each.subject == "bootstrap"]:
         said = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
         raise DeployError(f"{said}; nothing was deployed or stopped")
 

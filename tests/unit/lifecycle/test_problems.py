@@ -234,7 +234,8 @@ def test_a_deployment_to_an_account_without_bootstrap_ends_before_anything_is_ma
     boto3.client("ssm", region_name="us-east-1").delete_parameters(Names=["/cdk-bootstrap/hnb659fds/version"])
     ended, out, err = millrace("deploy", "--env", environment, "--yes")
     assert (ended, out) == (1, "")
-    assert "account 123456789012 is not bootstrapped for CDK in us-east-1: run `cdk bootstrap" in err
+    assert "bootstrap: cdk bootstrap aws://123456789012/us-east-1" in err
+    assert "account 123456789012 is not bootstrapped for CDK in us-east-1; nothing was deployed" in err
     assert "Traceback" not in err
 
 
