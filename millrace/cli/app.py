@@ -13,13 +13,13 @@ import typer
 from millrace.cli.extras import extra_of_missing_module
 from millrace.cli.plan import import_job, init, plan, policies, prices, simulate, split_topic, vendor
 from millrace.cli.plan.bench import command as bench
+from millrace.cli.plan.report import preflight
 from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
 from millrace.cli.run import (
     deploy,
     history_image,
     notebook,
-    preflight,
     sandbox,
     setup,
     start_stop_drain,
@@ -42,6 +42,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "validate": plan.validate_command,
             "plan": plan.plan_command,
             "simulate": simulate.simulate_command,
+            "preflight": preflight.preflight,
             "bench": bench.bench,
             "split": split_topic.split,
             "schema": schema.schema_app,
@@ -55,7 +56,6 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "traffic": traffic.traffic,
             "notebook": notebook.notebook,
             "history-image": history_image.history_image,
-            "preflight": preflight.preflight,
             "deploy": deploy.deploy,
             "start": start_stop_drain.start,
             "stop": start_stop_drain.stop,

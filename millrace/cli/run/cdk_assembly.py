@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millrace.cli.run.preflight import show_rows
+from millrace.cli.plan.report.preflight import show_rows
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import relay
 from millrace.cli.shared.expected_failures import RefusedError

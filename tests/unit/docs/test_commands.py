@@ -196,7 +196,9 @@ def cdk_options() -> list[tuple[str, str]]:
     }
     page = (ROOT / "docs" / "deploying.md").read_text()
     found |= {
-        ("bootstrap", option) for option in re.findall(r"`[^`|]*?(--[a-z-]+)", page) if option != "--claims"
+        ("bootstrap", option)
+        for option in re.findall(r"`[^`|]*?(--[a-z-]+)", page)
+        if option not in ("--claims", "--drift")
     }
     return sorted(found - {("bootstrap", each) for each in ("--env", "--all")})
 
