@@ -152,16 +152,26 @@ def preflight(scope: PermissionScope) -> list[Grant]:
     msk = [each for each in environment.kafka.values() if isinstance(each, MskCluster)]
     created = [each for each in msk if each.existing is None]
     kinds = {job.engine for job in environment.jobs.values()}
-    anywhere = ["access-analyzer:ValidatePolicy", "iam:GetAccountSummary", "servicequotas:GetAWSDefaultServiceQuota"]
+    anywhere = [
+        "access-analyzer:ValidatePolicy",
+        "iam:GetAccountSummary",
+        "servicequotas:GetAWSDefaultServiceQuota",
+    ]
     anywhere.append("states:ValidateStateMachineDefinition")
-    asked = ("Subnets", "RouteTables", "VpcEndpoints") if network.vpc else ("AvailabilityZones", "Vpcs", "Addresses")
+    asked = (
+        ("Subnets", "RouteTables", "VpcEndpoints")
+        if network.vpc
+        else ("AvailabilityZones", "Vpcs", "Addresses")
+    )
     anywhere += [f"ec2:Describe{each}" for each in asked]
     anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
     quotas = ["vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3"] if network.vpc is None else []
     quotas += ["glue/L-08F3B322", "glue/L-5E4153CA"] if "glue" in kinds else []
     quotas += ["emr-serverless/L-D05C8A75"] if "emr" in kinds else []
     quotas += ["kafka/L-EDD31C36"] if created else []
-    kinesis = [name for name, each in streams.items() if each.kind == "kinesis" and not each.cross_account_role]
+    kinesis = [
+        name for name, each in streams.items() if each.kind == "kinesis" and not each.cross_account_role
+    ]
     if any(streams[name].is_created for name in kinesis):
         anywhere.append("kinesis:DescribeLimits")
     if environment.storage.lake_formation != "off":
@@ -170,8 +180,14 @@ def preflight(scope: PermissionScope) -> list[Grant]:
     assets = scope.s3(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))
     return [
         allow("AskAccount", sorted(anywhere), ["*"], why=NO_NARROWER),
-        allow("AskQuotas", ["servicequotas:GetServiceQuota"], [names.arn("servicequotas", each) for each in quotas]),
-        allow("AskAlarms", ["cloudwatch:DescribeAlarms"], [names.arn("cloudwatch", "alarm:*")], why=_ALL_ALARMS),
+        allow(
+            "AskQuotas",
+            ["servicequotas:GetServiceQuota"],
+            [names.arn("servicequotas", each) for each in quotas],
+        ),
+        allow(
+            "AskAlarms", ["cloudwatch:DescribeAlarms"], [names.arn("cloudwatch", "alarm:*")], why=_ALL_ALARMS
+        ),
         allow("AskStreams", ["kinesis:DescribeStreamSummary"], [names.stream_arn(name) for name in kinesis]),
         allow("AskClusters", ["kafka:DescribeClusterV2"], [each.existing for each in msk if each.existing]),
         allow("FindBuckets", ["s3:ListBucket"], buckets),
