@@ -26,7 +26,8 @@ _DEPLOY: tuple[_Part, ...] = (
     *(read.catalog, read.read_checkpoints, run.versions),
 )
 _PARTS: dict[str, tuple[_Part, ...]] = {
-    "deploy": _DEPLOY,
+    "preflight": (run.bootstrap, run.read_stacks, read.preflight),
+    "deploy": (*_DEPLOY, read.preflight),
     "upgrade": _DEPLOY,
     "rollback": _DEPLOY,
     "start": _ASK,
@@ -50,7 +51,7 @@ _PARTS: dict[str, tuple[_Part, ...]] = {
 }
 
 ROLES: dict[str, tuple[str, ...]] = {
-    "deployer": ("deploy", "upgrade", "rollback", "start", "status"),
+    "deployer": ("preflight", "deploy", "upgrade", "rollback", "start", "status"),
     "operator": (
         *("status", "start", "stop", "drain", "logs", "checkpoint", "replay", "bench", "backfill", "erase"),
         *("audit", "split", "schema", "history", "cost"),

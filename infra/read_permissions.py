@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from aws_cdk import DefaultStackSynthesizer
+
 from millrace.config.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
-from millrace.config.model import ExternalCluster
+from millrace.config.model import ExternalCluster, MskCluster
+from millrace.config.platform import Bucket
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
 
 from .constructs.log_flattener import FLAT_PREFIX
@@ -12,6 +17,7 @@ from .permissions import deny_versions
 from .spark import database_location
 
 _AUDIT_GROUP = "millrace-audit"
+_ALL_ALARMS = "The quota counts all alarms of the account"
 
 
 def read_checkpoints(scope: PermissionScope) -> list[Grant]:
@@ -135,4 +141,55 @@ def cost_explorer_permissions(scope: PermissionScope) -> list[Grant]:
     return [
         allow("ReadBill", ["ce:GetCostAndUsage"], [view]),
         allow("ReadBillTags", ["ce:ListCostAllocationTags"], ["*"], why=NO_NARROWER),
+    ]
+
+
+def preflight(scope: PermissionScope) -> list[Grant]:
+    """Ask the account what decides a deployment; a question without permission is not known, and stops nothing."""
+    names = scope.names
+    environment = names.environment
+    network, streams = environment.network, environment.streams
+    msk = [each for each in environment.kafka.values() if isinstance(each, MskCluster)]
+    created = [each for each in msk if each.existing is None]
+    kinds = {job.engine for job in environment.jobs.values()}
+    anywhere = [
+        "access-analyzer:ValidatePolicy",
+        "iam:GetAccountSummary",
+        "servicequotas:GetAWSDefaultServiceQuota",
+    ]
+    anywhere.append("states:ValidateStateMachineDefinition")
+    asked = (
+        ("Subnets", "RouteTables", "VpcEndpoints")
+        if network.vpc
+        else ("AvailabilityZones", "Vpcs", "Addresses")
+    )
+    anywhere += [f"ec2:Describe{each}" for each in asked]
+    anywhere += ["kafka:ListClustersV2", "kafka:ListKafkaVersions"] if created else []
+    quotas = ["vpc/L-F678F1CE", "vpc/L-29B6F2EB", "ec2/L-0263D0A3"] if network.vpc is None else []
+    quotas += ["glue/L-08F3B322", "glue/L-5E4153CA"] if "glue" in kinds else []
+    quotas += ["emr-serverless/L-D05C8A75"] if "emr" in kinds else []
+    quotas += ["kafka/L-EDD31C36"] if created else []
+    kinesis = [
+        name for name, each in streams.items() if each.kind == "kinesis" and not each.cross_account_role
+    ]
+    if any(streams[name].is_created for name in kinesis):
+        anywhere.append("kinesis:DescribeLimits")
+    if environment.storage.lake_formation != "off":
+        anywhere.append("lakeformation:GetDataLakeSettings")
+    buckets = list(dict.fromkeys(scope.bucket(kind) for kind in get_args(Bucket)))
+    assets = scope.s3(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))
+    return [
+        allow("AskAccount", sorted(anywhere), ["*"], why=NO_NARROWER),
+        allow(
+            "AskQuotas",
+            ["servicequotas:GetServiceQuota"],
+            [names.arn("servicequotas", each) for each in quotas],
+        ),
+        allow(
+            "AskAlarms", ["cloudwatch:DescribeAlarms"], [names.arn("cloudwatch", "alarm:*")], why=_ALL_ALARMS
+        ),
+        allow("AskStreams", ["kinesis:DescribeStreamSummary"], [names.stream_arn(name) for name in kinesis]),
+        allow("AskClusters", ["kafka:DescribeClusterV2"], [each.existing for each in msk if each.existing]),
+        allow("FindBuckets", ["s3:ListBucket"], buckets),
+        allow("AskBootstrapKey", ["s3:GetEncryptionConfiguration"], [assets]),
     ]

@@ -14,6 +14,7 @@ from millrace.cli.extras import extra_of_missing_module
 from millrace.cli.plan import init, plan, policies, prices, simulate, split_topic, vendor
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.existing import import_job, scan
+from millrace.cli.plan.report import preflight
 from millrace.cli.plan.schema import command as schema
 from millrace.cli.repair import audit, backfill, checkpoint, erase, replay
 from millrace.cli.run import (
@@ -42,6 +43,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "validate": plan.validate_command,
             "plan": plan.plan_command,
             "simulate": simulate.simulate_command,
+            "preflight": preflight.preflight,
             "bench": bench.bench,
             "split": split_topic.split,
             "schema": schema.schema_app,

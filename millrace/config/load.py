@@ -61,7 +61,9 @@ def find_root(start: FilePath | None = None) -> FilePath:
 
 
 def environments(root: FilePath | None = None) -> tuple[str, ...]:
-    """Return the names of a project's environments, without files that others extend.
+    """Return the names of a project's environments.
+
+    A file that others extend is none if it is called ``base``, or extends nothing and has no jobs.
 
     Parameters
     ----------
@@ -70,16 +72,18 @@ def environments(root: FilePath | None = None) -> tuple[str, ...]:
     """
     folder = (root or find_root()) / "environments"
     parents: set[str] = set()
-    names = []
+    names, parts = [], {"base"}
     for file in sorted(folder.glob("*.yaml")):
-        try:
-            parent = read(file).tree.child(EXTENDS)
-        except DocumentError:
-            parent = None
-        if parent is not None:
-            parents.add(str(parent.value))
         names.append(file.stem)
-    return tuple(name for name in names if name not in parents)
+        try:
+            tree = read(file).tree
+        except DocumentError:
+            continue
+        if (parent := tree.child(EXTENDS)) is not None:
+            parents.add(str(parent.value))
+        elif tree.child("jobs") is None:
+            parts.add(file.stem)
+    return tuple(name for name in names if name not in parents & parts)
 
 
 def load(name_or_path: str | FilePath, root: FilePath | None = None) -> Environment:

@@ -25,7 +25,7 @@ from botocore.exceptions import (
 
 from millrace.lifecycle.deployed import NotDeployedError, ignore_missing
 
-_CDK_QUALIFIER = "hnb659fds"
+CDK_QUALIFIER = "hnb659fds"
 """Qualifier of every account that was bootstrapped without another."""
 
 _SIGN_IN = "sign in again (`aws sso login`, or set AWS_PROFILE or AWS_ACCESS_KEY_ID) and repeat the command"
@@ -73,7 +73,7 @@ _CDK_LINES = 12
 _CDK_ADVICE = (
     (
         r"Has the environment been bootstrapped|[Pp]lease run 'cdk bootstrap",
-        "run `npx cdk bootstrap` for this account once",
+        "run `cdk bootstrap` for this account once",
     ),
     (r"security token .* is expired|ExpiredToken|token has expired", _SIGN_IN),
     (r"no credentials have been configured|InvalidClientTokenId|UnrecognizedClient", _SIGN_IN),
@@ -91,7 +91,7 @@ _CDK_ADVICE = (
     ),
     (
         r"UPDATE_ROLLBACK_FAILED|ROLLBACK_FAILED",
-        "CloudFormation could not go back: `npx cdk rollback` on that stack, then repeat the command",
+        "CloudFormation could not go back: `cdk rollback` on that stack, then repeat the command",
     ),
     (
         r"ROLLBACK_COMPLETE",
@@ -243,11 +243,11 @@ def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str
     AwsError
         AWS refused the request.
     """
-    name = f"/cdk-bootstrap/{qualifier or _CDK_QUALIFIER}/version"
+    name = f"/cdk-bootstrap/{qualifier or CDK_QUALIFIER}/version"
     with translate_aws_errors(f"reading {name}"), ignore_missing("ParameterNotFound"):
         ssm.get_parameter(Name=name)  # type: ignore[attr-defined]  # clients have no static type
         return
     raise NotDeployedError(
         f"account {account} is not bootstrapped for CDK in {region}: run "
-        f"`npx cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
+        f"`cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
     )

@@ -83,7 +83,7 @@ def stack_order(
 
 def _destroy(stack: str, new: Mapping[str, Template]) -> str:
     # CDK finds only the stacks that the app still has.
-    return f"{'npx cdk destroy' if stack in new else 'aws cloudformation delete-stack --stack-name'} {stack}"
+    return f"{'cdk destroy' if stack in new else 'aws cloudformation delete-stack --stack-name'} {stack}"
 
 
 def changed_exports(old: Template | None, new: Template) -> frozenset[str]:

@@ -76,7 +76,17 @@ def parse(text: str) -> StructType:
 
 
 def _struct(fields: Iterable[ddl.Field]) -> StructType:
-    return StructType([StructField(each.name, _kind(each.kind), each.nullable) for each in fields])
+    return StructType(
+        [
+            StructField(
+                each.name,
+                _kind(each.kind),
+                each.nullable,
+                {"comment": each.comment} if each.comment else None,
+            )
+            for each in fields
+        ]
+    )
 
 
 def _kind(kind: ddl.Kind) -> DataType:

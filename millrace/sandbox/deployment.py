@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
+
 from millrace.config import find_root, load
 from millrace.config.model import Environment
 from millrace.config.names import Names
@@ -15,6 +17,7 @@ from millrace.lifecycle.deployed import LaunchDocument, launch_document
 from millrace.sandbox import flights, kafka, localstack
 from millrace.sandbox.child_processes import RUN, Process, SandboxError, only_one
 from millrace.sandbox.spark import SandboxSpark, forget_tables
+from millrace.sandbox.stand_in import stand_in
 from millrace.sandbox.toolchain import find_program, program_environment
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
@@ -127,13 +130,13 @@ def servers(*, keep: bool = False) -> Iterator[tuple[localstack.LocalStack, kafk
 
 def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -> Sandbox:
     """Deploy an environment and create what LocalStack only pretends to create: topics and reference tables."""
-    environment = load(name)
+    standing = stand_in(load(name), name)
+    environment, names = standing.environment, standing.names
     # LocalStack has every region; the environment's is bootstrapped and used.
     stack = replace(stack, region=environment.region)
-    names = Names(environment, environment.account or localstack.ACCOUNT)
     plan = compute_plan(environment)
     assembly = RUN / "cdk.out"
-    synthesise(name, assembly)
+    synthesise(standing.name, assembly)
     deploy(stack, assembly, names.account)
     sandbox = Sandbox(environment, plan, names, stack, broker)
     for stream_name, stream in environment.streams.items():
@@ -149,7 +152,18 @@ def _load_reference_tables(sandbox: Sandbox) -> None:
     catalog = sandbox.spark.catalog(sandbox.warehouse)
     catalog.create_namespace_if_not_exists(sandbox.names.database)
     queries = [query for job in sandbox.environment.jobs.values() for query in job.queries.values()]
-    named = {each.table for query in queries for each in getattr(query, "enrich", ())}
+    enrichments = [each for query in queries for each in getattr(query, "enrich", ())]
+    named = {each.table for each in enrichments}
     for name in named.intersection(flights.REFERENCE_TABLES):
         rows = flights.reference_table(name)
         catalog.create_table(sandbox.names.table(name), schema=rows.schema).append(rows)
+    for name in named.intersection(sandbox.environment.tables).difference(flights.REFERENCE_TABLES):
+        # Nobody here knows the types of a table that somebody else owns, or its rows: text, and none.
+        used = [
+            column for e in enrichments if e.table == name for column in (*e.on.values(), *e.columns.values())
+        ]
+        full = sandbox.names.table(name)
+        catalog.create_namespace_if_not_exists(full.split(".")[0])
+        catalog.create_table(
+            full, schema=pa.schema([(column, pa.string()) for column in dict.fromkeys(used)])
+        )

@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.config.queries import Landing, SourceQuery
+from millrace.config.queries import DeriveQuery, Landing, SourceQuery
 from millrace.sandbox import lake_tables, traffic, traffic_targets
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.ledger import Ledger, LedgerComparison
 from millrace.sandbox.producer import Background, Producer
+from millrace.sandbox.running_sandbox import save_endpoints
 from millrace.sandbox.spark import Job
 
 _LOOK_SECONDS = 1.0
@@ -53,8 +54,52 @@ class LandedTable:
     account: LedgerComparison | None
 
 
+@dataclass(frozen=True)
+class TrialFeed:
+    """Records for a stream.
+
+    Attributes
+    ----------
+    most
+        Number of records that are sent; None for generated ones, which are sent until the end.
+    """
+
+    feed: traffic.Feed
+    most: int | None
+
+
+def needed_jobs(environment: Environment, job: str | None) -> tuple[str, ...]:
+    """Return a job and those that land, directly or indirectly, what it derives from; all jobs for None."""
+    if job is None:
+        return tuple(environment.jobs)
+    writer = {table: own for own, _, query in environment.queries for table in query.writes.values()}
+    needed = [job]
+    for each in needed:
+        for query in environment.jobs[each].queries.values():
+            tables = [table for table, _ in query.reads] if isinstance(query, DeriveQuery) else []
+            needed += [other for table in tables if (other := writer.get(table)) and other not in needed]
+    return tuple(name for name in environment.jobs if name in needed)
+
+
+def needed_streams(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
+    """Return the streams that some jobs read, in the file's order."""
+    read = {
+        stream
+        for job, _, query in environment.queries
+        if job in jobs and isinstance(query, SourceQuery)
+        for stream in query.streams
+    }
+    return tuple(stream for stream in environment.streams if stream in read)
+
+
 def run(
-    name: str, environment: Environment, feeds: Mapping[str, traffic.Feed], *, seconds: float, say: Say
+    name: str,
+    jobs: Sequence[str],
+    feeds: Mapping[str, TrialFeed],
+    *,
+    seconds: float,
+    say: Say,
+    keep: bool = False,
 ) -> dict[str, LandedTable]:
     """Deploy an environment, run its jobs, feed its streams, kill and restart the jobs, and account for every record.
 
@@ -62,14 +107,16 @@ def run(
     ----------
     name
         The environment on the command line: its name or its file.
-    environment
-        The loaded environment; of LocalStack's account, or without one.
+    jobs
+        The jobs to run.
     feeds
-        Feeds by stream.
+        Records by stream.
     seconds
-        Seconds of sending after the restart of the jobs.
+        Seconds of sending after the restart of the jobs, where records are generated.
     say
         Called with each step.
+    keep
+        Whether the servers are left running.
 
     Returns
     -------
@@ -84,43 +131,55 @@ def run(
     began = time.monotonic()
     with ExitStack() as stack:
         say("starting LocalStack and Kafka")
-        local, broker = stack.enter_context(servers())
+        local, broker = stack.enter_context(servers(keep=keep))
         say("deploying to LocalStack")
         sandbox = open_sandbox(name, local, broker)
-        trial = _Trial(sandbox, feeds, say)
+        trial = _Trial(sandbox, jobs, feeds, say)
         stack.callback(trial.stop)
         trial.start_jobs()
-        say(f"running {', '.join(environment.jobs)} on local Spark; sending to {', '.join(feeds)}")
-        sending = [
-            stack.enter_context(Background(partial(_send, feed, trial.producers[stream]), stream))
-            for stream, feed in feeds.items()
-        ]
-        first = trial.first_rows(sending, began)
-        say(f"killing {', '.join(environment.jobs)} with SIGKILL, and starting again")
+        say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
+        generated, held = (
+            [
+                stack.enter_context(Background(partial(_send, feed, trial.producers[stream]), stream))
+                for stream, feed in feeds.items()
+                if (feed.most is not None) is file
+            ]
+            for file in (False, True)
+        )
+        first = trial.first_rows([*generated, *held], began)
+        say(f"killing {', '.join(jobs)} with SIGKILL, and starting again")
         trial.kill_jobs()
         trial.start_jobs()
-        trial.go_on(sending, seconds)
-        for each in sending:
+        if generated:
+            trial.go_on(generated, seconds)
+        for each in generated:
             each.stop()
+        trial.finish(held)
         say("waiting until everything that was sent has landed")
         trial.settle()
         # A table without any row is not a success either.
-        return {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
+        found = {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
+        if keep:
+            save_endpoints(sandbox)
+        return found
 
 
-def _send(feed: traffic.Feed, producer: Producer, stop: threading.Event) -> None:
-    traffic.send(feed, producer, most=None, seconds=None, stop=stop, sent=lambda _: None)
+def _send(feed: TrialFeed, producer: Producer, stop: threading.Event) -> None:
+    traffic.send(feed.feed, producer, most=feed.most, seconds=None, stop=stop, sent=lambda _: None)
 
 
 class _Trial:
     """Jobs of a sandbox, producers of its streams, and its tables."""
 
-    def __init__(self, sandbox: Sandbox, feeds: Mapping[str, traffic.Feed], say: Say) -> None:
-        self._sandbox, self._say = sandbox, say
+    def __init__(
+        self, sandbox: Sandbox, jobs: Sequence[str], feeds: Mapping[str, TrialFeed], say: Say
+    ) -> None:
+        self._sandbox, self._names, self._say = sandbox, jobs, say
+        self._queries = [query for job, _, query in sandbox.environment.queries if job in jobs]
         self._catalog = sandbox.spark.catalog(sandbox.warehouse)
         self._starts = 0
         self._jobs: dict[str, Job] = {}
-        self.producers = {stream: self._producer(stream, feed) for stream, feed in feeds.items()}
+        self.producers = {stream: self._producer(stream, each.feed) for stream, each in feeds.items()}
 
     def _producer(self, stream: str, feed: traffic.Feed) -> Producer:
         sandbox = self._sandbox
@@ -131,7 +190,7 @@ class _Trial:
 
     def start_jobs(self) -> None:
         self._starts += 1
-        for job in self._sandbox.environment.jobs:
+        for job in self._names:
             document = self._sandbox.launch_document(job)
             self._jobs[job] = self._sandbox.spark.submit(document, f"{job}-{self._starts}")
 
@@ -154,8 +213,7 @@ class _Trial:
         """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table
-            for job in self._sandbox.environment.jobs.values()
-            for query in job.queries.values()
+            for query in self._queries
             for place, table in query.writes.items()
             if place[-1] != "dead_letters"
         ]
@@ -181,6 +239,11 @@ class _Trial:
     def go_on(self, sending: list[Background], seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
+            self._check(sending)
+            time.sleep(_LOOK_SECONDS)
+
+    def finish(self, sending: Sequence[Background]) -> None:
+        while not all(each.done for each in sending):
             self._check(sending)
             time.sleep(_LOOK_SECONDS)
 
@@ -210,10 +273,7 @@ class _Trial:
         found: dict[str, set[str]] = {}
         skipping = set()
         landing = (
-            query
-            for job in self._sandbox.environment.jobs.values()
-            for query in job.queries.values()
-            if isinstance(query, Landing) and isinstance(query, SourceQuery)
+            query for query in self._queries if isinstance(query, Landing) and isinstance(query, SourceQuery)
         )
         for query in landing:
             found.setdefault(query.table, set()).update(query.streams)

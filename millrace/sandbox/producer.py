@@ -196,7 +196,7 @@ class KafkaProducer:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 20,
-                "log_level": 3,
+                "log_level": 0,  # an error comes with its record; librdkafka would write about a stopped broker
                 "compression.type": "lz4",
                 **(settings or {}),
             }

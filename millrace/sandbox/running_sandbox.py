@@ -15,14 +15,14 @@ from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, StructType
 
 from millrace.config.model import Environment
-from millrace.config.names import Names
 from millrace.lifecycle.audit_job import Place
 from millrace.lifecycle.deployed import launch_document
 from millrace.lifecycle.logs import LogLine
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox
-from millrace.sandbox.localstack import ACCOUNT, LocalStack, answers
+from millrace.sandbox.localstack import LocalStack, answers
 from millrace.sandbox.spark import SandboxSpark
+from millrace.sandbox.stand_in import stand_in
 
 _RECORD = RUN / "kept.json"
 _MOST_BYTES = 16 * 1024**2
@@ -67,7 +67,7 @@ def running_place(environment: Environment) -> Place | None:
 
 def sandbox_place(spark: SandboxSpark, environment: Environment) -> Place:
     """Return the place of an environment in a sandbox; there CloudWatch does not count its streams."""
-    names = Names(environment, environment.account or ACCOUNT)
+    names = stand_in(environment).names
     warehouse = f"s3://{names.bucket('lake')}/warehouse"
     return Place(
         names,
@@ -180,7 +180,7 @@ def run_once(
     SandboxError
         The run ended without it.
     """
-    names = Names(environment, environment.account or ACCOUNT)
+    names = stand_in(environment).names
     document = launch_document(spark.stack.client("cloudformation"), spark.stack.client("s3"), names, job)
     run = spark.submit(document, f"{job}-{what}-{time.time_ns()}", arguments)
     with run.process:
@@ -201,7 +201,7 @@ def jobs_running(environment: Environment, jobs: Sequence[str]) -> Iterator[None
         The environment is not in the sandbox.
     """
     spark = running_spark(environment)
-    names = Names(environment, environment.account or ACCOUNT)
+    names = stand_in(environment).names
     client = spark.stack.client
     with ExitStack() as ending:
         for job in jobs:

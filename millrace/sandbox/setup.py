@@ -6,6 +6,7 @@ In a clone the Makefile does the same from the same locks.
 from __future__ import annotations
 
 import importlib.util
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from millrace.sandbox.toolchain import (
 
 Say = Callable[[str], None]
 
+_MARK = b"# written by millrace setup"
+
 
 def install_for_deploy(say: Say) -> None:
     """Install Node if the machine has none, CDK's command line, and the jobs' jars if Spark is installed.
@@ -37,6 +40,7 @@ def install_for_deploy(say: Say) -> None:
     _program("Node", node_bin, "node.txt", say)
     node = LOCKS / "node" / "package-lock.json"
     _install_once("CDK's command line", node_modules().parent, node, _node_packages, say)
+    _put_on_path("cdk", say)
     if importlib.util.find_spec("pyspark") is None:
         say(
             "left out: jars of jobs that read or write Kafka, which Spark's Ivy fetches: pip install --require-hashes -r requirements-sandbox.txt"
@@ -71,6 +75,21 @@ def _install_once(
     say(f"{name}: installing")
     install(folder, lock)
     shutil.copyfile(lock, noted)
+    say(f"{name}: installed")
+
+
+def _put_on_path(program: str, say: Say) -> None:
+    """Write a script beside this Python that starts a program of the project, so that it can be typed as `millrace` can."""
+    script = Path(sys.executable).parent / program
+    if script.exists() and _MARK not in script.read_bytes():
+        say(f"{script} is another program: start ours as {node_modules() / '.bin' / program}")
+        return
+    path = ":".join(map(str, (script.parent, node_bin())))
+    started = shlex.quote(str(node_modules() / ".bin" / program))
+    script.write_bytes(
+        b"#!/bin/sh\n" + _MARK + f'\nPATH={shlex.quote(path)}:"$PATH" exec {started} "$@"\n'.encode()
+    )
+    script.chmod(0o755)
 
 
 def _localstack(folder: Path, lock: Path) -> None:

@@ -6,8 +6,8 @@ from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.state_machine import connect
 from millrace.sandbox.child_processes import SandboxError
-from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.running_sandbox import running_spark
+from millrace.sandbox.stand_in import stand_in
 from millrace.sandbox.stream_servers import Target as Target
 from millrace.sandbox.stream_servers import server_of
 from millrace.sizing.prices_and_limits import prices
@@ -28,7 +28,8 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
     SandboxError
         No sandbox is running, or an address belongs to another machine.
     """
-    names = Names(environment, environment.account or ACCOUNT)
+    standing = stand_in(environment)
+    environment, names = standing.environment, standing.names
     addresses = {"kafka": kafka, "kinesis": kinesis}
     server = server_of(environment.streams[name], name)
     return server.local(environment, physical(names, name), addresses, lambda: running_spark(environment))

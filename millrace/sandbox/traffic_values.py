@@ -28,12 +28,20 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
 )
 
 Values = dict[str, Any]
+
+_REPEATED_SHARE = 0.2
+_RECENT = 1000
+"""Records among which a value of the first id is repeated, and their share of all."""
+
+_OTHER_IDS = 100
+"""Distinct values of other ids."""
 
 NULL_SHARE = 0.05
 """Share of nulls in a field that may be null."""
@@ -85,14 +93,25 @@ class Generator:
         Parameters
         ----------
         number
-            Its number in the stream; fields that are named like ids count with it.
+            Its number in the stream. The first field that is named like an id counts with it, and sometimes repeats a recent
+            value, as a change of the same thing does; other ids are drawn from a hundred, as those of places and people are.
+            A field whose comment is ``one of: A, B`` draws from that list.
         """
+        again = number and self.choose.random() < _REPEATED_SHARE
+        own = number - self.choose.randint(1, min(number, _RECENT)) if again else number
+        first = next((f.name for f in self.schema.fields if _is_id(f.name.lower())), None)
         return {
             f.name: None
             if f.nullable and self.choose.random() < NULL_SHARE
-            else self._value(f.name, f.dataType, number, now)
+            else self._field(f, own if f.name == first else self.choose.randrange(_OTHER_IDS), now)
             for f in self.schema.fields
         }
+
+    def _field(self, field: StructField, number: int, now: datetime) -> Any:
+        listed = field.metadata.get("comment", "").partition("one of:")[2]
+        if listed:
+            return _of(field.dataType, self.choose.choice([each.strip() for each in listed.split(",")]))
+        return self._value(field.name, field.dataType, number, now)
 
     def _value(self, name: str, kind: DataType, number: int, now: datetime) -> Any:
         choose, lowered = self.choose, name.lower()
@@ -180,7 +199,7 @@ def from_file(path: Path, schema: StructType) -> list[Values]:
 def _csv(path: Path, schema: StructType) -> Iterator[Values]:
     with path.open(newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.DictReader(file), start=2):
-            yield _typed(row, schema, f"{path}: line {number}", texts=True)
+            yield typed(row, schema, f"{path}: line {number}", texts=True)
 
 
 def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
@@ -194,24 +213,36 @@ def _json_lines(path: Path, schema: StructType) -> Iterator[Values]:
             raise SampleError(f"{where}: not JSON: {error}") from error
         if not isinstance(row, dict):
             raise SampleError(f"{where}: no JSON object")
-        yield _typed(row, schema, where, texts=False)
+        yield typed(row, schema, where, texts=False)
 
 
-def _typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
-    typed: Values = {}
+def typed(row: Mapping[str, Any], schema: StructType, where: str, *, texts: bool) -> Values:
+    """Return a record with the types of a schema, from JSON values, or from texts alone.
+
+    Parameters
+    ----------
+    where
+        Place of the record, for messages.
+
+    Raises
+    ------
+    SampleError
+        It is no record of the schema.
+    """
+    found: Values = {}
     for field in schema.fields:
         value = row.get(field.name)
         if value is None or (texts and value in ("", "NA") and field.nullable):
             if not field.nullable:
                 raise SampleError(f"{where}: no value for {field.name}")
-            typed[field.name] = None
+            found[field.name] = None
             continue
         try:
-            typed[field.name] = _of(field.dataType, value)
+            found[field.name] = _of(field.dataType, value)
         except (TypeError, ValueError, KeyError, InvalidOperation) as error:
             kind = field.dataType.simpleString()
             raise SampleError(f"{where}: {field.name}: {value!r} is no {kind}") from error
-    return typed
+    return found
 
 
 def _moment(value: Any) -> datetime:
@@ -241,7 +272,7 @@ def _of(kind: DataType, value: Any) -> Any:
     if isinstance(kind, MapType):
         return {key: _of(kind.valueType, each) for key, each in value.items()}
     if isinstance(kind, StructType):
-        return _typed(value, kind, "", texts=False)
+        return typed(value, kind, "", texts=False)
     return value if isinstance(value, str) else json.dumps(value)
 
 

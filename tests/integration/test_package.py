@@ -188,6 +188,7 @@ def test_a_project_is_tested_and_run_on_this_machine(project: Path, tmp_path: Pa
     installed = install(here, "sandbox")
     for program, *arguments in (
         ("millrace", "setup"),
+        ("cdk", "--version"),
         ("pytest", "-q"),  # as people type it: the project's own settings find its modules
     ):
         done = run([installed.home / "bin" / program, *arguments], here, SETUP_SECONDS)
@@ -261,7 +262,7 @@ def test_two_environments_of_another_day_make_the_same_archive(
     deploying: Installed, project: Path, tmp_path: Path
 ) -> None:
     """Also where libraries travel with a job: on EMR Serverless boto3 is that of the lock."""
-    text = (project / "environments" / "dev.yaml").read_text().replace("engine: glue", "engine: emr")
+    text = "extends: dev\njobs: {orders: {engine: emr}}\n"
     again = tmp_path / "my-streams"
     shutil.copytree(project, again)
     made = []

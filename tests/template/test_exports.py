@@ -199,7 +199,7 @@ REFUSED: dict[str, tuple[tuple[Change, ...], tuple[Change, ...]]] = {
 def test_what_no_order_helps_is_refused_with_what_does(name: str) -> None:
     before, after = (changed(*side) for side in REFUSED[name])
     found = stack_order(before, after, lasting(before))
-    destroyed = [s for s in before if f"`npx cdk destroy {s}`" in " ".join(found.refused)]
+    destroyed = [s for s in before if f"`cdk destroy {s}`" in " ".join(found.refused)]
     held = [s for s in before if any(line.startswith(f"{s} holds data") for line in found.refused)]
     assert held == (["flights-dev-kafka"] if name == "another range" else [])
     without = {s: t for s, t in before.items() if s not in (*destroyed, *held)}

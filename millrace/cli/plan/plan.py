@@ -21,22 +21,25 @@ from millrace.cli.plan.report.apply_moves import apply_moves, move_lines
 from millrace.cli.plan.report.plan_page import plan_page
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
+from millrace.cli.shared.expected_failures import REFUSED
 from millrace.cli.shared.html_pages import write_page
-from millrace.cli.shared.options import EnvironmentName
+from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
-from millrace.config import Environment, load
+from millrace.config import ConfigurationError, Environment, load
 from millrace.config.accounts import inherited_names
 from millrace.config.check_formats import advise_on_schemas
 from millrace.config.deployed_sizes import DeployedSizes
 from millrace.config.load import find_root
 from millrace.config.problems import wrong_option
+from millrace.config.regions import partition
 from millrace.sizing import Plan, plan
 from millrace.sizing.export import to_json
 from millrace.sizing.moves import Move, find_moves
 from millrace.sizing.number_derivation import Node, explain
 from millrace.sizing.plan_difference import differences
 from millrace.sizing.prices_and_limits import prices
+from millrace.sizing.text_format import count
 
 
 def plan_command(
@@ -62,7 +65,8 @@ def plan_command(
         typer.Option(
             "--diff",
             metavar="REF|FILE",
-            help="Show only what differs from another plan: of a commit, branch or tag, or of a file that --json wrote.",
+            help="Show only what differs from another plan: of a commit, branch or tag, of another environment's file, or of a "
+            "file that --json wrote.",
         ),
     ] = None,
     deployed: Annotated[
@@ -277,25 +281,52 @@ def _differs(
         typer.echo("\n".join(f"  {each}" for each in changes))
 
 
-def validate_command(env: EnvironmentName) -> None:
+def validate_command(env: EnvironmentName, as_json: AsJson = False) -> None:
     """Check an environment file and list all its mistakes at once.
 
     Also sizes the environment, because a pinned number may break a limit. Lists the accounts, hosts and secrets that the
-    environment takes over from a file that it extends. Exit status 2 if there is a mistake.
+    environment takes over from a file that it extends. Exit status 2 if there is a mistake; with --json also then one object,
+    with `problems`.
 
     [bold]Examples[/bold]
 
       millrace validate --env prod
+
+      millrace validate --env prod --json | jq -r .region
     """
-    environment = load(env)
-    plan(environment)
-    streams, jobs = len(environment.streams), len(environment.jobs)
-    typer.echo(
-        f"{environment.name} is valid: {streams} stream{'s' * (streams != 1)}, {jobs} job{'s' * (jobs != 1)}"
-    )
+    try:
+        environment = load(env)
+        plan(environment)
+    except ConfigurationError as error:
+        if not as_json:
+            raise
+        problems = [asdict(each) for each in error.problems]
+        typer.echo(json.dumps({"valid": False, "problems": problems}, ensure_ascii=False))
+        raise typer.Exit(REFUSED) from None
     tree = environment.places.tree
-    if tree is not None and (taken := inherited_names(tree)):
+    taken = [] if tree is None else inherited_names(tree)
+    advice = list(advise_on_schemas(environment, find_root()))
+    if as_json:
+        found = {
+            "valid": True,
+            "environment": environment.name,
+            "project": environment.project,
+            "account": environment.account,
+            "region": environment.region,
+            "partition": partition(environment.region),
+            "streams": list(environment.streams),
+            "jobs": list(environment.jobs),
+            "inherited": taken,
+            "advice": advice,
+        }
+        typer.echo(json.dumps(found, ensure_ascii=False))
+        return
+    streams, jobs = (
+        count(len(each), name) for each, name in ((environment.streams, "stream"), (environment.jobs, "job"))
+    )
+    typer.echo(f"{environment.name} is valid: {streams}, {jobs}")
+    if taken:
         typer.echo("accounts, hosts and secrets from the file that it extends:")
         typer.echo("\n".join(f"  {line}" for line in taken))
-    for each in advise_on_schemas(environment, find_root()):
+    for each in advice:
         typer.echo(each, err=True)

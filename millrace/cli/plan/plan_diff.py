@@ -27,7 +27,8 @@ _GUARDS = re.compile(
 )
 """Keys that say who may do what, where data goes, what is hidden or kept, and which code runs."""
 
-_ALLOWED = "a commit, branch or tag of the project's repository, or a file that `millrace plan --json` wrote"
+_ENVIRONMENT = (".yaml", ".yml")
+_ALLOWED = "a commit, branch or tag of the project's repository, another environment's file, or a file that `millrace plan --json` wrote"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
     Parameters
     ----------
     reference
-        A file, or a name that git resolves to a commit.
+        The file of another environment, a file that ``millrace plan --json`` wrote, or a name that git resolves to a commit.
     env
         As given to the command.
 
@@ -84,6 +85,10 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
     ConfigurationError
         The reference is neither such a file nor a commit, or the environment did not exist there or was invalid.
     """
+    if Path(reference).is_file() and Path(reference).suffix in _ENVIRONMENT:
+        other = load(reference, root=root)
+        found: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(other))))
+        return Compared(found, keys_of(other), templates(other, root) if with_templates else None)
     if Path(reference).is_file():
         if with_templates:
             raise wrong_option("--templates", reference, "only with a commit, branch or tag, not with a file")
@@ -92,10 +97,10 @@ def version_to_compare(reference: str, env: str, root: Path, *, with_templates: 
     with tempfile.TemporaryDirectory() as folder:
         _unpack(reference, root, Path(folder))
         given = Path(env)
-        name = Path(folder) / given.resolve().relative_to(root) if given.suffix in (".yaml", ".yml") else env
+        name = Path(folder) / given.resolve().relative_to(root) if given.suffix in _ENVIRONMENT else env
         try:
             environment = load(name, root=Path(folder))
-            found: Mapping[str, Any] = json.loads(json.dumps(to_json(plan(environment))))
+            found = json.loads(json.dumps(to_json(plan(environment))))
         except ConfigurationError as error:
             raise wrong_option(
                 "--diff", reference, f"{_ALLOWED}; there {env} has no plan: {error}"

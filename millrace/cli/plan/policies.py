@@ -39,7 +39,7 @@ def policies(
 ) -> None:
     """Write minimal IAM policies for the people who deploy an environment and for those who operate it.
 
-    deployer.json allows deploy, upgrade, rollback, start and status: it assumes the roles of CDK's bootstrap and reads what
+    deployer.json allows preflight, deploy, upgrade, rollback, start and status: it assumes the roles of CDK's bootstrap and reads what
     these commands compare. operator.json allows status, start, stop, drain, logs, checkpoint, replay, bench, backfill,
     audit, split, schema check, history and cost. A policy longer than IAM allows is split into several files; attach all of
     them. Needs no AWS account.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from millrace.cli.plan.report.preflight import show_rows
 from millrace.cli.shared.connections import connect_account
 from millrace.cli.shared.console import relay
 from millrace.cli.shared.expected_failures import RefusedError
@@ -21,6 +23,7 @@ from millrace.sizing.planning import over_limit
 
 if TYPE_CHECKING:
     from millrace.lifecycle.deploy import Changes
+    from millrace.lifecycle.preflight import Account, Check
     from millrace.lifecycle.state_machine import Aws
     from millrace.lifecycle.update_rules import Template
 
@@ -36,7 +39,7 @@ _TEMPLATE_BYTES = 1_000_000
 
 
 def synthesize_and_compare(
-    environment: Environment, env: str, *, limited: bool = False
+    environment: Environment, env: str, *, limited: bool = False, first: bool = False
 ) -> tuple[Aws, Path, Changes]:
     """Synthesise an environment and compare it with the deployed stacks.
 
@@ -45,34 +48,57 @@ def synthesize_and_compare(
     env
         The environment as it was given: its name or its file.
     limited
-        Whether a plan above ``governance.max_month`` is refused.
+        Whether a plan above ``governance.max_month`` is refused, and what the account would refuse.
+    first
+        Whether the account is asked for everything that decides a deployment, not only for its bootstrap.
 
     Raises
     ------
     RefusedError
         The plan is above that limit.
     AwsError, NotDeployedError, DeployError
-        AWS refused a call, the account is not bootstrapped, or CDK failed.
+        AWS refused a call or would refuse the deployment, or CDK failed.
     """
+    from millrace.lifecycle import preflight_account, preflight_templates
     from millrace.lifecycle.deploy import compare_with_deployed
-    from millrace.lifecycle.problems import check_bootstrapped
+    from millrace.lifecycle.preflight import Account
     from millrace.lifecycle.read_sizes import read_sizes
     from millrace.sandbox.toolchain import state_folder
 
     assembly = _own_folder(state_folder() / "deploy" / environment.name)
     aws = connect_account(environment)
-    check_bootstrapped(
-        aws.client("ssm"),
-        account=aws.names.account,
-        region=environment.region,
-        qualifier=environment.governance.qualifier,
-    )
     deployed = read_sizes(aws)
-    told = over_limit(environment, plan(environment.with_deployed(deployed)))
-    if told is not None and limited:
+    sized = plan(environment.with_deployed(deployed))
+    account = Account(aws, sized)
+    bootstrap = {"bootstrap": preflight_account.bootstrap}
+    _preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
+    if (told := over_limit(environment, sized)) is not None and limited:
         raise RefusedError(f"{told}; nothing was deployed")
     synthesise(env, aws.names.account, assembly, deployed)
+    if first:
+        files = assembly.glob("*.template.json")
+        account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
+        _preflight(account, preflight_templates.CHECKS, limited=limited)
     return aws, assembly, compare_with_deployed(aws, assembly)
+
+
+def _preflight(account: Account, checks: Mapping[str, Check], *, limited: bool) -> None:
+    """Show everything that is not in order, and refuse a deployment that would fail; a missing bootstrap is always refused.
+
+    Raises
+    ------
+    millrace.lifecycle.deploy.DeployError
+        AWS would refuse it.
+    """
+    from millrace.lifecycle.deploy import DeployError
+    from millrace.lifecycle.preflight import ask, failed
+
+    rows = ask(account, checks)
+    if told := [each for each in rows if each.verdict != "ok"]:
+        show_rows(told, err=True)
+    if wrong := [each for each in failed(rows) if limited or each.subject == "bootstrap"]:
+        said = "; ".join(f"{each.subject}: {each.found}" for each in wrong)
+        raise DeployError(f"{said}; nothing was deployed or stopped")
 
 
 def _own_folder(parent: Path) -> Path:

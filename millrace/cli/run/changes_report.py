@@ -129,7 +129,7 @@ def describe(found: Changes) -> list[str]:
         first = " ".join(found.order.first)
         lines += [
             "two steps, because CloudFormation keeps what a deployed stack imports:",
-            f"  1. {first}, which no longer import it (by hand: `npx cdk deploy {first} --exclusively`)",
+            f"  1. {first}, which no longer import it (by hand: `cdk deploy {first} --exclusively`)",
             "  2. all others",
         ]
     return lines

@@ -25,7 +25,7 @@ def deploy(
 ) -> None:
     """Deploy an environment: show the changes, drain affected jobs, deploy, start them, wait until healthy.
 
-    Shows which numbers of the plan, resources, permissions and tables change, and asks for confirmation. Refuses a schema
+    Asks the account first, as `millrace preflight` does, and refuses what it would refuse. Shows which numbers of the plan, resources, permissions and tables change, and asks for confirmation. Refuses a schema
     that a deployed table cannot take, before any job is stopped; with --yes also permissions that are wider than the deployed
     ones, unless --wider says that they are meant. Drains the jobs whose application or stream is replaced.
     After the deployment, restarts jobs with new code or settings on their checkpoints. A job that was stopped by hand
@@ -43,7 +43,7 @@ def deploy(
     from millrace.lifecycle.versions import deployed_version
 
     environment = load(env)
-    aws, assembly, found = synthesize_and_compare(environment, env, limited=not only_show)
+    aws, assembly, found = synthesize_and_compare(environment, env, limited=not only_show, first=True)
     if stopped:
         found = without_starts(found)
     if not as_json:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -12,15 +14,21 @@ from rich.console import Console
 
 from millrace.cli.run import traffic
 from millrace.cli.shared.console import hint
-from millrace.cli.shared.options import EnvironmentName
+from millrace.cli.shared.options import EnvironmentName, load_with_job
 from millrace.config import Environment, load
 from millrace.config.engines.versions import LINES
-from millrace.config.problems import Finding
+from millrace.config.problems import Finding, wrong_option
 from millrace.config.queries import sink_writes
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
-    from millrace.sandbox.environment_trial import LandedTable
+    from millrace.sandbox.environment_trial import LandedTable, TrialFeed
+
+_RATE = 50.0
+"""Records a second for each stream."""
+
+_FILE_SECONDS = 10
+"""Longest time for the records of a file."""
 
 sandbox_app = typer.Typer(
     help="Run an environment on this machine; stop what a sandbox left running.", no_args_is_help=True
@@ -78,51 +86,134 @@ def demo(
 @sandbox_app.command("run")
 def run_here(
     env: EnvironmentName,
-    rate: Annotated[float, typer.Option(min=0.1, help="Records per second that each stream gets.")] = 50.0,
-    seconds: Annotated[float, typer.Option(min=0, help="How long to send records after the restart.")] = 15.0,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JOB", help="Run this job, and those that land what it derives from. Default: all."
+        ),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            exists=True,
+            metavar="FILE|DIR",
+            help="Send the records of this file (JSON lines or CSV), or of the files in this folder that are named after "
+            "streams, such as orders.jsonl. Streams without a file get generated records.",
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, help="Records per second that each stream gets. Default: 50; a file within ten seconds."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="How long to send generated records after the restart.")
+    ] = 15.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same records.")] = 1,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the servers and tables running and print their addresses.")
+    ] = False,
 ) -> None:
-    """Run the jobs of an environment on this machine, on generated records of your schemas.
+    """Run the jobs of an environment on this machine, on generated records of your schemas or on your own.
 
     Deploys the environment to LocalStack with the CDK app of the project, starts each job on local Spark from its deployed
     launch document, and sends records to each stream. When each table has its first rows, kills every job with SIGKILL and
     starts it again. Then compares the landing tables with the ledger of what was sent, and shows a row of each table. The exit
     status is 0 only if no record is lost or doubled.
 
-    Stops everything that it started. The environment must name no account, or 000000000000, the account of LocalStack.
+    The environment may be of any account: own resources stand in for its account, network, keys, buckets, roles, and for
+    streams and clusters that exist elsewhere. Stops everything that it started, unless --keep is given.
 
     [bold]Examples[/bold]
 
       millrace sandbox run --env dev
+
+      millrace sandbox run --env dev --job orders --from orders.jsonl --keep
     """
     from millrace.sandbox import environment_trial
-    from millrace.sandbox.localstack import ACCOUNT
-    from millrace.sandbox.traffic import TrafficShape
+    from millrace.sandbox.stand_in import stand_in
 
-    loaded = load(env)
-    if loaded.account not in (None, ACCOUNT):
-        allowed = (
-            f'left out, or "{ACCOUNT}": jobs on this machine run in no AWS account; another environment may `extends: '
-            f"{loaded.name}` with `account: null`, and null for what exists elsewhere"
-        )
-        raise loaded.places.error([Finding(("account",), allowed=allowed, value=str(loaded.account))])
+    loaded = load_with_job(env, job)
     if lacking := list(_without_server(loaded)):
         raise loaded.places.error(lacking)
-    feeds = {
-        stream: traffic.feed_of(loaded, stream, TrafficShape(per_second=rate), seed)
-        for stream in loaded.streams
-    }
+    standing = stand_in(loaded, env)
+    if standing.replaced:
+        typer.echo(f"on this machine others stand in for: {', '.join(standing.replaced)}", err=True)
+    jobs = environment_trial.needed_jobs(loaded, job)
+    feeds = dict(_feeds(loaded, environment_trial.needed_streams(loaded, jobs), source, rate, seed))
     found = environment_trial.run(
-        env, loaded, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True)
+        env, jobs, feeds, seconds=seconds, say=lambda text: typer.echo(f"{text} …", err=True), keep=keep
     )
     for table, landed in found.items():
         typer.echo(f"{table}: {_figures(landed)}; example:")
-        typer.echo(f"  {', '.join(f'{name}={value}' for name, value in landed.example.items())}")
+        typer.echo(f"  {', '.join(f'{name}={_shown(value)}' for name, value in landed.example.items())}")
     if any(landed.account is not None and landed.account.lost_or_doubled for landed in found.values()):
         raise typer.Exit(1)
+    if keep:
+        typer.echo(
+            f"left running (stop with `millrace sandbox stop`): `millrace traffic STREAM --env {env}` sends more"
+        )
     hint(
         f"millrace plan --env {env}; reshards, replays and more kills: millrace verify --env {env} --sandbox --yes"
     )
+
+
+def _feeds(
+    loaded: Environment, streams: Sequence[str], source: Path | None, rate: float | None, seed: int
+) -> Iterator[tuple[str, TrialFeed]]:
+    """Yield the feed of each stream: the records of its file, else generated ones."""
+    from millrace.sandbox.environment_trial import TrialFeed
+    from millrace.sandbox.traffic import TrafficShape
+
+    files = {} if source is None else _files(source, streams)
+    for stream in streams:
+        shape = TrafficShape(per_second=rate or _RATE)
+        feed, held = traffic.feed_of(loaded, stream, shape, seed, files.get(stream))
+        if held is not None and rate is None:
+            shape = replace(feed.shape, per_second=max(_RATE, held / _FILE_SECONDS))
+            feed = replace(feed, shape=shape)
+        yield stream, TrialFeed(feed, held)
+
+
+def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each stream that has one.
+
+    Raises
+    ------
+    ConfigurationError
+        It is unclear for which stream a file is, or no file of the folder is named after a stream.
+    """
+    if source.is_dir():
+        found = {
+            stream: each
+            for stream in streams
+            for each in sorted(source.glob(f"{stream}.*"))
+            if each.is_file()
+        }
+        if found:
+            return found
+        raise wrong_option(
+            "--from",
+            str(source),
+            f"a folder with a file for {' or '.join(streams)}, such as {streams[0]}.jsonl",
+        )
+    if len(streams) > 1 and source.stem not in streams:
+        allowed = f"a file named after one of the streams {', '.join(streams)}, a folder of such files, or --job with a job of one stream"
+        raise wrong_option("--from", str(source), allowed)
+    return {source.stem if source.stem in streams else streams[0]: source}
+
+
+def _shown(value: Any) -> str:
+    """Return a value as people read it: times and dates in ISO form, text and numbers plain."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_shown(each)}" for name, each in value.items()) + "}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
+    return "null" if value is None else str(value)
 
 
 def _figures(landed: LandedTable) -> str:

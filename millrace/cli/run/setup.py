@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from millrace.cli.shared.expected_failures import RefusedError
+from millrace.config import environments
 
 
 def setup(
@@ -20,8 +21,8 @@ def setup(
 ) -> None:
     """Install the programs that deploying and the sandbox need in addition to Python, pinned by digest.
 
-    Installs into the folder .millrace of the project. Uses Java 17 and Node of this machine if they are new enough. Skips
-    what is installed already.
+    Installs into the folder .millrace of the project, and the command `cdk` beside `millrace`. Uses Java 17 and Node of this
+    machine if they are new enough. Skips what is installed already.
 
     [bold]Examples[/bold]
 
@@ -35,3 +36,6 @@ def setup(
     if in_clone():
         raise RefusedError("this is a clone of Millrace; run `make setup` instead")
     (installing.install_for_deploy if what == "deploy" else installing.install_all)(typer.echo)
+    env = next(iter(environments()), "ENV")
+    verb = "deploy" if what == "deploy" else "sandbox run"
+    typer.echo(f"next: millrace {verb} --env {env}")

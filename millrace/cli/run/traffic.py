@@ -262,15 +262,18 @@ def _feed(
     return Feed(values.record, payloads, shape, choose), None
 
 
-def feed_of(environment: Environment, stream: str, shape: TrafficShape, seed: int) -> Feed:
-    """Return a feed of generated records with the schema of the query that reads a stream.
+def feed_of(
+    environment: Environment, stream: str, shape: TrafficShape, seed: int, source: Path | None = None
+) -> tuple[Feed, int | None]:
+    """Return a feed with the schema of the query that reads a stream, and the number of its records if it is a file.
 
     Raises
     ------
     typer.BadParameter
         No query reads it, or several read it in different formats.
     """
-    return _feed(environment, _query(environment, stream, None), shape, None, None, seed, own_keys=True)[0]
+    query = _query(environment, stream, None)
+    return _feed(environment, query, shape, source, None, seed, own_keys=True)
 
 
 def _confirm(

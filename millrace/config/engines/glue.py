@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from types import MappingProxyType
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -59,7 +60,8 @@ _WORKERS = (
     GlueWorker("R.4X", 4, 16, 128, (4, 0), memory_optimized=True),
     GlueWorker("R.8X", 8, 32, 256, (4, 0), memory_optimized=True),
 )
-"""Worker types; without ``Standard``, which runs two executors per worker and is not in any version since 3.0."""
+WORKERS: Mapping[str, GlueWorker] = MappingProxyType({worker.name: worker for worker in _WORKERS})
+"""Worker types by name; without ``Standard``, which runs two executors per worker and is not in any version since 3.0."""
 
 
 GLUE_DISK_GIB = {
@@ -87,7 +89,7 @@ def glue_workers(version: str) -> dict[str, GlueWorker]:
         Such as ``5.1``; versions before 5.1 are accepted for jobs that Millrace did not create.
     """
     major, minor = (int(part) for part in version.split("."))
-    return {worker.name: worker for worker in _WORKERS if worker.since <= (major, minor)}
+    return {name: worker for name, worker in WORKERS.items() if worker.since <= (major, minor)}
 
 
 def glue_tasks_per_worker(version: str, worker: str) -> int:

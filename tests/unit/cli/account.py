@@ -20,8 +20,29 @@ from millrace.config.grants import Grant
 MACHINE = "LifecycleA1B2-x"
 TAGS = ("aws:ResourceTag/millrace:project", "aws:ResourceTag/millrace:environment")
 _SERVICES = {"monitoring": "cloudwatch"}
+_NONE = ClientError({"Error": {"Code": "NoSuchResourceException", "Message": ""}}, "GetServiceQuota")
+_PREFLIGHT: dict[str, Any] = {
+    "GetServiceQuota": _NONE,
+    "GetAWSDefaultServiceQuota": {"Quota": {"Value": 1e6}},
+    "DescribeLimits": {"OpenShardCount": 9, "ShardLimit": 10_000},
+    "DescribeStreamSummary": {"StreamDescriptionSummary": {"OpenShardCount": 4}},
+    "DescribeAlarms": {"MetricAlarms": []},
+    "DescribeAvailabilityZones": {
+        "AvailabilityZones": [{"ZoneId": f"use1-az{n}", "State": "available"} for n in (1, 2, 4)]
+    },
+    "ListKafkaVersions": {"KafkaVersions": [{"Version": "3.9.x.kraft", "Status": "ACTIVE"}]},
+    "HeadBucket": {},
+    "GetBucketEncryption": {"ServerSideEncryptionConfiguration": {"Rules": []}},
+    "GetAccountSummary": {"SummaryMap": {"Roles": 1, "RolesQuota": 1000}},
+    "ValidateStateMachineDefinition": {"result": "OK", "diagnostics": []},
+    "ValidatePolicy": {"findings": []},
+}
+"""Answers for ``millrace preflight``: all is in order."""
+
 _ACTIONS = {
     "s3:HeadObject": ("s3:GetObject",),
+    "s3:HeadBucket": ("s3:ListBucket",),
+    "s3:GetBucketEncryption": ("s3:GetEncryptionConfiguration",),
     "s3:ListObjectsV2": ("s3:ListBucket",),
     "s3:CopyObject": ("s3:GetObject", "s3:PutObject"),
 }
@@ -75,6 +96,10 @@ class Account:
         name = client.meta.service_model.signing_name
         service = _SERVICES.get(name, name)
         self.asked |= set(self._as_iam(service, operation, params))
+        if operation in _PREFLIGHT:
+            if isinstance(answer := _PREFLIGHT[operation], ClientError):
+                raise answer
+            return answer
         return dict(getattr(self, f"_{service.replace('-', '_')}")(operation, params))
 
     # ---- what IAM is asked ----
@@ -89,7 +114,7 @@ class Account:
             database = params["DatabaseName"]
             for resource in ("catalog", f"database/{database}", f"table/{database}/{params['Name']}"):
                 yield Asked(action, self._arn("glue", resource))
-        elif service == "states":
+        elif service == "states" and operation != "ValidateStateMachineDefinition":
             arn = params.get("stateMachineArn") or params["executionArn"]
             yield Asked(action, arn, self.tags)
             yield from (self._key("states", verb) for verb in ("Decrypt", "GenerateDataKey"))
@@ -100,15 +125,15 @@ class Account:
                 action, self._arn("emr-serverless", resource), () if "jobRunId" in params else self.tags
             )
         else:
-            yield Asked(action, self._resource(service, params))
+            yield Asked(action, self._resource(service, operation, params))
             if operation == "GetRecords":
                 yield self._key("kinesis", "Decrypt")
 
     def _of_s3(self, action: str, params: dict[str, Any]) -> Iterator[Asked]:
         bucket = f"arn:{self.names.partition}:s3:::{params['Bucket']}"
         for each in _ACTIONS.get(action, (action,)):
-            if each == "s3:ListBucket":
-                yield Asked(each, bucket, (("s3:prefix", params["Prefix"]),))
+            if "Key" not in params:
+                yield Asked(each, bucket, (("s3:prefix", params["Prefix"]),) if "Prefix" in params else ())
                 continue
             yield Asked(each, f"{bucket}/{params['Key']}")
             if "-assets-" in bucket or each == "s3:DeleteObject":
@@ -119,7 +144,7 @@ class Account:
         via = ("kms:ViaService", f"{service}.{self.names.environment.region}.amazonaws.com")
         return Asked(f"kms:{verb}", self._arn("kms", "key/1234"), (*self.tags, via))
 
-    def _resource(self, service: str, params: dict[str, Any]) -> str:
+    def _resource(self, service: str, operation: str, params: dict[str, Any]) -> str:
         if service == "ce" and "TimePeriod" in params:
             return f"arn:{self.names.partition}:billing::{self.names.account}:billingview/primary"
         if service == "cloudformation" and "StackName" in params:
@@ -128,7 +153,12 @@ class Account:
             return self._arn(service, f"parameter{params['Name']}")
         if service == "glue":
             return self._arn(service, f"job/{params['JobName']}")
-        if service == "kinesis":
+        if service == "servicequotas":
+            code = f"{params['ServiceCode']}/{params['QuotaCode']}"
+            return self._arn(service, code) if operation == "GetServiceQuota" else "*"
+        if operation == "DescribeAlarms":
+            return self._arn(service, "alarm:all")
+        if service == "kinesis" and operation != "DescribeLimits":
             stream = params.get("StreamName") or params["ShardIterator"]
             return self._arn(service, f"stream/{stream}")
         if service == "logs" and "logGroupName" in params:

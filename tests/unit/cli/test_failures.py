@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -95,11 +96,21 @@ def test_missing_credentials_are_a_users_mistake(command: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("signed_out")
+def test_preflight_without_credentials_has_a_row_of_them() -> None:
+    done = millrace("preflight", "--env", "prod", "--json")
+    assert done.returncode == 1, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["subject"], row["verdict"]) == ("credentials", "failed")
+    assert "AWS_PROFILE" in row["found"]
+
+
 def test_each_command_that_asks_aws_is_tried() -> None:
     """A new one is added to the list, or to those that ask nothing."""
     asks_nothing = {
         "init", "vendor", "validate", "plan", "simulate", "policies", "schema", "setup", "demo", "notebook",
         "sandbox run", "sandbox stop",
+        "preflight",  # says so in its first row
     }  # fmt: skip
     tried = {name for name, _ in words() if any(f"{each} ".startswith(f"{name} ") for each in ASKS_AWS)}
     assert {name for name, _ in words()} == tried | asks_nothing
@@ -157,7 +168,7 @@ def test_sinks_that_the_sandbox_lacks_are_told_before_anything_is_started(
     monkeypatch.delenv("LOCALSTACK_ENDPOINT", raising=False)
     project = tmp_path / "shop"
     assert millrace("init", str(project)).returncode == 0
-    file = project / "environments" / "dev.yaml"
+    file = project / "environments" / "base.yaml"
     query = (
         "\n      {}: {{kind: derive, source: orders_landed, sink: {{kind: {}}}, dead_letters: {}_letters}}"
     )

@@ -26,9 +26,11 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_new_project_is_valid_and_named_after_its_folder(project: Path) -> None:
-    assert environments(project) == ("dev",)
-    environment = load("dev", root=project)
-    assert (environment.project, environment.account) == ("my-streams", None)
+    assert environments(project) == ("dev", "prod")
+    dev, prod = (load(name, root=project) for name in environments(project))
+    assert dev.project == prod.project == "my-streams"
+    assert None not in {dev.account, prod.account}
+    assert dev.account != prod.account
     assert (project / "environments" / "schema.json").read_text() == schema_text()
     bound = json.loads((project / ".vscode" / "settings.json").read_text())["yaml.schemas"]
     assert bound == {"environments/schema.json": "environments/*.yaml"}
@@ -40,26 +42,57 @@ def test_its_app_is_the_clones(project: Path) -> None:
 
 
 def test_the_workflow_gives_credentials_to_no_test_and_pins_what_it_runs(project: Path) -> None:
-    text = (project / ".github" / "workflows" / "millrace.yaml").read_text()
-    workflow = YAML(typ="safe").load(text)
-    assert workflow["permissions"] == {"contents": "read"}
-    jobs = workflow["jobs"]
-    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["deploy"]
-    assert (jobs["deploy"]["needs"], jobs["deploy"]["environment"]) == ("test", "dev")
-    assert "role-to-assume: ${{ vars.AWS_ROLE }}" in text
-    assert "aws-access-key" not in text
-    steps = {name: [step.get("run", "") for step in job["steps"]] for name, job in jobs.items()}
-    assert [name for name, runs in steps.items() if any("pytest" in run for run in runs)] == ["test"]
-    for job in jobs.values():
-        for step in job["steps"]:
-            if "uses" in step:
-                assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"]), step
-            assert "pip install" not in step.get("run", "") or "--require-hashes -r" in step["run"], step
-            # Nobody writes a pull request's title or branch into a shell.
-            assert "${{" not in step.get("run", ""), step
-    assert '--diff "$BASE" --markdown --templates' in text
-    assert "--edit-last" not in text
-    assert text.count("<!-- millrace plan dev -->") == 2
+    texts = {each.stem: each.read_text() for each in (project / ".github" / "workflows").iterdir()}
+    main, called = (YAML(typ="safe").load(texts[name]) for name in ("millrace", "deploy"))
+    assert main["permissions"] == called["permissions"] == {"contents": "read"}
+    jobs = main["jobs"]
+    assert [n for n, job in jobs.items() if "id-token" in job.get("permissions", {})] == ["dev", "prod"]
+    assert "aws-access-key" not in "".join(texts.values())
+    steps = {name: job["steps"] for name, job in {**jobs, **called["jobs"]}.items() if "steps" in job}
+    tested = [n for n, own in steps.items() if any("pytest" in step.get("run", "") for step in own)]
+    assert tested == ["test"]
+    for step in (each for own in steps.values() for each in own):
+        if "uses" in step:
+            assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"]), step
+        assert "pip install" not in step.get("run", "") or "--require-hashes -r" in step["run"], step
+        # Nobody writes a pull request's title or branch into a shell.
+        assert "${{" not in step.get("run", ""), step
+    assert '--diff "$BASE" --markdown --templates' in texts["millrace"]
+    assert "--edit-last" not in texts["millrace"]
+    assert texts["millrace"].count("<!-- millrace plan $MILLRACE_ENV -->") == 2
+
+
+def test_the_workflow_deploys_dev_and_after_an_approval_prod(project: Path) -> None:
+    folder = project / ".github" / "workflows"
+    jobs = YAML(typ="safe").load((folder / "millrace.yaml").read_text())["jobs"]
+    assert jobs["plan"]["strategy"]["matrix"]["env"] == ["dev", "prod"] == list(environments(project))
+    assert (jobs["dev"]["needs"], jobs["prod"]["needs"]) == ("test", "dev")
+    called = YAML(typ="safe").load((folder / "deploy.yaml").read_text())
+    (deploying,) = called["jobs"].values()
+    assert deploying["environment"] == "${{ inputs.env }}"  # whose reviewers GitHub asks
+    (inputs,) = called["on"].values()
+    for name in ("dev", "prod"):
+        assert jobs[name]["uses"] == "./.github/workflows/deploy.yaml"
+        assert jobs[name]["with"]["env"] == name
+        assert jobs[name]["with"].keys() == inputs["inputs"].keys()
+
+
+def test_the_workflow_takes_account_and_region_from_the_file(project: Path, tmp_path: Path) -> None:
+    """The step's own line, with a command line that prints what `millrace validate --json` prints."""
+    called = YAML(typ="safe").load((project / ".github" / "workflows" / "deploy.yaml").read_text())
+    steps = called["jobs"]["deploy"]["steps"]
+    (line,) = (step["run"] for step in steps if step.get("id") == "target")
+    asked, _, program = line.partition(" | ")
+    assert asked == "millrace validate --json"
+    keys = re.search(r"IN\((.*?)\)", program)
+    assert keys is not None
+    named = json.loads(f"[{keys[1]}]")
+    for name, account in (("dev", "111122223333"), ("prod", "444455556666")):
+        done = millrace("validate", "--env", name, "--json", cwd=project)
+        found = json.loads(done.stdout)
+        assert [found[key] for key in named] == ["aws", account, "us-east-1"]
+    used = "\n".join(str(step.get("with", "")) for step in steps)
+    assert set(re.findall(r"steps\.target\.outputs\.(\w+)", used)) == set(named)
 
 
 def test_nothing_that_is_written_installs_millrace_by_its_name(project: Path) -> None:

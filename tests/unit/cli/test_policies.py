@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from millrace.cli import app
 from millrace.cli.plan.policies import documents
+from millrace.cli.plan.report import template_diff
 from millrace.cli.run import cdk_assembly as deploying
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
@@ -42,6 +43,7 @@ ROOT = Path(__file__).parents[3]
 SINCE = ("--since", "2026-11-20", "--until", "2026-11-21")
 
 COMMANDS: dict[str, list[tuple[tuple[str, ...], int]]] = {
+    "preflight": [(("preflight",), 0)],
     "deploy": [(("deploy", "--yes"), 0)],
     "upgrade": [(("upgrade", "flights", "--yes"), 0), (("upgrade", "departures", "--yes"), 0)],
     "rollback": [(("rollback", "flights", "--yes"), 0)],
@@ -143,6 +145,13 @@ def account(
         deploying,
         "synthesise",
         lambda _env, _account, folder, _: shutil.copytree(assembly, folder, dirs_exist_ok=True),
+    )
+    monkeypatch.setattr(
+        template_diff,
+        "templates",
+        lambda *_: {
+            f.name.split(".")[0]: json.loads(f.read_text()) for f in assembly.glob("*.template.json")
+        },
     )
     monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
     monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.Rehearsal({}, ()))
@@ -309,6 +318,8 @@ def test_no_action_is_allowed_that_no_command_asks_for(
         known.add(("ReadLines", "logs:GetLogEvents"))
         # One that would take an export away asks who imports it (tests/unit/lifecycle/test_exports.py).
         known.add(("FindImports", "cloudformation:ListImports"))
+        # A first deployment asks for the VPCs and addresses that are in use (tests/unit/lifecycle/test_preflight.py).
+        known |= {("AskAccount", f"ec2:Describe{each}") for each in ("Vpcs", "Addresses")}
     assert idle - known == set()
 
 

@@ -131,7 +131,11 @@ def test_base_is_merged_only_where_it_is_named(project: Path) -> None:
     assert merged.tags == {"team": "web", "cost": "1"}, "mappings merge, single values replace"
     assert merged.network.availability_zones == 2
     assert load("shop", root=project).tags == {"team": "web"}
-    assert environments(project) == ("other", "shop"), "what others extend is no environment"
+    assert environments(project) == ("other", "shop"), "a part that others extend is no environment"
+    (project / "environments" / "next.yaml").write_text("extends: shop\n")
+    assert environments(project) == ("next", "other", "shop"), "what can be deployed is one"
+    with pytest.raises(ConfigurationError, match="allowed: one of next, other, shop"):
+        load("nxt", root=project)
 
 
 def test_a_problem_names_the_file_where_the_value_stands(project: Path) -> None:

@@ -19,6 +19,7 @@ from typer import BadParameter
 from typer.testing import CliRunner
 
 from millrace.cli import app
+from millrace.cli.plan.init import files
 from millrace.config import environments
 from millrace.sandbox.toolchain import node_bin
 
@@ -29,7 +30,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
 FENCED = re.compile(r"^```.*?^```", re.M | re.S)
 INDENTED = re.compile(r"^ {4}((?:make|millrace|cdk|python -m|pytest) (?:.*\\\n)*.*)$", re.M)
 SPAN = re.compile(r"`((?:make|millrace|cdk|python -m|pytest) [^`]+)`")
-CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list"}
+CDK_VERBS = {"synth", "deploy", "diff", "destroy", "bootstrap", "list", "rollback"}
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,9 @@ def cdk_options() -> list[tuple[str, str]]:
     }
     page = (ROOT / "docs" / "deploying.md").read_text()
     found |= {
-        ("bootstrap", option) for option in re.findall(r"`[^`|]*?(--[a-z-]+)", page) if option != "--claims"
+        ("bootstrap", option)
+        for option in re.findall(r"`[^`|]*?(--[a-z-]+)", page)
+        if option not in ("--claims", "--drift")
     }
     return sorted(found - {("bootstrap", each) for each in ("--env", "--all")})
 
@@ -210,15 +213,20 @@ def placeholders(command: Command) -> bool:
     return re.search(r"\b[A-Z]{2,}\b(?!=)", command.text) is not None
 
 
+WITHOUT_ACCOUNT = {"plan", "policies", "validate", "simulate", "cost"}
+ASKS = {"--deployed", "--actual", "--templates"}
+"""Options that ask AWS, or need what set-up installs."""
+
 # Once each, in the first document that has it.
 RUN = [
     command
     for command in {each.text: each for each in reversed(COMMANDS)}.values()
     if strip_assignments(command.words)[0] == "millrace"
-    and strip_assignments(command.words)[1] in {"plan", "policies", "validate", "schema", "--help"}
+    and strip_assignments(command.words)[1] in {*WITHOUT_ACCOUNT, "schema", "--help"}
     and len(strip_assignments(command.words)) > 2 - (command.words[-1] == "--help")
     and not placeholders(command)
-    and not {"--write", "--out", "--deployed", "--apply"} & set(command.words)
+    and not {"--write", "--out", "--html", "--trace", "--diff", "--apply"} & set(command.words)
+    and not ASKS & set(command.words)
 ]
 
 
@@ -233,6 +241,54 @@ def test_runs(command, monkeypatch):
     done = CliRunner(env={"COLUMNS": "120"}).invoke(app, strip_assignments(command.words)[1:])
     assert done.exit_code == 0, done.output
     assert done.stdout.strip()
+
+
+SAMPLE = {
+    "ENV": "dev",
+    "JOB": "orders",
+    "KEY": "jobs.orders.max_workers",
+    "REF": "main",
+    "FILE": "friday.csv",
+}
+SAMPLE |= {"DIR": "policies", "HEAD": "main", "PATH": "logs"}
+
+
+def in_project(command: Command) -> str | None:
+    """Return the command for a project that `millrace init` made; None if it asks AWS or names what only the clone has."""
+    text = re.sub(r"\b[A-Z]{3,}\b", lambda found: SAMPLE.get(found[0], found[0]), command.text)
+    words = strip_assignments(shlex.split(text, comments=True))
+    runs = words[0] == "millrace" and len(words) > 2 and words[1] in WITHOUT_ACCOUNT
+    ours = re.search(r"flights|departures|env (local|minimal)|docs/examples", text)
+    return None if not runs or ASKS & set(words) or ours else text
+
+
+IN_PROJECT = sorted({text for each in COMMANDS if (text := in_project(each)) is not None})
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("new") / "my-streams"
+    for name, text in files("my-streams").items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (trace,) = re.findall(r"^```csv\n(.*?)^```", (ROOT / "docs" / "simulation.md").read_text(), re.M | re.S)
+    (folder / "friday.csv").write_text(trace)
+    for words in (["init", "-qb", "main"], ["add", "."], ["commit", "-qm", "first"]):
+        who = ["-c", "user.name=me", "-c", "user.email=me@example.com", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", "-C", folder, *who, *words], check=True)
+    return folder
+
+
+@pytest.mark.parametrize("text", IN_PROJECT)
+def test_runs_in_a_new_project(text: str, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    done = CliRunner(env={"COLUMNS": "120"}).invoke(app, strip_assignments(shlex.split(text))[1:])
+    assert done.exit_code == 0, (done.output, done.exception)
+
+
+def test_most_pages_have_a_command_for_a_new_project() -> None:
+    assert len(IN_PROJECT) > 12
+    assert "millrace plan --env prod --diff environments/dev.yaml" in IN_PROJECT
 
 
 def shown() -> list[tuple[str, list[str]]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
 import pytest
+from policy_sentry.querying.actions import get_action_data
 
 from millrace.cli.plan.init import files
-from millrace.config import load
+from millrace.config import Names, load
+from millrace.infra.spark import database_location
 from millrace.sizing import plan
 from tests.tls import Authority
 
@@ -55,3 +58,20 @@ def test_there_are_twenty() -> None:
 def test_the_list_has_each_once() -> None:
     listed = re.findall(r"\]\(([\w-]+\.md)\)", (FOLDER / "index.md").read_text())
     assert sorted(listed) == [page.name for page in RECIPES]
+
+
+def test_the_policy_of_analysts_names_what_a_new_project_deploys(tmp_path: Path) -> None:
+    """The names of its environment `dev`, and actions that IAM knows."""
+    page = FOLDER / "analysts.md"
+    names = Names(load("dev", root=project(tmp_path, page)), "111122223333")
+    (text,) = re.findall(r"^```json\n(.*?)^```", page.read_text(), re.M | re.S)
+    statements = json.loads(text)["Statement"]
+    for action in (action for each in statements for action in each["Action"]):
+        service, name = action.split(":")
+        assert get_action_data(service, name), action
+    place = database_location(names).removeprefix("s3://")
+    table = f"{names.database}/orders_priced"
+    assert f"arn:aws:s3:::{place}/orders_priced/*" in text
+    assert f'arn:aws:s3:::{names.bucket("lake")}"' in text
+    assert names.arn("glue", f"table/{table}") in text
+    assert names.arn("glue", f"database/{names.database}") in text

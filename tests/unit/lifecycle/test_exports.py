@@ -86,7 +86,7 @@ def test_a_stack_that_imports_no_more_what_goes_is_deployed_first(aws: Aws, tmp_
     deployed(aws, importing("A", "B"))
     found = compare_with_deployed(asked(aws), assembly(tmp_path, exporting("A"), importing("A")))
     assert (found.order.first, found.order.refused) == (("hello-minimal-job-clicks",), ())
-    assert "npx cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(describe(found))
+    assert "cdk deploy hello-minimal-job-clicks --exclusively" in "\n".join(describe(found))
 
 
 def test_a_stack_that_left_the_file_and_still_imports_is_to_be_destroyed_first(

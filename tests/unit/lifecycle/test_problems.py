@@ -234,7 +234,8 @@ def test_a_deployment_to_an_account_without_bootstrap_ends_before_anything_is_ma
     boto3.client("ssm", region_name="us-east-1").delete_parameters(Names=["/cdk-bootstrap/hnb659fds/version"])
     ended, out, err = millrace("deploy", "--env", environment, "--yes")
     assert (ended, out) == (1, "")
-    assert "account 123456789012 is not bootstrapped for CDK in us-east-1: run `npx cdk bootstrap" in err
+    assert "bootstrap: cdk bootstrap aws://123456789012/us-east-1" in err
+    assert "account 123456789012 is not bootstrapped for CDK in us-east-1; nothing was deployed" in err
     assert "Traceback" not in err
 
 
@@ -254,7 +255,7 @@ def test_an_environment_that_breaks_a_limit_is_not_deployed(aws: pytest.MonkeyPa
         (
             "❌  p-e-storage failed: ToolkitError: p-e-storage: SSM parameter /cdk-bootstrap/hnb659fds/version "
             "not found. Has the environment been bootstrapped? Please run 'cdk bootstrap'",
-            "run `npx cdk bootstrap` for this account once",
+            "run `cdk bootstrap` for this account once",
         ),
         (
             "ExpiredToken: The security token included in the request is expired\n"
@@ -273,7 +274,7 @@ def test_an_environment_that_breaks_a_limit_is_not_deployed(aws: pytest.MonkeyPa
         ("❌  p-e-job-x failed: Rate exceeded (Service: Kms; Status Code: 400)", "wait a minute"),
         (
             "❌  p-e-job-x failed: Stack p-e-job-x is in UPDATE_ROLLBACK_FAILED state and can not be updated.",
-            "npx cdk rollback",
+            "cdk rollback",
         ),
         ("❌  p-e-job-x failed: it went back: UPDATE_ROLLBACK_COMPLETE: Invalid worker", "mend the cause"),
     ],

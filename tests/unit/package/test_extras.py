@@ -17,6 +17,9 @@ from millrace.cli.app import main
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 ENGINES_OWN = {"awsglue", "millrace", "pipelines"}
+LOADS_US = {"pytest"}
+"""Loads the plugin of projects; without it nobody imports that."""
+
 COMES_WITH = {"py4j": "pyspark", "botocore": "boto3", "click": "typer", "pydantic_core": "pydantic"}
 """Packages of others that need them, by import."""
 
@@ -41,7 +44,7 @@ def test_every_import_is_installed_or_named_by_its_extra() -> None:
     base, optional = named(PROJECT["dependencies"]), PROJECT["optional-dependencies"]
     brought = packages_distributions()
     for module, file in imported().items():
-        if module in ENGINES_OWN:
+        if module in ENGINES_OWN | LOADS_US:
             continue
         distributions = {COMES_WITH.get(module, each).lower() for each in brought.get(module, [module])}
         if distributions & base:

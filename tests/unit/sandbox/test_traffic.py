@@ -247,3 +247,16 @@ def test_comments_and_the_example_schemas_are_read() -> None:
     files = sorted((root / "pipelines").rglob("*.ddl"))
     assert files
     assert all(ddl.parse(file.read_text()).fields for file in files)
+
+
+def test_values_repeat_keys_and_come_from_lists_that_the_schema_names() -> None:
+    schema = ddl.parse(
+        "scan_id STRING NOT NULL, depot_id INT NOT NULL, state STRING NOT NULL COMMENT 'one of: in, out', n INT COMMENT 'one of: 7'"
+    )
+    values = Generator(schema, random.Random(1))
+    made = [values.record(number, datetime.now(UTC)) for number in range(2000)]
+    own = Counter(each["scan_id"] for each in made)
+    assert 0.1 < 1 - len(own) / len(made) < 0.3, "some records are of a thing that was there before"
+    assert len({each["depot_id"] for each in made}) <= 100, "many records are of one place"
+    assert {each["state"] for each in made} == {"in", "out"}
+    assert {each["n"] for each in made} == {7, None}

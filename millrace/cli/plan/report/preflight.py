@@ -1,0 +1,97 @@
+"""``millrace preflight``: asks the account whether a deployment will go through; `millrace deploy` does so first."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from millrace.cli.shared.connections import connect_account
+from millrace.cli.shared.console import plain_table, show, words
+from millrace.cli.shared.expected_failures import FAILED
+from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.config import Environment, load
+from millrace.sizing import plan
+
+if TYPE_CHECKING:
+    from millrace.lifecycle.preflight import Row
+    from millrace.lifecycle.update_rules import Template
+
+_SIGNS = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "failed": "[red]✗[/]", "not known": "[dim]?[/]"}
+
+
+def preflight(
+    env: EnvironmentName,
+    drift: Annotated[
+        bool,
+        typer.Option("--drift", help="Also compare the deployed stacks with their resources; takes minutes."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the account, read-only, whether a deployment of the environment will go through.
+
+    Asks for the bootstrap, quotas against the plan, zones, subnets, versions, names that exist, Lake Formation, and lets AWS
+    validate state machines and policies of the templates. Each row is in order (✓), worth a look (!), a reason to fail (✗), or
+    not known (?), as where a permission is missing. Exit status 1 if a row is ✗. `millrace deploy` asks the same first.
+
+    [bold]Examples[/bold]
+
+      millrace preflight --env prod
+
+      millrace preflight --env prod --drift --json
+    """
+    from millrace.lifecycle import preflight_account, preflight_templates
+    from millrace.lifecycle.preflight import Account, Row, ask, failed
+    from millrace.lifecycle.problems import CredentialsError
+    from millrace.lifecycle.read_sizes import read_sizes
+
+    environment = load(env)
+    try:
+        aws = connect_account(environment)
+    except CredentialsError as error:
+        rows: tuple[Row, ...] = (
+            Row("credentials", "failed", str(error), "sign in to the environment's account"),
+        )
+    else:
+        deployed = environment.with_deployed(read_sizes(aws))
+        templates, unknown = _templates(deployed)
+        account = Account(aws, plan(deployed), templates)
+        checks = {**preflight_account.CHECKS, **(preflight_templates.CHECKS if templates is not None else {})}
+        if drift:
+            checks["drift"] = preflight_templates.drift
+        rows = (Row("credentials", "ok", f"account {aws.names.account}"), *ask(account, checks), *unknown)
+    if as_json:
+        typer.echo(json.dumps({"version": 1, "rows": [asdict(each) for each in rows]}, ensure_ascii=False))
+    else:
+        show_rows(rows)
+    if failed(rows):
+        raise typer.Exit(FAILED)
+
+
+def _templates(environment: Environment) -> tuple[Mapping[str, Template] | None, Sequence[Row]]:
+    """Synthesise the templates; without the programs for it, return the row that says so."""
+    from millrace.cli.plan.report.template_diff import templates
+    from millrace.lifecycle.preflight import Row
+    from millrace.sandbox.toolchain import ToolchainError
+
+    try:
+        return templates(environment, environment.places.root), ()
+    except (ToolchainError, ModuleNotFoundError) as error:
+        remedy = "install what writes templates"
+        return None, (Row("templates", "not known", str(error), remedy, "millrace setup --for deploy"),)
+
+
+def show_rows(rows: Sequence[Row], *, err: bool = False) -> None:
+    """Print a table, a line for each row, and below it the commands of those that are not in order."""
+    table = plain_table(*words("", ""), "", "")
+    for each in rows:
+        table.add_row(_SIGNS[each.verdict], escape(each.subject), escape(each.found), escape(each.remedy))
+    show(table, stream=sys.stderr if err else None)
+    for each in rows:
+        if each.command:
+            typer.echo(f"{each.subject}: {each.command}", err=err)

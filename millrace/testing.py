@@ -1,0 +1,152 @@
+"""Pytest plugin: rows in, rows out, for transforms, windows and the latest record of a key, on local Spark without a deployment.
+
+Installed with Millrace; tests ask for the fixture ``bench``.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Record = Mapping[str, Any]
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+_CORE = "_id STRING, _key BINARY, _arrived_at TIMESTAMP, _position BIGINT, _deleted BOOLEAN"
+"""Columns of the core that a transform may use, beside those of the schema."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Local Spark that runs transforms on rows of a test.
+
+    Records are as in JSON lines: times are texts in ISO 8601. A schema is DDL, or the path of a ``.ddl`` file. A record may also
+    have ``_key``, and ``_deleted`` for a record without payload. Results are rows without the core's own columns.
+    """
+
+    spark: SparkSession
+
+    def transform(
+        self, function: Transform, records: Iterable[Record], schema: str | Path
+    ) -> list[dict[str, Any]]:
+        """Run a transform on records."""
+        return self._rows(function(self._frame(list(records), schema)))
+
+    def windows(
+        self,
+        function: Transform,
+        batches: Iterable[Sequence[Record]],
+        schema: str | Path,
+        *,
+        time: str,
+        delay: str,
+        key: Sequence[str],
+    ) -> list[dict[str, Any]]:
+        """Run a transform with state on batches of records, and return the rows of its table after the last one.
+
+        Parameters
+        ----------
+        time, delay
+            Of the watermark: a column, and a duration such as ``2 hours``. A batch that comes after one with much later times
+            is late.
+        key
+            Columns that identify a row, which a later result replaces.
+        """
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+
+        def write(result: DataFrame, _: int) -> None:
+            rows.update({tuple(row[name] for name in key): row for row in self._rows(result)})
+
+        with tempfile.TemporaryDirectory() as folder:
+            frames = [self._frame(batch, schema) for batch in batches]
+            source = f"{folder}/source"
+            Path(source).mkdir()
+            stream = self.spark.readStream.schema(frames[0].schema).parquet(source).withWatermark(time, delay)
+            query = (
+                function(stream)
+                .writeStream.outputMode("update")
+                .option("checkpointLocation", f"{folder}/checkpoint")
+                .foreachBatch(write)
+                .start()
+            )
+            try:
+                for frame in frames:
+                    frame.coalesce(1).write.mode("append").parquet(source)
+                    query.processAllAvailable()
+            finally:
+                query.stop()
+        return list(rows.values())
+
+    def latest_by(
+        self, function: Transform, records: Iterable[Record], schema: str | Path, *, key: Sequence[str]
+    ) -> list[dict[str, Any]]:
+        """Run a transform of a query with ``latest_by`` on records in the source's order; return the rows that its table has.
+
+        A row with ``_deleted`` removes the row of its key.
+        """
+        found = function(self._frame(list(records), schema)).collect()
+        rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for row in sorted(found, key=lambda each: each["_position"]):
+            rows.pop(own := tuple(row[name] for name in key), None)
+            if "_deleted" not in row or not row["_deleted"]:
+                rows[own] = _visible(row.asDict(recursive=True))
+        return list(rows.values())
+
+    def _frame(self, records: Sequence[Record], schema: str | Path) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        from millrace.sandbox import ddl
+        from millrace.sandbox.traffic_values import typed
+
+        payload = ddl.read(schema) if isinstance(schema, Path) else ddl.parse(schema)
+        whole = StructType([*ddl.parse(_CORE).fields, *_nullable(payload).fields])
+        now = datetime.now(UTC)
+        rows = []
+        for number, record in enumerate(records):
+            deleted = bool(record.get("_deleted"))
+            key = record.get("_key")
+            own = [f"record/{number}", key.encode() if isinstance(key, str) else key, now, number, deleted]
+            values = {} if deleted else typed(record, payload, f"record {number}", texts=False)
+            rows.append([*own, *(values.get(name) for name in payload.fieldNames())])
+        return self.spark.createDataFrame(rows, whole)
+
+    @staticmethod
+    def _rows(result: DataFrame) -> list[dict[str, Any]]:
+        return [_visible(row.asDict(recursive=True)) for row in result.collect()]
+
+
+def _nullable(schema: StructType) -> StructType:
+    """Return a schema whose fields may be null, as those of a landing table may: a deleted record has none."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(each.name, each.dataType) for each in schema.fields])
+
+
+def _visible(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.startswith("_")}
+
+
+@pytest.fixture(scope="session")
+def bench() -> Iterator[Bench]:
+    """Local Spark for tests, in UTC; started once."""
+    from pyspark.sql import SparkSession
+
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+    yield Bench(spark)
+    spark.stop()

@@ -1,0 +1,420 @@
+"""Preflight: for each row answers that make it fail, and a missing permission, after which it is not known.
+
+Requests and answers are held against botocore's own models of the services.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.client import BaseClient
+from botocore.exceptions import ClientError
+from botocore.validate import ParamValidator
+
+from millrace.config import Names, load
+from millrace.lifecycle import preflight_account, preflight_templates
+from millrace.lifecycle.preflight import Account, Row, ask, failed
+from millrace.lifecycle.state_machine import Aws
+from millrace.sizing import plan
+
+ACCOUNT = "444455556666"
+ROOT = Path(__file__).parents[3]
+ENVIRONMENT = """\
+project: shop
+account: "444455556666"
+region: us-east-1
+{network}storage: {{lake_formation: tables, buckets: {{lake: acme-lake}}}}
+kafka:
+  own: {{kind: msk, version: 3.9.x.kraft}}
+  theirs: {{kind: msk, existing: "arn:aws:kafka:us-east-1:444455556666:cluster/acme/1234abcd-12ab-34cd-56ef-1234567890ab-1"}}
+streams:
+  orders: {{kind: kinesis, traffic: {{records_per_second: 3000, record_size: 300B}}}}
+  clicks: {{kind: kinesis, existing: acme-clicks, shards: 2, traffic: {{records_per_second: 100, record_size: 300B}}}}
+  scans: {{kind: kafka, cluster: own, traffic: {{records_per_second: 100, record_size: 300B}}}}
+jobs:
+  orders:
+    engine: glue
+    queries:
+      land-orders: {{kind: land, source: orders, table: orders_landed, schema: pipelines/clicks/schemas/click.ddl}}
+      land-clicks: {{kind: land, source: clicks, table: clicks_landed, schema: pipelines/clicks/schemas/click.ddl}}
+  scans:
+    engine: emr
+    queries:
+      land-scans: {{kind: land, source: scans, table: scans_landed, schema: pipelines/clicks/schemas/click.ddl}}
+"""
+NEW = "network: {egress: nat}\n"
+ENDPOINTS = ""
+GIVEN = (
+    "network: {vpc: vpc-0a1b2c3d4e5f60718, subnets: [subnet-0a1b2c3d4e5f60718, subnet-0b1b2c3d4e5f60719]}\n"
+)
+POLICY = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}],
+}
+TEMPLATES: dict[str, Any] = {
+    "shop-prod-job-orders": {
+        "Resources": {
+            "Role": {
+                "Type": "AWS::IAM::Role",
+                "Properties": {"Policies": [{"PolicyName": "x", "PolicyDocument": POLICY}]},
+            },
+            "Machine": {
+                "Type": "AWS::StepFunctions::StateMachine",
+                "Properties": {
+                    "DefinitionString": {
+                        "Fn::Join": ["", ['{"Resource": "arn:', {"Ref": "AWS::Partition"}, ':states:::x"}']]
+                    }
+                },
+            },
+        }
+    }
+}
+
+
+def denied(operation: str) -> ClientError:
+    return ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, operation)
+
+
+def error(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": code}}, "it")
+
+
+def subnet(name: str, **more: Any) -> dict[str, Any]:
+    found = {"SubnetId": name, "VpcId": "vpc-0a1b2c3d4e5f60718", "AvailabilityZoneId": "use1-az1"}
+    return {**found, "AvailableIpAddressCount": 4000, **more}
+
+
+ROUTE = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}
+ZONES = [{"ZoneId": f"use1-az{n}", "State": "available"} for n in (1, 2, 4)]
+GOOD: dict[str, Any] = {
+    "GetParameter": {"Parameter": {"Value": "28"}},
+    "GetBucketEncryption": {
+        "ServerSideEncryptionConfiguration": {
+            "Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
+        }
+    },
+    "ListStacks": {"StackSummaries": []},
+    "DescribeLimits": {"ShardLimit": 20000, "OpenShardCount": 10, "OnDemandStreamCount": 0, "OnDemandStreamCountLimit": 50},
+    "GetServiceQuota": {"Quota": {"Value": 1000.0}},
+    "ListClustersV2": {"ClusterInfoList": []},
+    "DescribeVpcs": {"Vpcs": [{"VpcId": "vpc-1"}]},
+    "DescribeAddresses": {"Addresses": []},
+    "DescribeAlarms": {"MetricAlarms": []},
+    "DescribeAvailabilityZones": {"AvailabilityZones": ZONES},
+    "DescribeSubnets": {"Subnets": [subnet("subnet-0a1b2c3d4e5f60718"), subnet("subnet-0b1b2c3d4e5f60719")]},
+    "DescribeRouteTables": {"RouteTables": [{"Associations": [{"Main": True}], "Routes": [ROUTE]}]},
+    "DescribeVpcEndpoints": {"VpcEndpoints": []},
+    "ListKafkaVersions": {"KafkaVersions": [{"Version": "3.9.x.kraft", "Status": "ACTIVE"}]},
+    "HeadBucket": lambda given: {} if given["Bucket"] == "acme-lake" else error("404"),
+    "DescribeStreamSummary": lambda given: (
+        {
+            "StreamDescriptionSummary": {
+                "StreamName": "acme-clicks", "StreamARN": "arn", "StreamStatus": "ACTIVE", "RetentionPeriodHours": 24,
+                "StreamCreationTimestamp": 0, "EnhancedMonitoring": [], "OpenShardCount": 2,
+            }
+        }
+        if given["StreamName"] == "acme-clicks"
+        else error("ResourceNotFoundException")
+    ),
+    "DescribeClusterV2": {"ClusterInfo": {"State": "ACTIVE"}},
+    "GetDataLakeSettings": {
+        "DataLakeSettings": {
+            "DataLakeAdmins": [
+                {"DataLakePrincipalIdentifier": f"arn:aws:iam::{ACCOUNT}:role/cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-us-east-1"}
+            ]
+        }
+    },
+    "GetAccountSummary": {"SummaryMap": {"Roles": 10, "RolesQuota": 1000}},
+    "ValidateStateMachineDefinition": {"result": "OK", "diagnostics": []},
+    "ValidatePolicy": {"findings": []},
+    "DetectStackDrift": {"StackDriftDetectionId": "1"},
+    "DescribeStackDriftDetectionStatus": {
+        "StackId": "s", "StackDriftDetectionId": "1", "DetectionStatus": "DETECTION_COMPLETE", "Timestamp": 0,
+    },
+    "DescribeStackResourceDrifts": {"StackResourceDrifts": []},
+}  # fmt: skip
+FINDING = {
+    "findingDetails": "no such action", "findingType": "ERROR", "issueCode": "X", "learnMoreLink": "l", "locations": [],
+}  # fmt: skip
+STACK = {"StackName": "shop-prod-streams", "CreationTime": 0}
+KEY = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "arn:aws:kms:us-east-1:444455556666:key/1"}
+
+FAILING: list[tuple[str, str, dict[str, Any]]] = [
+    ("bootstrap", NEW, {"GetParameter": error("ParameterNotFound")}),
+    ("bootstrap", NEW, {"GetParameter": {"Parameter": {"Value": "5"}}}),
+    (
+        "bootstrap key",
+        NEW,
+        {
+            "GetBucketEncryption": {
+                "ServerSideEncryptionConfiguration": {"Rules": [{"ApplyServerSideEncryptionByDefault": KEY}]}
+            }
+        },
+    ),
+    (
+        "stack shop-prod-streams",
+        NEW,
+        {"ListStacks": {"StackSummaries": [{**STACK, "StackStatus": "UPDATE_ROLLBACK_FAILED"}]}},
+    ),
+    (
+        "stack shop-prod-streams",
+        NEW,
+        {"ListStacks": {"StackSummaries": [{**STACK, "StackStatus": "UPDATE_IN_PROGRESS"}]}},
+    ),
+    ("quota: Kinesis shards", NEW, {"DescribeLimits": {**GOOD["DescribeLimits"], "ShardLimit": 11}}),
+    *(
+        (subject, network, {"GetServiceQuota": {"Quota": {"Value": 0.0}}})
+        for subject, network in (
+            ("quota: Glue DPUs, without other jobs", NEW),
+            ("quota: Glue runs, without other jobs", NEW),
+            ("quota: EMR Serverless vCPUs, without other jobs", NEW),
+            ("quota: MSK brokers", NEW),
+            ("quota: VPCs", NEW),
+            ("quota: Elastic IPs", NEW),
+            ("quota: VPC endpoints", ENDPOINTS),
+        )
+    ),
+    (
+        "quota: alarms",
+        NEW,
+        {"DescribeAlarms": {"MetricAlarms": [{"AlarmName": f"other-{n}"} for n in range(5000)]}},
+    ),
+    ("zones", NEW, {"DescribeAvailabilityZones": {"AvailabilityZones": ZONES[:2]}}),
+    (
+        "zones of EMR Serverless",
+        NEW,
+        {"DescribeAvailabilityZones": {"AvailabilityZones": [{"ZoneId": "use1-az3", "State": "available"}, *ZONES]}},
+    ),
+    (
+        "subnets",
+        GIVEN,
+        {"DescribeSubnets": {"Subnets": [subnet("subnet-0a1b2c3d4e5f60718", VpcId="vpc-2")]}},
+    ),
+    (
+        "addresses of subnets",
+        GIVEN,
+        {"DescribeSubnets": {"Subnets": [subnet("subnet-0a1b2c3d4e5f60718", AvailableIpAddressCount=1)]}},
+    ),
+    (
+        "routes of subnet-0a1b2c3d4e5f60718",
+        GIVEN,
+        {
+            "DescribeRouteTables": {
+                "RouteTables": [
+                    {"Associations": [{"Main": True}], "Routes": [{**ROUTE, "GatewayId": "igw-1"}]}
+                ]
+            }
+        },
+    ),
+    (
+        "version of own",
+        NEW,
+        {"ListKafkaVersions": {"KafkaVersions": [{"Version": "3.9.x.kraft", "Status": "DEPRECATED"}]}},
+    ),
+    ("bucket acme-lake", NEW, {"HeadBucket": error("404")}),
+    (f"bucket shop-prod-checkpoints-{ACCOUNT}-us-east-1", NEW, {"HeadBucket": error("403")}),
+    ("stream acme-clicks", NEW, {"DescribeStreamSummary": error("ResourceNotFoundException")}),
+    ("cluster theirs", NEW, {"DescribeClusterV2": error("NotFoundException")}),
+    ("cluster theirs", NEW, {"DescribeClusterV2": {"ClusterInfo": {"State": "DELETING"}}}),
+    ("Lake Formation", NEW, {"GetDataLakeSettings": {"DataLakeSettings": {"DataLakeAdmins": []}}}),
+    ("quota: roles", NEW, {"GetAccountSummary": {"SummaryMap": {"Roles": 1000, "RolesQuota": 1000}}}),
+    (
+        "state machine shop-prod-job-orders/Machine",
+        NEW,
+        {
+            "ValidateStateMachineDefinition": {
+                "result": "FAIL",
+                "diagnostics": [{"severity": "ERROR", "code": "X", "message": "no state"}],
+            }
+        },
+    ),
+    ("policy shop-prod-job-orders/Role", NEW, {"ValidatePolicy": {"findings": [FINDING]}}),
+]  # fmt: skip
+
+
+class Answers:
+    """Takes the place of botocore's own method: a validated answer, or an error, by operation."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = {**copy.copy(GOOD), **given}
+        self.asked: set[str] = set()
+
+    def call(self, client: Any, operation: str, params: dict[str, Any]) -> Any:
+        model = client.meta.service_model.operation_model(operation)
+        self.asked.add(operation)
+        found = self.given[operation]
+        if callable(found):
+            found = found(params)
+        for what, shape in ((params, model.input_shape), (found, model.output_shape)):
+            if shape is not None and not isinstance(what, Exception):
+                errors = ParamValidator().validate(what, shape)
+                assert not errors.has_errors(), (operation, errors.generate_report())
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+def rows(
+    given: dict[str, Any],
+    network: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    drift: bool = False,
+) -> tuple[dict[str, Row], Answers]:
+    answers = Answers(given)
+    monkeypatch.setattr(BaseClient, "_make_api_call", lambda *asked: answers.call(*asked))
+    file = tmp_path / "prod.yaml"
+    file.write_text(ENVIRONMENT.format(network=network))
+    environment = load(file, ROOT)
+
+    def client(service: str) -> Any:
+        make: Any = boto3.client
+        return make(service, region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+
+    account = Account(Aws(Names(environment, ACCOUNT), client), plan(environment), TEMPLATES)
+    checks = {**preflight_account.CHECKS, **preflight_templates.CHECKS}
+    if drift:
+        checks["drift"] = preflight_templates.drift
+    return {each.subject: each for each in ask(account, checks)}, answers
+
+
+@pytest.mark.parametrize("network", [NEW, ENDPOINTS, GIVEN])
+def test_an_account_that_is_ready_is(network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, _ = rows({}, network, tmp_path, monkeypatch)
+    assert {each.subject: each for each in found.values() if each.verdict != "ok"} == {}
+    # What is only deployed later costs nothing to ask, and every row has words.
+    assert all(each.found for each in found.values())
+
+
+@pytest.mark.parametrize(
+    ("subject", "network", "given"), FAILING, ids=lambda each: each if isinstance(each, str) else ""
+)
+def test_each_row_can_fail_and_says_what_to_do(
+    subject: str, network: str, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = rows(given, network, tmp_path, monkeypatch)
+    assert found[subject].verdict == "failed", found
+    assert found[subject] in failed(tuple(found.values()))
+    assert found[subject].remedy or subject.startswith(("state machine", "policy"))
+
+
+def test_a_row_of_each_question_is_among_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question without a failing case is one that nobody tried."""
+    asked = set().union(
+        *(rows({}, network, tmp_path, monkeypatch)[1].asked for network in (NEW, ENDPOINTS, GIVEN))
+    )
+    changed = {operation for _, _, given in FAILING for operation in given}
+    # They say how much is in use, which the quota's own case counts.
+    assert asked - changed == {"ListClustersV2", "DescribeVpcs", "DescribeAddresses", "DescribeVpcEndpoints"}
+
+
+@pytest.mark.parametrize("operation", sorted(GOOD))
+def test_a_missing_permission_makes_rows_unknown_and_stops_no_other(
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployed = {"ListStacks": {"StackSummaries": [{**STACK, "StackStatus": "UPDATE_COMPLETE"}]}}
+    drift = "Drift" in operation
+    for network in (NEW, ENDPOINTS, GIVEN):
+        given = {**(deployed if drift else {}), operation: denied(operation)}
+        found, answers = rows(given, network, tmp_path, monkeypatch, drift=drift)
+        unknown = [each for each in found.values() if each.verdict == "not known"]
+        assert not failed(tuple(found.values()))
+        if operation in answers.asked:
+            assert {each.found for each in unknown} == {f"AccessDeniedException at {operation}"}, found
+            assert len(unknown) < len(found)
+            return
+    raise AssertionError(f"{operation} is never asked")
+
+
+def test_what_is_deployed_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards, VPC and buckets of the deployed environment are in use already."""
+    stacks = [
+        {**STACK, "StackName": f"shop-prod-{part}", "StackStatus": "CREATE_COMPLETE"}
+        for part in ("streams", "network", "storage")
+    ]
+    summary = GOOD["DescribeStreamSummary"]({"StreamName": "acme-clicks"})
+    given = {
+        "ListStacks": {"StackSummaries": stacks},
+        "DescribeLimits": {**GOOD["DescribeLimits"], "ShardLimit": 10},
+        "DescribeStreamSummary": {
+            "StreamDescriptionSummary": {**summary["StreamDescriptionSummary"], "OpenShardCount": 50}
+        },
+    }
+    found, _ = rows(given, NEW, tmp_path, monkeypatch)
+    assert found["quota: Kinesis shards"].verdict == "warning"  # all ten are in use, and no more are needed
+    assert (
+        not {"quota: VPCs", "quota: Elastic IPs", f"bucket shop-prod-checkpoints-{ACCOUNT}-us-east-1"}
+        & found.keys()
+    )
+
+
+def test_names_that_exist_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left by an earlier deployment, which kept its data: the next one imports them."""
+    summary = GOOD["DescribeStreamSummary"]({"StreamName": "acme-clicks"})
+    found, _ = rows({"HeadBucket": {}, "DescribeStreamSummary": summary}, NEW, tmp_path, monkeypatch)
+    shown = {name for name, each in found.items() if each.verdict == "warning"}
+    assert {"stream shop-prod-orders", f"bucket shop-prod-checkpoints-{ACCOUNT}-us-east-1"} <= shown
+
+
+def test_a_quota_that_nobody_raised_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "GetServiceQuota": error("NoSuchResourceException"),
+        "GetAWSDefaultServiceQuota": {"Quota": {"Value": 0.0}},
+    }
+    found, _ = rows(given, NEW, tmp_path, monkeypatch)
+    row = found["quota: EMR Serverless vCPUs, without other jobs"]
+    assert row.verdict == "failed"
+    assert "--service-code emr-serverless --quota-code L-D05C8A75" in row.command
+
+
+def test_drift_names_what_somebody_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    difference = {
+        "StackId": "s", "LogicalResourceId": "Orders", "ResourceType": "AWS::Kinesis::Stream", "Timestamp": 0,
+        "StackResourceDriftStatus": "MODIFIED",
+        "PropertyDifferences": [
+            {"PropertyPath": "/ShardCount", "ExpectedValue": "1", "ActualValue": "2", "DifferenceType": "NOT_EQUAL"}
+        ],
+    }  # fmt: skip
+    given = {
+        "ListStacks": {"StackSummaries": [{**STACK, "StackStatus": "UPDATE_COMPLETE"}]},
+        "DescribeStackResourceDrifts": {"StackResourceDrifts": [difference]},
+    }
+    row = rows(given, NEW, tmp_path, monkeypatch, drift=True)[0]["drift of shop-prod-streams"]
+    assert (row.verdict, row.found) == ("warning", "Orders: modified /ShardCount")
+
+
+def test_definitions_are_json_for_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def valid(given: dict[str, Any]) -> dict[str, Any]:
+        said.append(given["definition"])
+        return dict(GOOD["ValidateStateMachineDefinition"])
+
+    rows({"ValidateStateMachineDefinition": valid}, NEW, tmp_path, monkeypatch)
+    assert [json.loads(each) for each in said] == [{"Resource": "arn:aws:states:::x"}]
+
+
+def test_servers_that_answer_like_aws_are_asked(aws: Aws) -> None:
+    """Moto lacks some operations: those rows are not known, and no question ends the others."""
+    account = Account(aws, plan(aws.names.environment), {})
+    found = ask(account, {**preflight_account.CHECKS, **preflight_templates.CHECKS})
+    verdicts = {each.subject: each.verdict for each in found}
+    assert verdicts["bootstrap"] == "failed"
+    assert (
+        verdicts["quota: Kinesis shards"]
+        == verdicts["stacks"]
+        == verdicts["zones"]
+        == verdicts["quota: roles"]
+        == "ok"
+    )
+    aws.client("kinesis").create_stream(StreamName=aws.names.stream("clicks"), ShardCount=1)
+    aws.client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="28", Type="String")
+    again = {each.subject: each.verdict for each in ask(account, preflight_account.CHECKS)}
+    assert again[f"stream {aws.names.stream('clicks')}"] == "warning"
+    assert again["bootstrap"] == "ok"
