@@ -17,6 +17,8 @@ FORMATS = {
     "csv": ".formats.csv:CsvFormat",
     "avro": ".formats.avro:AvroFormat",
     "protobuf": ".formats.protobuf:ProtobufFormat",
+    "debezium": ".formats.debezium:DebeziumFormat",
+    "dms": ".formats.dms:DmsFormat",
 }
 """Class of each format's settings, by ``kind``: a frozen dataclass whose fields are the keys of the launch document."""
 
