@@ -66,7 +66,6 @@ class DebeziumFormat(Format):
     """Change events of Debezium; the query's ``schema`` is DDL of a row."""
 
     NAMES_FIELDS = True
-    IN_LINES = False
 
     kind: Literal["debezium"]
     payload: Literal["json"]
@@ -75,9 +74,13 @@ class DebeziumFormat(Format):
 
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> ChangeDecoder:
         """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
-        values = WireTypes(numeric=True, unscaled=self.decimals == "precise")
-        envelope = _Flattened(values) if self.flattened else _Events(values)
+        envelope = events(unscaled=self.decimals == "precise", flattened=self.flattened)
         return ChangeDecoder(schemas.read_ddl(spark, schema), envelope)
+
+
+def events(*, unscaled: bool = True, flattened: bool = False) -> ChangeEnvelope:
+    """Return the shape of events; the parameters as in :class:`DebeziumFormat`."""
+    return (_Flattened if flattened else _Events)(WireTypes(numeric=True, unscaled=unscaled))
 
 
 @dataclass(frozen=True)

@@ -35,14 +35,13 @@ class DmsFormat(Format):
     """Change events of AWS DMS; the query's ``schema`` is DDL of a row."""
 
     NAMES_FIELDS = True
-    IN_LINES = False
 
     kind: Literal["dms"]
     payload: Literal["json"]
 
     def decoder(self, spark: SparkSession, schema: str, open_up_to: int | None = None) -> ChangeDecoder:
         """Make the decoder, see :meth:`etl.launch.format_kinds.Format.decoder`."""
-        return ChangeDecoder(schemas.read_ddl(spark, schema), _Events(WireTypes(hexadecimal=True)))
+        return ChangeDecoder(schemas.read_ddl(spark, schema), EVENTS)
 
 
 class _Events(ChangeEnvelope):
@@ -76,3 +75,7 @@ class _Events(ChangeEnvelope):
             "position": F.lit(None).cast("string"),
             "at": times.of_text(TimestampType(), source["timestamp"]),
         }
+
+
+EVENTS = _Events(WireTypes(hexadecimal=True))
+"""Shape of the records."""

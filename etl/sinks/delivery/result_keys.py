@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...formats.decoding.changes import CHANGE
 from ...formats.decoding.routes import COLUMN as ROUTE
 from ...formats.decoding.rows import valid_text
 from ...record.envelope import CARRIED, COLUMNS
@@ -54,7 +55,7 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None =
     if lacking:
         raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
     theirs = [f for f in rows.schema.fields if not f.name.startswith("_")]
-    ours = {*COLUMNS, *CARRIED, "_hash", ROUTE, DELETED}
+    ours = {*COLUMNS, *CARRIED, "_hash", ROUTE, DELETED, CHANGE}
     if taken := sorted(c for c in rows.columns if c.startswith("_") and c not in ours):
         raise StartError(
             f"transform {name}: columns {', '.join(taken)} must not begin with _, which is reserved in results with "

@@ -77,6 +77,8 @@ class FormatConfig(Model, ABC):
     payloads
         ``module:function`` that makes records of a format and a schema file, for test traffic
         (:class:`millrace.sandbox.payloads.Payloads`); None if there is no such function.
+    deletes
+        Whether a payload can delete the row with its key.
     """
 
     reading: ClassVar[FormatDocumentation]
@@ -86,6 +88,7 @@ class FormatConfig(Model, ABC):
     jars: ClassVar[Mapping[str, str]] = {}
     decoding: ClassVar[float] = 1.0
     payloads: ClassVar[str | None] = None
+    deletes: ClassVar[bool] = False
 
     kind: str
 
