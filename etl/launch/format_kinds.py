@@ -17,8 +17,8 @@ FORMATS = {
     "csv": ".formats.csv:CsvFormat",
     "avro": ".formats.avro:AvroFormat",
     "protobuf": ".formats.protobuf:ProtobufFormat",
-    "debezium": ".formats.debezium:DebeziumFormat",
-    "dms": ".formats.dms:DmsFormat",
+    "debezium": ".formats.changes.debezium:DebeziumFormat",
+    "dms": ".formats.changes.dms:DmsFormat",
 }
 """Class of each format's settings, by ``kind``: a frozen dataclass whose fields are the keys of the launch document."""
 

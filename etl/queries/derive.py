@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
-from ..formats.decoding.changes import TRUNCATE
+from ..formats.changes.decoder import TRUNCATE
 from ..formats.decoding.routes import DELETE, rows_of_route
 from ..formats.decoding.rows import misfits
 from ..launch import typed_json
@@ -29,11 +29,11 @@ from ..record.lookup_bounds import EVERYTHING, LookUpBound, LookUpStep
 from ..record.tables import Table
 from ..sinks.base import DELETED, Sink, batch_place, refuse_nothing
 from ..sinks.dead_letters import DeadLetters
-from ..sinks.delivery import change_order
 from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
 from ..sinks.delivery.result_keys import newest
+from . import change_order
 from .enrich import ReferenceTable
 
 Transform = Callable[[DataFrame], DataFrame]

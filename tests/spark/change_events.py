@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-from decimal import Decimal
 from typing import Any
 
 Event = dict[str, Any]
@@ -17,14 +16,15 @@ Event = dict[str, Any]
 
 def unscaled(value: str) -> str:
     """A NUMERIC as Connect's Decimal: the two's complement of the unscaled value, shortest, in base64."""
-    digits = Decimal(value)
-    _, _, exponent = digits.as_tuple()
-    assert isinstance(exponent, int)
-    number = int(digits.scaleb(-exponent))
-    return base64.b64encode(number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, signed=True)).decode()
+    number = int(value.replace(".", ""))
+    return base64.b64encode(
+        number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, signed=True)
+    ).decode()
 
 
-def postgres(op: str, lsn: int | None, commit: int | None = None, snapshot: str = "false", **rows: Any) -> Event:
+def postgres(
+    op: str, lsn: int | None, commit: int | None = None, snapshot: str = "false", **rows: Any
+) -> Event:
     """An event of the PostgreSQL connector."""
     source = {
         "version": "3.0.5.Final",
@@ -40,17 +40,35 @@ def postgres(op: str, lsn: int | None, commit: int | None = None, snapshot: str 
         "lsn": lsn,
         "xmin": None,
     }
-    return {"before": None, "after": None, **rows, "source": source, "op": op, "ts_ms": 1714000000142, "transaction": None}
+    return {
+        "before": None,
+        "after": None,
+        **rows,
+        "source": source,
+        "op": op,
+        "ts_ms": 1714000000142,
+        "transaction": None,
+    }
 
 
 def wrapped(event: Event | None) -> bytes:
     """What Connect's JsonConverter writes with ``schemas.enable``."""
-    fields = [{"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}], "field": "after"}]
-    schema = {"type": "struct", "fields": fields, "optional": False, "name": "shop.public.orders.Envelope", "version": 2}
+    fields = [
+        {"type": "struct", "fields": [{"type": "int64", "optional": False, "field": "id"}], "field": "after"}
+    ]
+    schema = {
+        "type": "struct",
+        "fields": fields,
+        "optional": False,
+        "name": "shop.public.orders.Envelope",
+        "version": 2,
+    }
     return json.dumps({"schema": schema, "payload": event}, separators=(",", ":")).encode()
 
 
-def dms(operation: str, at: str, data: Event | None = None, before: Event | None = None, **more: Any) -> Event:
+def dms(
+    operation: str, at: str, data: Event | None = None, before: Event | None = None, **more: Any
+) -> Event:
     """A record of AWS DMS, without the optional details of transactions unless ``more`` has them."""
     metadata = {
         "timestamp": at,

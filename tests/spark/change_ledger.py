@@ -32,12 +32,15 @@ class Ledger:
     ----------
     connector
         ``postgresql``, ``mysql``, ``sqlserver``, ``oracle`` or ``dms``.
+    truncates
+        Whether the table is truncated.
     records
         What was sent, in the shape of the sources' rows.
     """
 
     seed: int
     connector: str
+    truncates: bool = True
     rows: dict[int, Row] = field(default_factory=dict)
     records: list[tuple[Any, ...]] = field(default_factory=list)
     done: Counter[str] = field(default_factory=Counter)
@@ -46,9 +49,10 @@ class Ledger:
         self.choose = random.Random(self.seed)
         self.log = self.sent = self.codes = 0
         self.commit: int | None = None
+        self.first = self.seed * IDS
         self.offsets = [5000, 100, 0]
         self.emitted: list[tuple[int | None, bytes | None]] = []
-        for number in range(4):
+        for number in range(self.first, self.first + 4):
             self.rows[number] = self._new(number)
         self._snapshot()
 
@@ -69,7 +73,7 @@ class Ledger:
                 self.done["second snapshot"] += 1
                 self.done["open in it"] += sum(bool(each[1]) for each in open_.values())
                 self._snapshot()
-            elif not any(each[1] for each in open_.values()) and not self.done["truncate"]:
+            elif self.truncates and not any(each[1] for each in open_.values()) and not self.done["truncate"]:
                 self._truncate()
         for each in open_.values():
             self._commit(each)
@@ -77,14 +81,21 @@ class Ledger:
 
     def _new(self, number: int) -> Row:
         self.codes += 1
-        return {"id": number, "code": f"c{self.codes}", "n": self.codes}
+        return {"id": number, "code": f"c{self.seed}-{self.codes}", "n": self.codes}
 
     def _change(self, slot: int, open_: dict[int, tuple[dict[int, Row], list[Change]]]) -> None:
         mine, changes = open_[slot]
         # A row is locked by the transaction that changes it, until it ends.
-        locked = {row["id"] for other, each in open_.items() if other != slot for c in each[1] for row in c[1:3] if row}
+        locked = {
+            row["id"]
+            for other, each in open_.items()
+            if other != slot
+            for c in each[1]
+            for row in c[1:3]
+            if row
+        }
         seen = {**self.rows, **mine}
-        number = self.choose.randrange(IDS)
+        number = self.first + self.choose.randrange(IDS)
         if number in locked:
             return
         before, self.log = seen.get(number), self.log + 1
@@ -95,7 +106,11 @@ class Ledger:
             mine[number] = None  # type: ignore[assignment]
             changes.append(("delete", before, None, self.log))
         else:
-            after = {**before, "n": self.codes, **({"code": f"x{self.log}"} if self.choose.random() < 0.3 else {})}
+            after = {
+                **before,
+                "n": self.codes,
+                **({"code": f"x{self.seed}-{self.log}"} if self.choose.random() < 0.3 else {}),
+            }
             mine[number] = after
             changes.append(("update", before, after, self.log))
 
@@ -133,7 +148,7 @@ class Ledger:
     def _send(self, operation: str, before: Row | None, after: Row | None, place: int, nth: int) -> None:
         number = (after or before or {"id": None})["id"]
         payload = json.dumps(self._event(operation, before, after, place, nth)).encode()
-        events = [(number, payload)]
+        events: list[tuple[int | None, bytes | None]] = [(number, payload)]
         if operation == "delete" and self.connector != "dms":
             events.append((number, None))
         for event in events:
@@ -146,17 +161,31 @@ class Ledger:
 
     def _put(self, number: int | None, payload: bytes | None) -> None:
         self.sent += 1
-        at, key = EPOCH + timedelta(milliseconds=7 * self.sent), bytearray(json.dumps({"id": number}).encode())
+        at, key = (
+            EPOCH + timedelta(milliseconds=7 * self.sent),
+            bytearray(json.dumps({"id": number}).encode()),
+        )
         given = None if payload is None else bytearray(payload)
         if self.connector == "dms":
             sequence = str(9_900 + self.sent)  # gains a digit
-            self.records.append((f"s/{sequence}", "s", None, sequence, key, None, at, given))
+            self.records.append(
+                (f"s{self.seed}/{sequence}", f"s{self.seed}", None, sequence, key, None, at, given)
+            )
             return
         partition = 0 if number is None else number % PARTITIONS
         self.offsets[partition] += 1
         offset = self.offsets[partition]
         self.records.append(
-            (f"t/{partition}/{offset}", "t", str(partition), str(offset).zfill(20), key, None, at, given)
+            (
+                f"t{self.seed}/{partition}/{offset}",
+                f"t{self.seed}",
+                str(partition),
+                str(offset).zfill(20),
+                key,
+                None,
+                at,
+                given,
+            )
         )
 
     def _event(self, operation: str, before: Row | None, after: Row | None, place: int, nth: int) -> Any:
@@ -167,27 +196,42 @@ class Ledger:
             image = before if operation == "update" else None
             return change_events.dms(name, second.isoformat().replace("+00:00", "Z"), row, image)
         op = {"insert": "c", "snapshot": "r"}.get(operation, operation[0])
-        event = change_events.postgres(op, place, self.commit, "true" if op == "r" else "false", before=before, after=after)
+        event = change_events.postgres(
+            op, place, self.commit, "true" if op == "r" else "false", before=before, after=after
+        )
+        event["source"]["name"] = f"shop{self.seed}"
         if self.connector != "postgresql":
-            event["source"] = {**self._source(place, nth), "snapshot": event["source"]["snapshot"], "ts_ms": 1}
+            event["source"] = {
+                **self._source(place, nth),
+                "snapshot": event["source"]["snapshot"],
+                "ts_ms": 1,
+            }
         return event
 
     def _source(self, place: int, nth: int) -> dict[str, Any]:
-        known = {"connector": self.connector, "name": "shop", "db": "shop", "table": "orders"}
+        known = {"connector": self.connector, "name": f"shop{self.seed}", "db": "shop", "table": "orders"}
         if self.connector == "mysql":
             # Written as it commits: a file of 40 events each, whose numbers gain a digit.
             file = f"binlog.{8 + self.log // 40:06d}"
             return {**known, "server_id": 7, "file": file, "pos": self.log % 40 * 100 + 4, "row": nth}
         if self.connector == "sqlserver":
             lsns = {"commit_lsn": self.log, "change_lsn": place}
-            return {**known, "event_serial_no": 1} | {name: f"00000027:{n:08x}:0003" for name, n in lsns.items()}
+            return {**known, "event_serial_no": 1} | {
+                name: f"00000027:{n:08x}:0003" for name, n in lsns.items()
+            }
         return {**known, "scn": str(place), "commit_scn": str(self.log), "ssn": nth}
 
     def commits(self) -> list[list[tuple[Any, ...]]]:
         """Return the records as they land: partitions apart from each other, some records late, and some once more."""
         late = [each for each in self.records if self.choose.random() < 0.1]
-        again = [(f"{each[0]}#again", *each[1:]) for each in self.choose.sample(self.records, len(self.records) // 10)]
-        queues = [[r for r in self.records if r[2] == shard and r not in late] for shard in {r[2] for r in self.records}]
+        again = [
+            (f"{each[0]}#again", *each[1:])
+            for each in self.choose.sample(self.records, len(self.records) // 10)
+        ]
+        queues = [
+            [r for r in self.records if r[2] == shard and r not in late]
+            for shard in {r[2] for r in self.records}
+        ]
         found = []
         while any(queues):
             portion = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +12,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from millrace.etl.formats import debezium, dms, schemas
-from millrace.etl.formats.decoding.changes import ChangeDecoder
+from millrace.etl.formats import schemas
+from millrace.etl.formats.changes import debezium, dms
+from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.queries import land
+from millrace.etl.queries.derive import EnrichThenTransform, good_records
 from millrace.etl.record import tables
 from millrace.etl.record.tables import Table
-from millrace.etl.sinks.delivery import change_order
 from tests.spark import test_order
 from tests.spark.batches import Events, frame, lander
 from tests.spark.change_ledger import DDL, Ledger
@@ -68,3 +68,22 @@ def test_the_table_is_that_of_the_database(
     happened = ["insert", "update", "delete", "truncate", "restart"]
     happened += ["second snapshot", "open in it"] if connector != "dms" else []
     assert all(ledger.done[each] for each in happened), ledger.done
+
+
+@pytest.mark.parametrize("key", ["id", "code"])
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_random_transactions_of_each_connector_in_any_order(
+    spark: SparkSession, connector: str, key: str
+) -> None:
+    """Twelve databases at once, whose records come in one batch, and in two."""
+    ledgers = [Ledger(seed, connector, truncates=False).play(120) for seed in range(12)]
+    records = [each for ledger in ledgers for each in ledger.records]
+    random.Random(1).shuffle(records)
+    rows = frame(spark, records).withColumn("_landed_at", F.col("_arrived_at"))
+    decoder = decoder_of(spark, DDL, connector)
+    landed = decoder.decode(rows).localCheckpoint()  # as a table: its plan ends here
+    compose = EnrichThenTransform((), lambda out: out, "none", latest_by=(key,))
+    found = compose(good_records(landed, deletes=True)).collect()
+    held = {row[key]: (row["id"], row["code"], row["n"]) for row in found if not row["_deleted"]}
+    wanted = {row[key]: (row["id"], row["code"], row["n"]) for each in ledgers for row in each.rows.values()}
+    assert {k: (held.get(k), wanted.get(k)) for k in held | wanted if held.get(k) != wanted.get(k)} == {}

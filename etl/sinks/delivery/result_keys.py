@@ -16,9 +16,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from ...formats.decoding.changes import CHANGE
 from ...formats.decoding.routes import COLUMN as ROUTE
-from ...formats.decoding.rows import valid_text
+from ...formats.decoding.rows import CHANGE, valid_text
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER

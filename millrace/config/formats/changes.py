@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path as FilePath
 
 from millrace.config.formats import ddl
+from millrace.config.formats.base import FormatConfig
 from millrace.config.formats.json import JsonFormat
 
 _CHANGE = ddl.Field(
@@ -13,19 +14,21 @@ _CHANGE = ddl.Field(
     ddl.Kind(
         "struct",
         fields=(
-            *(ddl.Field(name, ddl.Kind("string")) for name in ("operation", "table", "lane", "position", "transaction")),
+            *(
+                ddl.Field(name, ddl.Kind("string"))
+                for name in ("operation", "table", "lane", "position", "transaction")
+            ),
             ddl.Field("at", ddl.Kind("timestamp")),
             ddl.Field("before", ddl.Kind("struct")),
         ),
     ),
 )
-"""The column of ``etl.formats.decoding.changes``."""
+"""The column of ``etl.formats.changes.decoder``."""
 
 
-class ChangeFormat(JsonFormat):
+class ChangeFormat(FormatConfig):
     """Change events of a database, in JSON."""
 
-    in_firehose = False
     payloads = "millrace.sandbox.payloads.changes:payloads"
     deletes = True
 
@@ -33,6 +36,6 @@ class ChangeFormat(JsonFormat):
         """Return the fields of a row, and the change."""
         return (*ddl.parse(schema.read_text(encoding="utf-8")), _CHANGE)
 
-    def advise(self, fields: Sequence[ddl.Field]) -> tuple[str, ...]:
-        """Tell nothing: an object that is no event is a dead letter."""
-        return ()
+    def misfits(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+        """Yield what JSON cannot hold."""
+        return JsonFormat().misfits(fields)

@@ -24,7 +24,9 @@ class DebeziumFormat(ChangeFormat):
 
     kind: Literal["debezium"]
     payload: Literal["json"] = Field(
-        default="json", description="Serialization of the events, with or without Connect's schema wrapper."
+        default="json",
+        description="Serialization of the events, with or without Connect's schema wrapper.",
+        examples=["json"],
     )
     decimals: Literal["precise", "string", "double"] = Field(
         default="precise",
@@ -40,7 +42,11 @@ class DebeziumFormat(ChangeFormat):
 
     def advise(self, fields: Sequence[ddl.Field]) -> Iterator[str]:
         """Tell of times whose numbers have no unit."""
-        plain = [f.name for f in fields if f.kind.name == "timestamp" and not f.comment.lower().startswith("epoch ")]
+        plain = [
+            f.name
+            for f in fields
+            if f.kind.name == "timestamp" and not f.comment.lower().startswith("epoch ")
+        ]
         if plain:
             yield (
                 f"{', '.join(plain)}: Debezium writes a time with a zone as text, and any other as a number, which is a dead "

@@ -14,10 +14,15 @@ class DmsFormat(ChangeFormat):
     """One record of AWS DMS, as its targets Kinesis and Kafka get it; `schema` describes a row of the table."""
 
     reading = FormatDocumentation(
-        "`.ddl` of a row", "Spark's parser", "records of control, which are no rows", "an object that is no record of DMS"
+        "`.ddl` of a row",
+        "Spark's parser",
+        "records of control, which are no rows",
+        "an object that is no record of DMS",
     )
 
     kind: Literal["dms"]
     payload: Literal["json"] = Field(
-        default="json", description="Serialization of the records: DMS's message formats json and json-unformatted."
+        default="json",
+        description="Serialization of the records: DMS's message formats json and json-unformatted.",
+        examples=["json"],
     )

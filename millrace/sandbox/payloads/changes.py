@@ -71,7 +71,9 @@ class _Table:
 def _row(form: ChangeFormat, schema: StructType, values: Values) -> Mapping[str, Any]:
     if not isinstance(form, DebeziumFormat):
         return {name: _plain(value) for name, value in values.items()}
-    return {f.name: _wire(form, f.dataType, str(f.metadata.get("comment", "")), values[f.name]) for f in schema}
+    return {
+        f.name: _wire(form, f.dataType, str(f.metadata.get("comment", "")), values[f.name]) for f in schema
+    }
 
 
 def _wire(form: DebeziumFormat, kind: DataType, comment: str, value: Any) -> Any:
@@ -81,7 +83,10 @@ def _wire(form: DebeziumFormat, kind: DataType, comment: str, value: Any) -> Any
         return base64.b64encode(value).decode()
     if isinstance(kind, DateType):
         return None if value is None else (value - date(1970, 1, 1)).days
-    if isinstance(value, datetime) and (digits := _UNITS.get(comment.lower().removeprefix("epoch "))) is not None:
+    if (
+        isinstance(value, datetime)
+        and (digits := _UNITS.get(comment.lower().removeprefix("epoch "))) is not None
+    ):
         return int(value.timestamp()) * 10**digits
     if isinstance(value, Decimal) and form.decimals == "precise":
         number = int(value.scaleb(kind.scale))  # type: ignore[attr-defined]
@@ -95,7 +100,13 @@ def _plain(value: Any) -> Any:
 
 
 def _debezium(number: int, operation: Operation, before: Any, after: Any) -> Mapping[str, Any]:
-    source = {"connector": "postgresql", "name": "traffic", "db": "traffic", "schema": "public", "table": "traffic"}
+    source = {
+        "connector": "postgresql",
+        "name": "traffic",
+        "db": "traffic",
+        "schema": "public",
+        "table": "traffic",
+    }
     millis = int(datetime.now(UTC).timestamp() * 1000)
     place = {"ts_ms": millis, "snapshot": "false", "lsn": number, "sequence": f'["{number - 1}","{number}"]'}
     rows = {"before": before, "after": after, "source": {**source, **place}}

@@ -15,11 +15,11 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from ..launch.format_kinds import Format
-from . import schemas
-from .decoding import times
-from .decoding.change_values import WireTypes
-from .decoding.changes import BY_TIME, CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
+from ...launch.format_kinds import Format
+from .. import schemas
+from ..decoding import times
+from .decoder import BY_TIME, CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
+from .wire_types import WireTypes
 
 _METADATA = StructType(
     [

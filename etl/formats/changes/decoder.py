@@ -26,12 +26,9 @@ from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from ...record.projection import Projection
 from ...record.tables import nullable
+from ..decoding.rows import CHANGE, NOT_UTF8, TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
 from ..json import JsonDecoder
-from .change_values import WireTypes
-from .rows import NOT_UTF8, TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
-
-CHANGE = "_change"
-"""Column of a landing table: operation, table, place and time of a change, and the row before it."""
+from .wire_types import WireTypes
 
 DELETE, TRUNCATE, CONTROL = "delete", "truncate", "control"
 """``_stage`` of a landed row that is no row of its table, and also its operation."""
@@ -43,14 +40,16 @@ BY_TIME = "time"
 """Lane of changes whose order is that of their times."""
 
 _TEXTS = ("operation", "table", "lane", "position", "transaction")
-_RAW, _HEAD, _LETTER, _READ, _JUDGED = (f"_change_{name}" for name in ("raw", "head", "letter", "read", "judged"))
+_RAW, _HEAD, _LETTER, _READ, _JUDGED = (
+    f"_change_{name}" for name in ("raw", "head", "letter", "read", "judged")
+)
 
 
 def change_type(row: StructType) -> StructType:
     """Return the type of :data:`CHANGE`.
 
     ``lane`` names a sequence in which positions can be compared, and ``position`` is the place in it. Without a position the order
-    is that of ``at`` in the lane :data:`BY_TIME`, and that of the records in any other. See :mod:`etl.sinks.delivery.change_order`.
+    is that of ``at`` in the lane :data:`BY_TIME`, and that of the records in any other. See :mod:`etl.queries.change_order`.
     """
     texts = (StructField(name, StringType()) for name in _TEXTS)
     return StructType([*texts, StructField("at", TimestampType()), StructField("before", nullable(row))])

@@ -9,7 +9,7 @@ What a type does not hold exactly is null here, and the record a dead letter (:f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pyspark.sql import Column
@@ -29,8 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from . import times
-from .rows import contains, holds_for_all, rebuilt
+from ..decoding import times
+from ..decoding.rows import contains, holds_for_all, rebuilt
 
 UNAVAILABLE = "__debezium_unavailable_value"
 """Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
@@ -134,7 +134,9 @@ def is_moment(kind: DataType) -> bool:
 def times_declared(field: StructField) -> bool:
     """Check that a field declares the unit of its numbers."""
     declared = times.with_units(StructType([field])).fields[0].dataType
-    return contains(declared, lambda kind: type(kind) is not TimestampType and isinstance(kind, TimestampType))
+    return contains(
+        declared, lambda kind: type(kind) is not TimestampType and isinstance(kind, TimestampType)
+    )
 
 
 def is_available(kind: DataType, value: Column) -> Column | None:
@@ -150,22 +152,33 @@ def is_available(kind: DataType, value: Column) -> Column | None:
 
 def _decimal(kind: DecimalType, text: Column) -> Column:
     """Return a number from the unscaled value in base64, or from an object with its own scale (VariableScaleDecimal)."""
+    plain = F.struct(F.lit(kind.scale).alias("scale"), text.alias("value"))
     own = F.from_json(text, "scale INT, value STRING")
-    varies = text.startswith("{")
-    scale = F.when(varies, own["scale"]).otherwise(kind.scale)
-    digits = _unscaled(F.when(varies, own["value"]).otherwise(text))
-    return F.concat(digits, F.lit("E"), (-scale).cast("string")).cast(kind)
+    parts = F.when(text.startswith("{"), own).otherwise(plain)
+    # Lambdas name values; as columns they would be computed once for each place that uses them.
+    return _named(
+        parts,
+        lambda each: _named(
+            F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
+            lambda digits: F.concat(_unscaled(digits), F.lit("E"), (-each["scale"]).cast("string")).cast(
+                kind
+            ),
+        ),
+    )
 
 
-def _unscaled(base64: Column) -> Column:
+def _named(value: Column, then: Callable[[Column], Column]) -> Column:
+    return F.transform(F.array(value), then).getItem(0)
+
+
+def _unscaled(given: Column) -> Column:
     """Return the decimal digits of a number in two's complement, most significant byte first (``BigInteger.toByteArray``)."""
-    given = F.hex(F.unbase64(F.when(base64.rlike(_BASE64), base64)))
     negative = F.substring(given, 1, 1) >= "8"
     inverted = F.translate(given, "0123456789ABCDEF", "FEDCBA9876543210")
     digits = F.lpad(F.when(negative, inverted).otherwise(given), 32, "0")
-    parts = [F.conv(F.substring(digits, *at), 16, 10).cast("decimal(20,0)") for at in ((1, 8), (9, 12), (21, 12))]
+    places = ((1, 8), (9, 12), (21, 12))
+    parts = [F.conv(F.substring(digits, *at), 16, 10).cast("decimal(20,0)") for at in places]
     power = F.lit(str(2**48)).cast("decimal(15,0)")
     whole = (((parts[0] * power + parts[1]) * power) + parts[2]).cast("decimal(38,0)")
-    return F.when(negative, F.concat(F.lit("-"), (whole + 1).cast("decimal(38,0)").cast("string"))).otherwise(
-        whole.cast("string")
-    )
+    below = F.concat(F.lit("-"), (whole + 1).cast("decimal(38,0)").cast("string"))
+    return F.when(negative, below).otherwise(whole.cast("string"))

@@ -1,8 +1,8 @@
 """Order of the changes of a database, and the rows that a change leaves and removes.
 
-The order is that of :mod:`.record_order`, with other lanes and positions: the place of a change in the database's log decides, and
+The order is that of :mod:`etl.sinks.delivery.record_order`, with other lanes and positions: the place of a change in the database's log decides, and
 not that of its record. So a repeated or moved record never turns time back. Rows of a snapshot and the changes have lanes of their
-own, of which the later arrival decides: a log has no place for the moment of a snapshot (:mod:`etl.formats.debezium`).
+own, of which the later arrival decides: a log has no place for the moment of a snapshot (:mod:`etl.formats.changes.debezium`).
 
 ===============  ============================================  ========================================  ==============
 change           lane                                          time                                      position
@@ -24,10 +24,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ...formats.decoding.changes import BY_TIME, CHANGE, TRUNCATE
-from ...record.errors import SinkError
-from ..base import DELETED, ORDER, ListsOrders, Sink
-from .record_order import replaces, with_position
+from ..formats.changes.decoder import BY_TIME, TRUNCATE
+from ..formats.decoding.rows import CHANGE
+from ..record.errors import SinkError
+from ..sinks.base import DELETED, ORDER, ListsOrders, Sink
+from ..sinks.delivery.record_order import replaces, with_position
 
 _AFTER = "_after"
 _WHOLE, _DIGITS = 63, 56
@@ -45,14 +46,16 @@ def as_rows(records: DataFrame) -> DataFrame:
     ----------
     records
         Good records of a landing table, with :data:`~etl.sinks.base.DELETED`, ``_position`` of
-        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.changes.CHANGE`.
+        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.rows.CHANGE`.
     """
     change = records.schema[CHANGE].dataType
     assert isinstance(change, StructType)
     before = change["before"].dataType
     assert isinstance(before, StructType)
     sides = F.when(F.col(CHANGE)["before"].isNotNull(), F.array(F.lit(False), F.lit(True)))
-    sided = records.where(~_is_truncate()).select("*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER))
+    sided = records.where(~_is_truncate()).select(
+        "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
+    )
     after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _place()
     position = F.concat(
         F.substring(place["position"], 1, _WHOLE), F.when(after, F.lit("1")).otherwise(F.lit("0"))
@@ -103,7 +106,9 @@ def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFra
             "have the connector skip truncates (skipped.operations=t)"
         )
     later = rows.where(~is_older(orders))
-    gone = sink.orders(rows.sparkSession).where(is_older(orders)).join(later.select("_id"), "_id", "left_anti")
+    gone = (
+        sink.orders(rows.sparkSession).where(is_older(orders)).join(later.select("_id"), "_id", "left_anti")
+    )
     known = {ORDER: F.lit(max(orders)), DELETED: F.lit(True), "_id": F.col("_id")}
     deletes = (known.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name) for f in rows.schema)
     return later.unionByName(gone.select(*deletes))

@@ -22,12 +22,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from ..launch.format_kinds import Format
-from . import schemas
-from .decoding import times
-from .decoding.change_values import WireTypes, is_available
-from .decoding.changes import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
-from .decoding.rows import dead_letter_verdict, valid_text
+from ...launch.format_kinds import Format
+from .. import schemas
+from ..decoding import times
+from ..decoding.rows import dead_letter_verdict, valid_text
+from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
+from .wire_types import WireTypes, is_available
 
 _TEXTS = ("connector", "name", "db", "schema", "table", "snapshot", "sequence", "file", "scn", "commit_scn")
 _LSNS = ("change_lsn", "commit_lsn")
@@ -140,17 +140,23 @@ class _Flattened(_Events):
     @property
     def head(self) -> StructType:
         names = (StructField(name, StringType()) for name in ("__op", "__deleted"))
-        return StructType([*names, *(StructField(f"{p}{f.name}", f.dataType) for f in _SOURCE for p in _PREFIXES)])
+        return StructType(
+            [*names, *(StructField(f"{p}{f.name}", f.dataType) for f in _SOURCE for p in _PREFIXES)]
+        )
 
     def shape(self, wire: StructType) -> StructType:
         return wire
 
     def unwrapped(self, payload: Column, key: Column) -> Column:
         """Return the row; for a tombstone, which is all that the default leaves of a delete, its key."""
-        return F.coalesce(_without_schema(payload), _without_schema(F.when(payload.isNull() & valid_text(key), key)))
+        return F.coalesce(
+            _without_schema(payload), _without_schema(F.when(payload.isNull() & valid_text(key), key))
+        )
 
     def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
-        source = F.struct(*(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE))
+        source = F.struct(
+            *(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE)
+        )
         fields = [F.col(f"`{f.name}`") for f in wire]
         deletes = F.coalesce((head["__deleted"] == "true") | raw.isNull(), F.lit(False))
         named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_named(head["__op"]))
@@ -172,18 +178,23 @@ def _without_schema(payload: Column) -> Column:
 
 
 def _named(op: Column) -> Column:
-    return reduce(lambda found, each: found.when(op == each[0], each[1]), _OPERATIONS.items(), F)
+    found: Column = reduce(lambda found, each: found.when(op == each[0], each[1]), _OPERATIONS.items(), F)
+    return found
 
 
 def _place(source: Column, operation: Column) -> dict[str, Column]:
     """Return the place of a change: its table, lane and position in it, and time."""
     sequence = F.from_json(source["sequence"], "array<string>")
     # Rows of an incremental snapshot are among the changes.
-    whole = F.coalesce((operation == "snapshot") & ~source["snapshot"].eqNullSafe("incremental"), F.lit(False))
+    whole = F.coalesce(
+        (operation == "snapshot") & ~source["snapshot"].eqNullSafe("incremental"), F.lit(False)
+    )
     # No commit is known before the first transaction after a start.
     first = sequence.isNotNull() & sequence[0].isNull() & ~whole
     commit = F.when(~whole, sequence[0])
-    position = F.coalesce(*(F.when(_all_given(parts), _joined(parts)) for parts in _positions(source, commit)))
+    position = F.coalesce(
+        *(F.when(_all_given(parts), _joined(parts)) for parts in _positions(source, commit))
+    )
     lane = F.concat_ws(
         "/",
         F.coalesce(source["connector"], F.lit("")),
