@@ -101,7 +101,7 @@ class _Events(ChangeEnvelope):
         heartbeat = _without_schema(raw).rlike(_HEARTBEAT)
         ends = head["status"].isin("BEGIN", "END") & head["ts_ms"].isNotNull()
         control = head["op"].isNull() & (head["tableChanges"].isNotNull() | ends | heartbeat)
-        operation = _named(head["op"]).when(control, CONTROL)
+        operation = F.coalesce(_named(head["op"]), F.when(control, CONTROL))
         return {
             "operation": operation,
             "source": head["source"],
@@ -178,8 +178,7 @@ def _without_schema(payload: Column) -> Column:
 
 
 def _named(op: Column) -> Column:
-    found: Column = reduce(lambda found, each: found.when(op == each[0], each[1]), _OPERATIONS.items(), F)
-    return found
+    return F.coalesce(*(F.when(op == letter, name) for letter, name in _OPERATIONS.items()))
 
 
 def _place(source: Column, operation: Column) -> dict[str, Column]:

@@ -46,7 +46,7 @@ _HEX = r"^(?:0x)?((?:[0-9A-Fa-f]{2})*+)\z"
 
 @dataclass(frozen=True)
 class WireTypes:
-    """How an envelope writes values.
+    """Types in which an envelope writes values.
 
     Attributes
     ----------
