@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal, localcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from millrace.config.formats import KINDS
 from millrace.etl.formats import schemas
 from millrace.etl.formats.changes import debezium, dms
 from millrace.etl.formats.changes.decoder import ChangeDecoder
 from millrace.etl.formats.decoding.redact import RedactingDecoder
+from millrace.sandbox.payloads import payloads
+from millrace.sandbox.traffic_values import Generator
 from tests.spark.change_events import Event, postgres, unscaled, wrapped
 from tests.spark.change_events import dms as of_dms
 
@@ -227,3 +232,20 @@ def test_decimals_are_those_of_twos_complement(spark: SparkSession, scale: int) 
     rows = decoded(spark, ChangeDecoder(row, debezium.events()), payloads)
     with localcontext(prec=99):
         assert [each["d"] for each in rows] == [Decimal(n).scaleb(-scale) for n in numbers]
+
+
+@pytest.mark.parametrize("kind", ["debezium", "dms"])
+def test_traffic_for_the_schema_of_the_recipe(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / f"{kind}.md").read_text(encoding="utf-8")
+    [ddl] = re.findall(r"^```sql\n(.*?)^```", page, re.M | re.S)
+    (tmp_path / "row.ddl").write_text(ddl)
+    written = payloads(KINDS[kind](kind=kind), tmp_path / "row.ddl")
+    made = Generator(written.schema, random.Random(3))
+    now = datetime(2026, 5, 4, tzinfo=UTC)
+    given = [written.encode(made.record(number, now)) for number in range(600)]
+    row = schemas.parse_schema(spark, ddl, kind)
+    rows = decoded(spark, ChangeDecoder(row, dms.EVENTS if kind == "dms" else debezium.events()), given)
+    assert [each["_error"] for each in rows if each["_error"]] == []
+    assert {each["_change"]["operation"] for each in rows} == {"insert", "update", "delete"}
+    assert len({each["order_id"] for each in rows}) == 100
+    assert rows[0]["updated_at"] in (None, now.replace(tzinfo=None))
