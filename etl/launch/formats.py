@@ -80,4 +80,46 @@ class ProtobufFormat(Format):
     kind: Literal["protobuf"] = "protobuf"
 
 
-Format.KINDS.update(json=JsonFormat, text=TextFormat, csv=CsvFormat, avro=AvroFormat, protobuf=ProtobufFormat)
+@dataclass(frozen=True)
+class DebeziumFormat(Format):
+    """One change event of Debezium in each payload; the query's ``schema`` is DDL of a row.
+
+    Attributes
+    ----------
+    payload
+        Serialization of the events.
+    decimals
+        The connector's ``decimal.handling.mode``.
+    flattened
+        Whether ExtractNewRecordState has made a row of each event.
+    """
+
+    MODULE = "..formats.changes.{kind}"
+    NAMES_FIELDS = True
+
+    payload: Literal["json"]
+    decimals: Literal["precise", "string", "double"]
+    flattened: bool
+    kind: Literal["debezium"] = "debezium"
+
+
+@dataclass(frozen=True)
+class DmsFormat(Format):
+    """One change record of AWS DMS in each payload; the query's ``schema`` is DDL of a row."""
+
+    MODULE = "..formats.changes.{kind}"
+    NAMES_FIELDS = True
+
+    payload: Literal["json"]
+    kind: Literal["dms"] = "dms"
+
+
+Format.KINDS.update(
+    json=JsonFormat,
+    text=TextFormat,
+    csv=CsvFormat,
+    avro=AvroFormat,
+    protobuf=ProtobufFormat,
+    debezium=DebeziumFormat,
+    dms=DmsFormat,
+)

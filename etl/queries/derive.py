@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType, TimestampType
 
 from ..checkpoints.checkpoint import Checkpoint
+from ..formats.changes.decoder import TRUNCATE
 from ..formats.decoding.routes import DELETE, rows_of_route
 from ..formats.decoding.rows import misfits
 from ..launch import typed_json
@@ -32,6 +33,7 @@ from ..sinks.delivery.kept_deletes import KeptDeletes
 from ..sinks.delivery.python_tasks import CountedRows
 from ..sinks.delivery.record_order import POSITION, with_position
 from ..sinks.delivery.result_keys import newest
+from . import change_order
 from .enrich import ReferenceTable
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -88,7 +90,9 @@ def good_records(landing: DataFrame, *, deletes: bool = False) -> DataFrame:
     """
     if not deletes:
         return landing.where("_error IS NULL AND _stage IS NULL").drop(*DEAD_LETTER)
-    good = landing.where("_error IS NULL").withColumn(DELETED, F.col("_stage").eqNullSafe(DELETE))
+    # Truncates too, of which Deriver knows.
+    good = landing.where(f"_error IS NULL AND coalesce(_stage, '{DELETE}') IN ('{DELETE}', '{TRUNCATE}')")
+    good = good.withColumn(DELETED, F.col("_stage").eqNullSafe(DELETE))
     return good.drop(*DEAD_LETTER)
 
 
@@ -191,8 +195,11 @@ class EnrichThenTransform:
             The transform drops or changes a column that identity or latency needs, uses a reserved one, or has columns
             that no sink can hold.
         """
+        changes = bool(self.latest_by) and change_order.is_change_table(rows)
         if self.latest_by:
             rows = with_position(rows)
+        if changes:
+            rows = change_order.as_rows(rows)
         for reference in self.references:
             rows = reference.join(rows, reference.rows(rows))
         out = self.transform(rows)
@@ -218,7 +225,9 @@ class EnrichThenTransform:
         if wrong := "; ".join(misfits(out.schema)):
             raise StartError(f"transform {self.name}: no sink can hold its result: {wrong}")
         if self.latest_by:
-            out = observe(newest(out, self.latest_by, self.name, self.latest_order)).drop("_lanes")
+            last = newest(out, self.latest_by, self.name, self.latest_order)
+            # The lanes of changes are no partitions.
+            out = observe(last.withColumn("_lanes", F.lit(False)) if changes else last).drop("_lanes")
         # For a stream Spark fixes the time of each batch; a literal would be the time of the start.
         written = (
             F.current_timestamp() if out.isStreaming else timestamp_literal(batch_accounts.now(), "_id = ''")
@@ -315,9 +324,11 @@ class Deriver:
         unordered = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.
-            rows = self._deletes.without_older(self.compose(read.observe(batch), lanes.observe)).persist()
+            rows = self._deletes.without_older(self.compose(read.observe(batch), lanes.observe))
+            truncates = change_order.truncates(batch)
+            rows = change_order.without_truncated(rows, truncates, self.sink).persist()
             try:
-                self._deletes.keep(rows)
+                self._deletes.keep(rows, truncates)
                 unordered = lanes.values()
                 done = self.sink.write(rows, place, refuse, lambda: rows)
             finally:

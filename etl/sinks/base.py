@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import reduce
 from operator import or_
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -83,6 +83,14 @@ Again = Callable[[], DataFrame]
 BATCHES = 2**30
 """Most batches of a checkpoint in a version. With it a version is below 2**63 for checkpoints made until the year 2242
 (2**33 seconds): OpenSearch takes a signed 64-bit integer (``org.opensearch.index.VersionType``)."""
+
+
+@runtime_checkable
+class ListsOrders(Protocol):
+    """Sink that can list its rows, for a truncate of the table from which they come."""
+
+    def orders(self, spark: SparkSession) -> DataFrame:
+        """Return ``_id`` and :data:`ORDER` of all rows."""
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,10 @@ class KeyedIcebergSink:
         shape = StructType([f for f in schema.fields if f.name != DELETED])
         tables.ensure(spark, self.table, shape, time=self.time, report=self.report)
 
+    def orders(self, spark: SparkSession) -> DataFrame:
+        """See :class:`~etl.sinks.base.ListsOrders`."""
+        return spark.table(str(self.table)).select("_id", ORDER)
+
     def write(
         self,
         rows: DataFrame,

@@ -11,7 +11,7 @@ from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatUse
 from millrace.config.model import Environment, Job
 from millrace.config.problems import Finding, Path
-from millrace.config.queries import Payload, SourceQuery
+from millrace.config.queries import DirectQuery, DirectRoute, Payload, SourceQuery
 
 
 def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterator[Finding]:
@@ -41,6 +41,13 @@ def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterat
     else:
         yield from asked.check_schema(use)
     yield from asked.check(use)
+    if asked.deletes and isinstance(query, DirectQuery | DirectRoute):
+        yield Finding(
+            (*path, "format", "kind"),
+            asked.kind,
+            "a format of rows, or a land query and a derive query with latest_by: a change may delete, and rows of this query are "
+            "known by their place in the topic",
+        )
 
 
 def advise_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]:

@@ -328,11 +328,14 @@ class DecompressingDecoder(DecoderWrapper):
                 content.alias("payload"),
             )
         )
+        error = F.coalesce(failed, F.col("_error"))
         ours = {
-            "_bytes": F.when(F.col("_error").isNotNull(), F.col("_came")),
+            "_bytes": F.when(error.isNotNull(), F.col("_came")),
             "_stage": F.when(failed.isNotNull(), F.lit(STAGE)).otherwise(F.col("_stage")),
-            "_error": F.coalesce(failed, F.col("_error")),
+            "_error": error,
         }
+        # For some formats no payload is a delete.
+        ours |= {name: F.when(failed.isNull(), F.col(f"`{name}`")) for name in self.schema.fieldNames()}
         return decoded.select(
             *(
                 ours[c].alias(c) if c in ours else F.col(f"`{c}`")

@@ -17,13 +17,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol, runtime_checkable
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ..base import Decoder, DecoderWrapper, Observe, decode_and_observe
-from .rows import valid_text
+from .rows import CHANGE, valid_text
 
 WITHHELD = " (bytes withheld, as the query redacts fields)"
 """Suffix of a dead letter's error when its bytes are withheld."""
@@ -72,6 +73,11 @@ class RedactingDecoder(DecoderWrapper):
     def _taken_out(self, decoded: DataFrame) -> DataFrame:
         bare = self.redacted_payload(F.col("_bytes"))
         gone = {name: F.lit(None).cast(self.schema[name].dataType) for name in self.fields}
+        if CHANGE in self.schema.fieldNames():
+            # The row before a change has the same fields.
+            old = F.col(CHANGE)["before"]
+            bare_row = reduce(lambda row, name: row.withField(name, gone[name]), self.fields, old)
+            gone[CHANGE] = F.when(F.col(CHANGE).isNotNull(), F.col(CHANGE).withField("before", bare_row))
         return decoded.withColumns(
             {**gone, "_bytes": bare, "_error": redacted_error(F.col("_error"), F.col("_bytes"), bare)}
         )

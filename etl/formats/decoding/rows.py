@@ -15,6 +15,9 @@ TOMBSTONE = "null payload (a tombstone)"
 EMPTY = "empty record"
 NOT_UTF8 = "not UTF-8"
 
+CHANGE = "_change"
+"""Column of a landing table of change events: operation, table, place and time of a change, and the row before it."""
+
 VERDICT_DDL = "struct<stage:string,error:string>"
 """Type of a verdict, which is null for a good record."""
 

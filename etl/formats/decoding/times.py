@@ -138,6 +138,11 @@ def epoch(kind: DataType, text: Column) -> Column:
     return F.when(_lies_in_years(number, digits), F.timestamp_micros(micros.cast("bigint")))
 
 
+def of_millis(number: Column) -> Column:
+    """Return the time of a BIGINT of epoch milliseconds; null out of range."""
+    return F.when(_lies_in_years(number, UNITS["milliseconds"]), F.timestamp_millis(number))
+
+
 def hint(kind: DataType, text: Column) -> Column:
     """Return what a dead letter says after the name of a field of times: the likely unit of a large number in it, or nothing.
 

@@ -7,6 +7,7 @@ a split shard, a backfill or a replay. So the key and order of each delete are k
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -25,6 +26,9 @@ MOST_SEGMENTS = 16
 
 MERGED_EVERY = timedelta(days=1)
 """Time after which they are merged although they are fewer, so that old deletes go; also in the first batch of a run."""
+
+_EVERY = "*"
+"""``_id`` of a truncate, which deletes every key; a key is JSON."""
 
 _SCHEMA = "_id STRING, _order STRING, _kept_at TIMESTAMP"
 
@@ -57,19 +61,26 @@ class KeptDeletes:
         if kept is None:
             return rows
         gone = kept.select(F.col("_id").alias("_gone"), F.col(ORDER).alias("_gone_order"))
-        older = (F.col("_id") == F.col("_gone")) & ~F.expr(replaces(ORDER, "_gone_order"))
-        return rows.join(gone, older, "left_anti")
+        older = ~F.expr(replaces(ORDER, "_gone_order"))
+        rows = rows.join(gone, (F.col("_id") == F.col("_gone")) & older, "left_anti")
+        # Two joins: a condition for any key would make the first one compare all rows.
+        return rows.join(F.broadcast(gone.where(f"_gone = '{_EVERY}'")), older, "left_anti")
 
-    def keep(self, rows: DataFrame) -> None:
+    def keep(self, rows: DataFrame, truncates: Sequence[str] = ()) -> None:
         """Keep the deletes among the rows of a batch; a repeated batch keeps them twice, which changes nothing.
 
         Parameters
         ----------
         rows
             As in :meth:`without_older`, with :data:`~etl.sinks.base.DELETED`; persisted, as they are read twice.
+        truncates
+            Orders of deletes of every key.
         """
         spark, now = rows.sparkSession, batch_accounts.now()
         deletes = rows.where(DELETED).select("_id", ORDER, F.lit(now).alias("_kept_at"))
+        if truncates:
+            every = spark.createDataFrame([(_EVERY, each, now) for each in truncates], _SCHEMA)
+            deletes = deletes.unionByName(every)
         due = self._merged_at is None or now - self._merged_at >= MERGED_EVERY
         merged = [each for each in self._segments or () if due or len(self._segments or ()) >= MOST_SEGMENTS]
         if not merged and not deletes.count():

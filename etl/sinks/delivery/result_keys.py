@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from ...formats.decoding.routes import COLUMN as ROUTE
-from ...formats.decoding.rows import valid_text
+from ...formats.decoding.rows import CHANGE, valid_text
 from ...record.envelope import CARRIED, COLUMNS
 from ...record.errors import StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
@@ -54,7 +54,7 @@ def newest(rows: DataFrame, key: tuple[str, ...], name: str, order: str | None =
     if lacking:
         raise StartError(f"transform {name}: its result lacks {', '.join(lacking)}, named in latest_by")
     theirs = [f for f in rows.schema.fields if not f.name.startswith("_")]
-    ours = {*COLUMNS, *CARRIED, "_hash", ROUTE, DELETED}
+    ours = {*COLUMNS, *CARRIED, "_hash", ROUTE, DELETED, CHANGE}
     if taken := sorted(c for c in rows.columns if c.startswith("_") and c not in ours):
         raise StartError(
             f"transform {name}: columns {', '.join(taken)} must not begin with _, which is reserved in results with "

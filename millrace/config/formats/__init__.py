@@ -20,6 +20,8 @@ KINDS: dict[str, type[FormatConfig]] = load_kinds(
         "csv": "millrace.config.formats.csv:CsvFormat",
         "avro": "millrace.config.formats.avro:AvroFormat",
         "protobuf": "millrace.config.formats.protobuf:ProtobufFormat",
+        "debezium": "millrace.config.formats.debezium:DebeziumFormat",
+        "dms": "millrace.config.formats.dms:DmsFormat",
     },
 )
 """Class with the configuration of a format, by ``kind``."""

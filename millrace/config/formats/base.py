@@ -75,6 +75,8 @@ class FormatConfig(Model, ABC):
     decoding
         CPU time of decoding a record as a multiple of JSON's: 1 over the rates that
         ``python -m tests.performance.formats`` prints (100,000 flights, three rounds, 2026-11-23), at the slow end.
+    deletes
+        Whether a payload can delete the row with its key.
     """
 
     reading: ClassVar[FormatDocumentation]
@@ -83,6 +85,7 @@ class FormatConfig(Model, ABC):
     in_firehose: ClassVar[bool] = False
     jars: ClassVar[Mapping[str, str]] = {}
     decoding: ClassVar[float] = 1.0
+    deletes: ClassVar[bool] = False
 
     kind: str
 

@@ -24,9 +24,10 @@ Encode = Callable[[Values], bytes]
 Spoil = Callable[[Values, random.Random], tuple[bytes, Dirt]]
 
 
+_CHANGES = "millrace.sandbox.payloads.changes:payloads"
 PAYLOADS = {
     kind: f"millrace.sandbox.payloads.{kind}:payloads" for kind in ("json", "text", "csv", "avro", "protobuf")
-}
+} | {"debezium": _CHANGES, "dms": _CHANGES}
 """Function of a format and its schema file, by the format's kind; a distribution adds its own as ``millrace.payloads``."""
 
 

@@ -111,6 +111,12 @@ ROWS = {
         "jobs.orders.queries.direct.kafka.null_payload", "delete",
         "dead_letter, or a land query and a derive query with latest_by", None,
     ),
+    "changes that delete for a query that knows no keys": (
+        ORDERS_QUERY,
+        DIRECT.format("orders", "orders_good", "orders_bad") + "        format: {kind: dms} #!\n" + ORDERS_QUERY,
+        "jobs.orders.queries.direct.format.kind", "dms",
+        "a format of rows, or a land query and a derive query with latest_by", None,
+    ),
     "one table for good records and dead letters": (
         ORDERS_QUERY, DIRECT.format("orders", "orders_good", "orders_good #!") + ORDERS_QUERY,
         "jobs.orders.queries.direct.dead_letters", "orders_good",

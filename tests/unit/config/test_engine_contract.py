@@ -45,6 +45,4 @@ def test_every_worker_that_is_offered_has_tasks_and_a_price(kind: str) -> None:
             assert set(bill.price) & known_prices(), bill
             assert bill.why.format(count=2, hours=730)
     other = next(name for name in KINDS if name != kind)
-    assert not any(
-        each.own for each in KINDS[kind].possible_workers(job(other), lambda tasks: 1.0 * tasks)
-    )
+    assert not any(each.own for each in KINDS[kind].possible_workers(job(other), lambda tasks: 1.0 * tasks))

@@ -1,0 +1,1 @@
+"""Change events of databases: a module per program that writes them."""

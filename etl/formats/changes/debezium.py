@@ -1,0 +1,244 @@
+"""Change events of Debezium, in JSON: with and without the schema wrapper of Kafka Connect, or flattened by ExtractNewRecordState.
+
+The order of changes is that of the database's log (:func:`_position`). The rows of a snapshot have a lane of their own: a
+transaction that was open during the snapshot has an earlier place in the log and is later all the same, so between them the record
+that arrived later decides. Rows of an incremental snapshot are among the changes, with the place of the change before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from ...launch.formats import DebeziumFormat
+from .. import schemas
+from ..decoding import times
+from ..decoding.rows import dead_letter_verdict, valid_text
+from .decoder import CONTROL, DELETE, TRUNCATE, ChangeDecoder, ChangeEnvelope
+from .wire_types import WireTypes, is_available
+
+_TEXTS = ("connector", "name", "db", "schema", "table", "snapshot", "sequence", "file", "scn", "commit_scn")
+_LSNS = ("change_lsn", "commit_lsn")
+_NUMBERS = ("ts_ms", "lsn", "server_id", "pos", "row", "ssn", "event_serial_no")
+_SOURCE = StructType(
+    [
+        *(StructField(name, StringType()) for name in (*_TEXTS, *_LSNS)),
+        *(StructField(name, LongType()) for name in _NUMBERS),
+    ]
+)
+"""Fields of ``source`` that say where a change is; each connector has some of them."""
+
+_HEAD = StructType(
+    [
+        *(StructField(name, StringType()) for name in ("op", "status")),
+        StructField("ts_ms", LongType()),
+        StructField("source", _SOURCE),
+        StructField("transaction", StructType([StructField("id", StringType())])),
+        StructField("tableChanges", ArrayType(StringType())),
+    ]
+)
+
+_PREFIXES = "__source_", "__"
+
+_OPERATIONS = {"c": "insert", "u": "update", "r": "snapshot", "d": DELETE, "t": TRUNCATE, "m": CONTROL}
+
+_WRAPPED = r'(?s)\A\s*+\{\s*+"schema"\s*+:\s*+(?:null|\{.*?\})\s*+,\s*+"payload"\s*+:(.*)\}\s*+\z'
+"""What Connect's JsonConverter writes with ``schemas.enable``; no schema has a field ``payload`` of its own."""
+
+_HEARTBEAT = r'\A\s*+\{\s*+"ts_ms"\s*+:\s*+\d++\s*+\}\s*+\z'
+_DIGITS = 20
+
+
+def open_decoder(
+    form: DebeziumFormat, spark: SparkSession, schema: str, _open_up_to: int | None
+) -> ChangeDecoder:
+    """Make the decoder, see :func:`etl.formats.base.open_decoder`."""
+    envelope = events(unscaled=form.decimals == "precise", flattened=form.flattened)
+    return ChangeDecoder(schemas.read_ddl(spark, schema), envelope)
+
+
+def events(*, unscaled: bool = True, flattened: bool = False) -> ChangeEnvelope:
+    """Return the shape of events; the parameters as in :class:`DebeziumFormat`."""
+    return (_Flattened if flattened else _Events)(WireTypes(numeric=True, unscaled=unscaled))
+
+
+@dataclass(frozen=True)
+class _Events(ChangeEnvelope):
+    """Events as the connectors write them."""
+
+    @property
+    def head(self) -> StructType:
+        return _HEAD
+
+    def shape(self, wire: StructType) -> StructType:
+        return StructType([StructField("before", wire), StructField("after", wire)])
+
+    def unwrapped(self, payload: Column, key: Column) -> Column:
+        return _without_schema(payload)
+
+    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+        heartbeat = _without_schema(raw).rlike(_HEARTBEAT)
+        ends = head["status"].isin("BEGIN", "END") & head["ts_ms"].isNotNull()
+        control = head["op"].isNull() & (head["tableChanges"].isNotNull() | ends | heartbeat)
+        operation = F.coalesce(_named(head["op"]), F.when(control, CONTROL))
+        return {
+            "operation": operation,
+            "source": head["source"],
+            "transaction": head["transaction"]["id"],
+            "after": F.col("after"),
+            "before": F.col("before"),
+        }
+
+    def place(self, source: Column, operation: Column) -> Mapping[str, Column]:
+        return _place(source, operation)
+
+    def completed(self, row: StructType, after: Column, before: Column) -> Column:
+        """Take a value that the database did not log from the row before, if that has it."""
+        values = []
+        for f in row:
+            value, old = after[f.name], before[f.name]
+            given = is_available(f.dataType, value)
+            known = value if given is None else F.when(given | old.isNull(), value).otherwise(old)
+            values.append(known.alias(f.name))
+        return F.when(after.isNotNull(), F.struct(*values))
+
+    def verdict(self, row: StructType, after: Column) -> Column | None:
+        given = ((f.name, is_available(f.dataType, after[f.name])) for f in row)
+        absent = [F.when(~each, F.lit(name)) for name, each in given if each is not None]
+        if not absent:
+            return None
+        names = F.concat_ws(", ", *absent)
+        text = "a value that the database did not log (PostgreSQL: set REPLICA IDENTITY FULL): "
+        return F.when(names != "", dead_letter_verdict("schema", F.concat(F.lit(text), names)))
+
+
+@dataclass(frozen=True)
+class _Flattened(_Events):
+    """Rows that ExtractNewRecordState has made of events, with ``add.fields`` as ``__NAME`` or ``__source_NAME``."""
+
+    @property
+    def head(self) -> StructType:
+        names = (StructField(name, StringType()) for name in ("__op", "__deleted"))
+        return StructType(
+            [*names, *(StructField(f"{p}{f.name}", f.dataType) for f in _SOURCE for p in _PREFIXES)]
+        )
+
+    def shape(self, wire: StructType) -> StructType:
+        return wire
+
+    def unwrapped(self, payload: Column, key: Column) -> Column:
+        """Return the row; for a tombstone, which is all that the default leaves of a delete, its key."""
+        return F.coalesce(
+            _without_schema(payload), _without_schema(F.when(payload.isNull() & valid_text(key), key))
+        )
+
+    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+        source = F.struct(
+            *(F.coalesce(*(head[f"{p}{f.name}"] for p in _PREFIXES)).alias(f.name) for f in _SOURCE)
+        )
+        fields = [F.col(f"`{f.name}`") for f in wire]
+        deletes = F.coalesce((head["__deleted"] == "true") | raw.isNull(), F.lit(False))
+        named = F.when(head["__op"].isNull(), F.lit("update")).otherwise(_named(head["__op"]))
+        given = reduce(lambda one, other: one | other, (each.isNotNull() for each in fields))
+        return {
+            "operation": F.when(given, F.when(deletes, F.lit(DELETE)).otherwise(named)),
+            "source": source,
+            "transaction": F.lit(None).cast("string"),
+            "after": F.struct(*fields),
+            "before": F.lit(None).cast(wire),
+        }
+
+
+def _without_schema(payload: Column) -> Column:
+    """Return the payload of Connect's wrapper, any other text unchanged, and null for a null in the wrapper."""
+    text = payload.cast("string")
+    inner = F.when(text.rlike(_WRAPPED), F.regexp_extract(text, _WRAPPED, 1)).otherwise(text)
+    return F.when(~inner.rlike(r"\A\s*+null\s*+\z"), inner)
+
+
+def _named(op: Column) -> Column:
+    return F.coalesce(*(F.when(op == letter, name) for letter, name in _OPERATIONS.items()))
+
+
+def _place(source: Column, operation: Column) -> dict[str, Column]:
+    """Return the place of a change: its table, lane and position in it, and time."""
+    sequence = F.from_json(source["sequence"], "array<string>")
+    # Rows of an incremental snapshot are among the changes.
+    whole = F.coalesce(
+        (operation == "snapshot") & ~source["snapshot"].eqNullSafe("incremental"), F.lit(False)
+    )
+    # No commit is known before the first transaction after a start.
+    first = sequence.isNotNull() & sequence[0].isNull() & ~whole
+    commit = F.when(~whole, sequence[0])
+    position = F.coalesce(
+        *(F.when(_all_given(parts), _joined(parts)) for parts in _positions(source, commit))
+    )
+    lane = F.concat_ws(
+        "/",
+        F.coalesce(source["connector"], F.lit("")),
+        F.coalesce(source["name"], F.lit("")),
+        F.coalesce(source["server_id"].cast("string"), F.lit("")),
+        F.when(whole, "snapshot").when(first, "first").otherwise(""),
+    )
+    return {
+        "table": F.concat_ws(".", F.coalesce(source["schema"], source["db"]), source["table"]),
+        "lane": lane,
+        "position": position,
+        "at": times.of_millis(source["ts_ms"]),
+    }
+
+
+def _positions(source: Column, before: Column) -> Sequence[tuple[Column, Column, Column]]:
+    """Return the position in the log of each database, as three texts that are compared in turn; null where it has no such log.
+
+    ``before`` is the commit before the transaction, in PostgreSQL.
+
+    ==========  =========================================================================================================
+    PostgreSQL  the commit before the transaction, and the place of the change (``sequence``): transactions are read as they
+                commit, and their changes have places of before
+    MySQL       number of the binlog file, position in it, number of the row in the event
+    SQL Server  the commit, the change, its number (1 before, 2 after an update)
+    Oracle      SCN of the commit and of the change, its number in the redo record
+    ==========  =========================================================================================================
+    """
+    none = F.lit("0")
+    log = F.regexp_extract(source["file"], r"\.(\d+)\z", 1)
+    change, commit = (F.lower(F.translate(source[name], ":", "")) for name in ("change_lsn", "commit_lsn"))
+    lsn = source["lsn"].cast("string")
+    return (
+        (F.coalesce(before, none), lsn, none),
+        (
+            F.when(log != "", log),
+            source["pos"].cast("string"),
+            F.coalesce(source["row"].cast("string"), none),
+        ),
+        (commit, F.coalesce(change, none), F.coalesce(source["event_serial_no"].cast("string"), none)),
+        (
+            F.coalesce(source["commit_scn"], source["scn"]),
+            source["scn"],
+            F.coalesce(source["ssn"].cast("string"), none),
+        ),
+    )
+
+
+def _all_given(parts: tuple[Column, Column, Column]) -> Column:
+    fits = (part.rlike(rf"^[0-9a-f]{{1,{digits}}}\z") for part, digits in zip(parts, _WIDTHS, strict=True))
+    return F.coalesce(reduce(lambda one, other: one & other, fits), F.lit(False))
+
+
+_WIDTHS = (_DIGITS, _DIGITS, 10)
+
+
+def _joined(parts: tuple[Column, Column, Column]) -> Column:
+    return F.concat(*(F.lpad(part, digits, "0") for part, digits in zip(parts, _WIDTHS, strict=True)))

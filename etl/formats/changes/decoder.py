@@ -1,0 +1,235 @@
+"""Change events of a database, in any envelope: the row's columns, and the change itself in one more column.
+
+A landed row has the fields of the row after the change; those before it if the change deletes, of which a database may log no
+more than the key. :data:`CHANGE` has the rest. ``_stage`` says what is no row, and ``_error`` is null, so none of these is a dead letter:
+
+============  ======================================================================================
+``_stage``    record
+============  ======================================================================================
+null          an insert, an update, or a row of a snapshot
+``delete``    a delete
+``truncate``  all rows of the table before it are deleted
+``control``   a change of a schema, a heartbeat, the begin or end of a transaction, a tombstone after a delete
+============  ======================================================================================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from ...record.projection import Projection
+from ...record.tables import nullable
+from ..decoding.rows import CHANGE, NOT_UTF8, TOMBSTONE, dead_letter_verdict, missing_fields, valid_text
+from ..json import JsonDecoder
+from .wire_types import WireTypes
+
+DELETE, TRUNCATE, CONTROL = "delete", "truncate", "control"
+"""``_stage`` of a landed row that is no row of its table, and also its operation."""
+
+ROWS = ("insert", "update", "snapshot")
+"""Operations that leave a row."""
+
+BY_TIME = "time"
+"""Lane of changes whose order is that of their times."""
+
+_TEXTS = ("operation", "table", "lane", "position", "transaction")
+_RAW, _HEAD, _LETTER, _READ, _JUDGED = (
+    f"_change_{name}" for name in ("raw", "head", "letter", "read", "judged")
+)
+
+
+def change_type(row: StructType) -> StructType:
+    """Return the type of :data:`CHANGE`.
+
+    ``lane`` names a sequence in which positions can be compared, and ``position`` is the place in it. Without a position the order
+    is that of ``at`` in the lane :data:`BY_TIME`, and that of the records in any other. See :mod:`etl.queries.change_order`.
+    """
+    texts = (StructField(name, StringType()) for name in _TEXTS)
+    return StructType([*texts, StructField("at", TimestampType()), StructField("before", nullable(row))])
+
+
+@dataclass(frozen=True)
+class ChangeEnvelope(ABC):
+    """Shape of the events of a program.
+
+    Attributes
+    ----------
+    values
+        How it writes the values of a row.
+    """
+
+    values: WireTypes
+
+    @property
+    @abstractmethod
+    def head(self) -> StructType:
+        """Fields of an event beside its rows. What has another type in an event is null."""
+
+    @abstractmethod
+    def shape(self, wire: StructType) -> StructType:
+        """Return the fields of an event that hold rows with these fields."""
+
+    def unwrapped(self, payload: Column, key: Column) -> Column:
+        """Return the event in a payload that is UTF-8, as text; null if there is none."""
+        return payload.cast("string")
+
+    @abstractmethod
+    def read(self, head: Column, raw: Column, wire: StructType) -> Mapping[str, Column]:
+        """Return ``operation``, ``transaction`` and ``source``, and the structs ``after`` and ``before``.
+
+        ``operation`` is null for what is no event; a row that is deleted may be in either struct.
+
+        Parameters
+        ----------
+        head
+            Struct of :attr:`head`; null where the event is no JSON.
+        raw
+            The payload as it arrived.
+        """
+
+    @abstractmethod
+    def place(self, source: Column, operation: Column) -> Mapping[str, Column]:
+        """Return ``table``, ``lane``, ``position`` and ``at`` of :func:`change_type`."""
+
+    def verdict(self, row: StructType, after: Column) -> Column | None:
+        """Return why an event whose values are good is a dead letter all the same; null or None for no reason."""
+        return None
+
+    def completed(self, row: StructType, after: Column, before: Column) -> Column:
+        """Return the row after a change, with what only the row before it has."""
+        return after
+
+
+@dataclass(frozen=True)
+class ChangeDecoder:
+    """Decoder of change events in JSON.
+
+    Parameters
+    ----------
+    row
+        Schema of a row; ``NOT NULL`` holds for the row after a change.
+    envelope
+        Shape of the events.
+    """
+
+    row: StructType
+    envelope: ChangeEnvelope
+    _events: JsonDecoder = field(init=False, repr=False, compare=False)
+    _steps: dict[tuple[str, ...], list[Projection]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """Projections by the kept columns, as :class:`~etl.formats.json.JsonDecoder` has them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_events", JsonDecoder(self.envelope.shape(self._wire)))
+
+    @cached_property
+    def _wire(self) -> StructType:
+        return self.envelope.values.of(self.row)
+
+    @property
+    def schema(self) -> StructType:
+        """Columns of a row, and :data:`CHANGE`."""
+        return StructType([*self.row, StructField(CHANGE, change_type(self.row))])
+
+    def decode(self, rows: DataFrame) -> DataFrame:
+        """Decode, see :meth:`etl.formats.base.Decoder.decode`; ``_stage`` without ``_error`` as in the module."""
+        kept = tuple(c for c in rows.columns if c != "payload")
+        if kept not in self._steps:
+            self._steps[kept] = [Projection(partial(tuple, step)) for step in self._project(kept)]
+        unwrapped, headed, *rest = self._steps[kept]
+        found = self._events.decode(headed.of(unwrapped.of(rows)))
+        for step in rest:
+            found = step.of(found)
+        return found
+
+    def _project(self, kept: tuple[str, ...]) -> tuple[list[Column], ...]:
+        """Return projections: two before the rows in an event are decoded, and three after."""
+        others, payload = [F.col(f"`{name}`") for name in kept], F.col("payload")
+        key = F.col("_key") if "_key" in kept else F.lit(None).cast("binary")
+        event = F.when(valid_text(payload) | payload.isNull(), self.envelope.unwrapped(payload, key))
+        head = F.from_json(payload.cast("string"), self.envelope.head).alias(_HEAD)
+        values, raw = self.envelope.values, F.col(_RAW)
+        wire = dict(self.envelope.read(F.col(_HEAD), raw, self._wire))
+        after, before = wire.pop("after"), wire.pop("before")
+        wrong = [name for part in (after, before) for name in values.misread(self.row, part)]
+        rows = (values.row(self.row, after).alias("after"), values.row(self.row, before).alias("before"))
+        letter = F.when(F.col("_error").isNotNull(), F.struct("_stage", "_error")).alias(_LETTER)
+        read = F.col(_READ)
+        completed = self.envelope.completed(self.row, read["after"], read["before"])
+        place = self.envelope.place(read["source"], read["operation"])
+        whole = F.struct(
+            *(read[name].alias(name) for name in ("operation", "transaction", "before", "wrong")),
+            *(value.alias(name) for name, value in place.items()),
+            completed.alias("after"),
+        )
+        return (
+            [*others, payload.alias(_RAW), event.cast("binary").alias("payload")],
+            [*others, raw, payload, head],
+            [
+                *others,
+                raw,
+                letter,
+                F.struct(
+                    *(value.alias(name) for name, value in wire.items()),
+                    *rows,
+                    F.concat_ws(", ", *wrong).alias("wrong"),
+                ).alias(_READ),
+            ],
+            [*others, raw, F.col(_LETTER), whole.alias(_READ)],
+            [*others, raw, read, self._verdict().alias(_JUDGED)],
+            [*others, *self._columns()],
+        )
+
+    def _verdict(self) -> Column:
+        """Return the verdict on an event; null for a good one."""
+        raw, read, letter = F.col(_RAW), F.col(_READ), F.col(_LETTER)
+        operation, after = read["operation"], read["after"]
+        tombstone = letter["_error"].eqNullSafe(TOMBSTONE)
+        found = F.when(raw.isNotNull() & ~valid_text(raw), dead_letter_verdict("decode", NOT_UTF8))
+        found = found.when(tombstone & operation.isNull(), F.lit(None))
+        found = found.when(
+            letter.isNotNull(), F.struct(letter["_stage"].alias("stage"), letter["_error"].alias("error"))
+        )
+        found = found.when(operation.isNull(), dead_letter_verdict("decode", "not a change event"))
+        found = found.when(
+            read["wrong"] != "", dead_letter_verdict("schema", F.concat(F.lit("wrong type: "), read["wrong"]))
+        )
+        kept = operation.isin(*ROWS)
+        found = found.when(
+            kept & after.isNull(), dead_letter_verdict("schema", "a change without the row after it")
+        )
+        found = found.when(
+            (operation == DELETE) & read["before"].isNull() & after.isNull(),
+            dead_letter_verdict("schema", "a delete without the row before it, not even its key"),
+        )
+        absences = missing_fields(self.row, after.getField, kept)
+        missing = F.concat_ws(", ", *(F.when(absent, F.lit(name)) for name, absent in absences))
+        missed = dead_letter_verdict("schema", F.concat(F.lit("no value for a required field: "), missing))
+        own = self.envelope.verdict(self.row, after)
+        return F.coalesce(found, *([] if own is None else [own]), F.when(missing != "", missed))
+
+    def _columns(self) -> list[Column]:
+        read, bad = F.col(_READ), F.col(_JUDGED).isNotNull()
+        operation = F.coalesce(read["operation"], F.lit(CONTROL))
+        known = F.when(operation == DELETE, F.coalesce(read["before"], read["after"]))
+        row = known.when(operation.isin(*ROWS), read["after"])
+        texts = (read[name].alias(name) for name in _TEXTS if name != "operation")
+        before = F.when(operation == "update", read["before"]).alias("before")
+        change = F.struct(operation.alias("operation"), *texts, read["at"].alias("at"), before)
+        return [
+            *(F.when(~bad, row[f.name]).alias(f.name) for f in self.row),
+            F.when(~bad, change).alias(CHANGE),
+            F.when(bad, F.col(_RAW)).alias("_bytes"),
+            F.when(bad, F.col(_JUDGED)["stage"])
+            .when(operation.isin(DELETE, TRUNCATE, CONTROL), operation)
+            .alias("_stage"),
+            F.col(_JUDGED)["error"].alias("_error"),
+        ]

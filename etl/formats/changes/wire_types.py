@@ -1,0 +1,184 @@
+"""Values of a row in a change event: the types in which an envelope writes them, and what they become.
+
+Debezium (``documentation/modules/ROOT/pages/connectors/postgresql.adoc``, "Data type mappings") writes a DATE as days since
+1970, a time without a zone as a number whose unit depends on the column, and with ``decimal.handling.mode=precise`` a number as
+the bytes of its unscaled value; the scale stands in the event's schema only. AWS DMS writes bytes as hexadecimal digits.
+
+What a type does not hold exactly is null here, and the record a dead letter (:func:`misread`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from ..decoding import times
+from ..decoding.rows import contains, holds_for_all, rebuilt
+
+UNAVAILABLE = "__debezium_unavailable_value"
+"""Debezium's placeholder for a value that the database did not log, such as an unchanged TOAST value of PostgreSQL."""
+
+_BASE64 = r"^(?=.{2,24}\z)(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?\z"
+"""At most 16 bytes: a DECIMAL has 38 digits."""
+
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+"""The years 1 to 9999, in days since 1970."""
+
+_HEX = r"^(?:0x)?((?:[0-9A-Fa-f]{2})*+)\z"
+
+
+@dataclass(frozen=True)
+class WireTypes:
+    """Types in which an envelope writes values.
+
+    Attributes
+    ----------
+    numeric
+        True for Debezium: days and epoch times are numbers, of which the schema declares the unit.
+    unscaled
+        True if a DECIMAL is the bytes of its unscaled value.
+    hexadecimal
+        True if bytes are hexadecimal digits.
+    """
+
+    numeric: bool = False
+    unscaled: bool = False
+    hexadecimal: bool = False
+
+    def of(self, row: StructType) -> StructType:
+        """Return the types in which a parser reads a row, each nullable: an event may hold its key only."""
+        return StructType(
+            [StructField(f.name, self._wire(f.dataType, times_declared(f)), True, f.metadata) for f in row]
+        )
+
+    def _wire(self, kind: DataType, declared: bool) -> DataType:
+        if isinstance(kind, ArrayType):
+            return ArrayType(self._wire(kind.elementType, declared))
+        if isinstance(kind, MapType):
+            return MapType(kind.keyType, self._wire(kind.valueType, declared))
+        if isinstance(kind, StructType):
+            return self.of(kind)
+        if isinstance(kind, DateType) and self.numeric:
+            return IntegerType()
+        return StringType() if self._is_made(kind) and not (declared and is_moment(kind)) else kind
+
+    def _is_made(self, kind: DataType) -> bool:
+        return (
+            (self.numeric and (isinstance(kind, DateType) or is_moment(kind)))
+            or (self.unscaled and isinstance(kind, DecimalType))
+            or (self.hexadecimal and isinstance(kind, BinaryType))
+        )
+
+    def _made(self, kind: DataType, value: Column) -> Column:
+        if isinstance(kind, DateType):
+            return F.when(
+                value.between(_FIRST_DAY, _LAST_DAY), F.date_add(F.lit("1970-01-01").cast("date"), value)
+            )
+        if isinstance(kind, DecimalType):
+            return _decimal(kind, value)
+        if isinstance(kind, BinaryType):
+            return F.when(value.rlike(_HEX), F.unhex(F.regexp_extract(value, _HEX, 1)))
+        # A number without a declared unit would be a year: "1700".
+        return F.when(value.rlike(r"^\d{4}-\d\d-\d\d[T ]"), times.of_text(kind, value))
+
+    def value(self, field: StructField, wire: Column) -> Column:
+        """Return a field's value, of what the parser read; null, at any depth, where the type does not hold it."""
+        return rebuilt(
+            field.dataType,
+            wire,
+            None,
+            lambda kind: self._is_made(kind) and not (times_declared(field) and is_moment(kind)),
+            lambda kind, value, _: self._made(kind, value),
+        )
+
+    def row(self, row: StructType, wire: Column) -> Column:
+        """Return a row, null where the parser read none."""
+        values = (self.value(f, wire[f.name]).alias(f.name) for f in row)
+        return F.when(wire.isNotNull(), F.struct(*values))
+
+    def misread(self, row: StructType, wire: Column) -> Iterator[Column]:
+        """Yield the name of each field whose value its type does not hold, and null for all others."""
+        for field in row:
+            declared = times_declared(field)
+
+            def leaf(kind: DataType, value: Column, declared: bool = declared) -> Column | None:
+                made = self._is_made(kind) and not (declared and is_moment(kind))
+                return self._made(kind, value).isNotNull() if made else None
+
+            if (fits := holds_for_all(field.dataType, wire[field.name], leaf)) is not None:
+                yield F.when(~fits, F.lit(field.name))
+
+
+def is_moment(kind: DataType) -> bool:
+    """Check that a type is a date with a time."""
+    return isinstance(kind, TimestampType | TimestampNTZType)
+
+
+def times_declared(field: StructField) -> bool:
+    """Check that a field declares the unit of its numbers."""
+    declared = times.with_units(StructType([field])).fields[0].dataType
+    return contains(
+        declared, lambda kind: type(kind) is not TimestampType and isinstance(kind, TimestampType)
+    )
+
+
+def is_available(kind: DataType, value: Column) -> Column | None:
+    """Return a condition: no part of a value is Debezium's placeholder; None for a type that cannot be one."""
+
+    def leaf(kind: DataType, value: Column) -> Column | None:
+        if isinstance(kind, StringType):
+            return value != UNAVAILABLE
+        return value != F.lit(bytearray(UNAVAILABLE.encode())) if isinstance(kind, BinaryType) else None
+
+    return holds_for_all(kind, value, leaf)
+
+
+def _decimal(kind: DecimalType, text: Column) -> Column:
+    """Return a number from the unscaled value in base64, or from an object with its own scale (VariableScaleDecimal)."""
+    plain = F.struct(F.lit(kind.scale).alias("scale"), text.alias("value"))
+    own = F.from_json(text, "scale INT, value STRING")
+    parts = F.when(text.startswith("{"), own).otherwise(plain)
+    # Lambdas name values; as columns they would be computed once for each place that uses them.
+    return _named(
+        parts,
+        lambda each: _named(
+            F.hex(F.unbase64(F.when(each["value"].rlike(_BASE64), each["value"]))),
+            lambda digits: F.concat(_unscaled(digits), F.lit("E"), (-each["scale"]).cast("string")).cast(
+                kind
+            ),
+        ),
+    )
+
+
+def _named(value: Column, then: Callable[[Column], Column]) -> Column:
+    return F.transform(F.array(value), then).getItem(0)
+
+
+def _unscaled(given: Column) -> Column:
+    """Return the decimal digits of a number in two's complement, most significant byte first (``BigInteger.toByteArray``)."""
+    negative = F.substring(given, 1, 1) >= "8"
+    inverted = F.translate(given, "0123456789ABCDEF", "FEDCBA9876543210")
+    digits = F.lpad(F.when(negative, inverted).otherwise(given), 32, "0")
+    places = ((1, 8), (9, 12), (21, 12))
+    parts = [F.conv(F.substring(digits, *at), 16, 10).cast("decimal(20,0)") for at in places]
+    power = F.lit(str(2**48)).cast("decimal(15,0)")
+    whole = (((parts[0] * power + parts[1]) * power) + parts[2]).cast("decimal(38,0)")
+    below = F.concat(F.lit("-"), (whole + 1).cast("decimal(38,0)").cast("string"))
+    return F.when(negative, below).otherwise(whole.cast("string"))

@@ -1,0 +1,153 @@
+"""Order of the changes of a database, and the rows that a change leaves and removes.
+
+The order is that of :mod:`etl.sinks.delivery.record_order`, with other lanes and positions: the place of a change in the database's log decides, and
+not that of its record. So a repeated or moved record never turns time back. Rows of a snapshot and the changes have lanes of their
+own, of which the later arrival decides: a log has no place for the moment of a snapshot (:mod:`etl.formats.changes.debezium`).
+
+===============  ============================================  ========================================  ==============
+change           lane                                          time                                      position
+===============  ============================================  ========================================  ==============
+with a position  the change's lane                             arrival                                   50 digits, and 13 of the offset
+by its time      the record's lane, and the time               the change's                              the record's
+any other        the record's lane                             arrival                                   the record's
+===============  ============================================  ========================================  ==============
+
+The last digit of a position is 1, or 0 for the row before a change, which is deleted: if the key stays, the row after it replaces it.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..formats.changes.decoder import BY_TIME, TRUNCATE
+from ..formats.decoding.rows import CHANGE
+from ..record.errors import SinkError
+from ..sinks.base import DELETED, ORDER, ListsOrders, Sink
+from ..sinks.delivery.record_order import replaces, with_position
+
+_AFTER = "_after"
+_WHOLE, _DIGITS = 63, 56
+
+
+def is_change_table(rows: DataFrame) -> bool:
+    """Check that rows of a landing table are changes."""
+    return CHANGE in rows.columns
+
+
+def as_rows(records: DataFrame) -> DataFrame:
+    """Return the rows of changes, of an update the one before it too, which is deleted.
+
+    Parameters
+    ----------
+    records
+        Good records of a landing table, with :data:`~etl.sinks.base.DELETED`, ``_position`` of
+        :func:`~etl.sinks.delivery.record_order.with_position` and :data:`~etl.formats.decoding.rows.CHANGE`.
+    """
+    change = records.schema[CHANGE].dataType
+    assert isinstance(change, StructType)
+    before = change["before"].dataType
+    assert isinstance(before, StructType)
+    sides = F.when(F.col(CHANGE)["before"].isNotNull(), F.array(F.lit(False), F.lit(True)))
+    sided = records.where(~_is_truncate()).select(
+        "*", F.explode(sides.otherwise(F.array(F.lit(True)))).alias(_AFTER)
+    )
+    after, old, place = F.col(_AFTER), F.col(CHANGE)["before"], _place()
+    position = F.concat(
+        F.substring(place["position"], 1, _WHOLE), F.when(after, F.lit("1")).otherwise(F.lit("0"))
+    )
+    changed = {
+        "_position": F.struct(position.alias("position"), place["time"], place["lane"]),
+        DELETED: F.col(DELETED) | ~after,
+        **{
+            name: F.when(after, F.col(f"`{name}`")).otherwise(old[name])
+            for name in before.fieldNames()
+            if name in records.columns
+        },
+    }
+    return sided.select(
+        *(changed[name].alias(name) if name in changed else F.col(f"`{name}`") for name in records.columns)
+    )
+
+
+def truncates(records: DataFrame) -> list[str]:
+    """Return the orders of the changes in a batch that delete all rows of the table."""
+    if not is_change_table(records):
+        return []
+    place = _place()
+    order = F.concat(place["time"], place["lane"], F.substring(place["position"], 1, _WHOLE), F.lit("1"))
+    return [row[0] for row in with_position(records.where(_is_truncate())).select(order).distinct().collect()]
+
+
+def without_truncated(rows: DataFrame, orders: list[str], sink: Sink) -> DataFrame:
+    """Return the rows that are later than the truncates, and a delete for each older row of the sink.
+
+    Parameters
+    ----------
+    rows
+        ``_id``, :data:`~etl.sinks.base.ORDER`, :data:`~etl.sinks.base.DELETED` and the columns of the sink.
+    orders
+        Result of :func:`truncates`.
+
+    Raises
+    ------
+    SinkError
+        The sink cannot list its rows.
+    """
+    if not orders:
+        return rows
+    if not isinstance(sink, ListsOrders):
+        raise SinkError(
+            "the table was truncated at its source, and a sink of this kind cannot list its rows to delete them: empty it, and "
+            "have the connector skip truncates (skipped.operations=t)"
+        )
+    later = rows.where(~is_older(orders))
+    gone = (
+        sink.orders(rows.sparkSession).where(is_older(orders)).join(later.select("_id"), "_id", "left_anti")
+    )
+    known = {ORDER: F.lit(max(orders)), DELETED: F.lit(True), "_id": F.col("_id")}
+    deletes = (known.get(f.name, F.lit(None).cast(f.dataType)).alias(f.name) for f in rows.schema)
+    return later.unionByName(gone.select(*deletes))
+
+
+def is_older(orders: list[str]) -> Column:
+    """Return a condition: a row is older than one of the orders."""
+    return reduce(or_, (F.expr(f"NOT {replaces(ORDER, repr(order))}") for order in orders))
+
+
+def _is_truncate() -> Column:
+    return F.col(CHANGE)["operation"].eqNullSafe(TRUNCATE)
+
+
+def _place() -> Column:
+    """Return the place of a change, of the type of ``_position`` (:data:`~etl.sinks.delivery.record_order.POSITION`)."""
+    change, own = F.col(CHANGE), F.col("_position")
+    # Of two records of the same change, or of a snapshot's row and the change before it.
+    offset = F.substring(own["position"], _DIGITS - 12, 13)
+    tie = F.when(F.col("_shard").isNotNull(), offset).otherwise(F.substring(own["time"], 2, 13))
+    micros = F.greatest(F.coalesce(F.unix_micros(change["at"]), F.lit(0)), F.lit(0))
+
+    def place(position: Column, time: Column, lane: Column) -> Column:
+        return F.struct(position.alias("position"), time.alias("time"), lane.alias("lane"))
+
+    def hashed(*parts: Column) -> Column:
+        return F.lpad(F.hex(F.xxhash64(F.lit("change"), *parts)), 16, "0")
+
+    logged = place(F.concat(change["position"], tie, F.lit("1")), own["time"], hashed(change["lane"]))
+    timed = place(
+        _with_room(own["position"]),
+        F.concat(F.lit("1"), F.lpad(micros.cast("string"), 16, "0")),
+        hashed(own["lane"], micros),
+    )
+    by_time = (change["lane"] == BY_TIME) & change["at"].isNotNull()
+    other = place(_with_room(own["position"]), own["time"], own["lane"])
+    return F.when(change["position"].isNotNull(), logged).when(by_time, timed).otherwise(other)
+
+
+def _with_room(position: Column) -> Column:
+    """Return a record's position with room for one more digit: an aggregate has less than ten million records."""
+    return F.concat(F.substring(position, 1, _DIGITS), F.substring(position, _DIGITS + 2, 7), F.lit("1"))

@@ -1,0 +1,40 @@
+"""Base of the formats of change events: the schema file describes a row, and a column more holds the change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path as FilePath
+
+from millrace.config.formats import ddl
+from millrace.config.formats.base import FormatConfig
+from millrace.config.formats.json import JsonFormat
+
+_CHANGE = ddl.Field(
+    "_change",
+    ddl.Kind(
+        "struct",
+        fields=(
+            *(
+                ddl.Field(name, ddl.Kind("string"))
+                for name in ("operation", "table", "lane", "position", "transaction")
+            ),
+            ddl.Field("at", ddl.Kind("timestamp")),
+            ddl.Field("before", ddl.Kind("struct")),
+        ),
+    ),
+)
+"""The column of ``etl.formats.changes.decoder``."""
+
+
+class ChangeFormat(FormatConfig):
+    """Change events of a database, in JSON."""
+
+    deletes = True
+
+    def fields(self, schema: FilePath) -> tuple[ddl.Field, ...]:
+        """Return the fields of a row, and the change."""
+        return (*ddl.parse(schema.read_text(encoding="utf-8")), _CHANGE)
+
+    def misfits(self, fields: Sequence[ddl.Field]) -> Iterable[str]:
+        """Yield what JSON cannot hold."""
+        return JsonFormat().misfits(fields)

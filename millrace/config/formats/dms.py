@@ -1,0 +1,33 @@
+"""AWS DMS: one record of a change in each payload."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from millrace.config.formats.base import FormatDocumentation
+from millrace.config.formats.changes import ChangeFormat
+from millrace.etl.launch import formats as launch
+
+
+class DmsFormat(ChangeFormat):
+    """One record of AWS DMS, as its targets Kinesis and Kafka get it; `schema` describes a row of the table."""
+
+    reading = FormatDocumentation(
+        "`.ddl` of a row",
+        "Spark's parser",
+        "records of control, which are no rows",
+        "an object that is no record of DMS",
+    )
+
+    kind: Literal["dms"]
+    payload: Literal["json"] = Field(
+        default="json",
+        description="Serialization of the records: DMS's message formats json and json-unformatted.",
+        examples=["json"],
+    )
+
+    def settings(self) -> launch.DmsFormat:
+        """Return its keys."""
+        return launch.DmsFormat(self.payload)

@@ -1,0 +1,126 @@
+"""Change events for test traffic: inserts, updates and deletes of rows whose keys come again."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql.types import DataType, DateType, StructType
+
+from millrace.config.formats.changes import ChangeFormat
+from millrace.config.formats.debezium import DebeziumFormat
+from millrace.sandbox import ddl
+from millrace.sandbox.payloads import PayloadBreaker, Payloads, to_plain_value
+from millrace.sandbox.traffic_values import Values
+
+KEYS = 100
+"""Rows that there are at most."""
+
+_STEP = 37
+"""Has no divisor in common with :data:`KEYS`, so that every key comes once in a hundred records."""
+
+_UNITS = {"seconds": 0, "milliseconds": 3, "microseconds": 6, "nanoseconds": 9}
+
+Operation = Literal["insert", "update", "delete"]
+
+
+def payloads(form: ChangeFormat, path: Path) -> Payloads:
+    """Return the writers of events; the first field that is NOT NULL is the key."""
+    schema = ddl.read(path)
+    table = _Table(next((f.name for f in schema if not f.nullable), schema.fieldNames()[0]))
+    write = _debezium if isinstance(form, DebeziumFormat) else _dms
+
+    def encode(values: Values) -> bytes:
+        number, operation, before, after = table.change(values)
+        rows = [None if row is None else _row(form, schema, row) for row in (before, after)]
+        return json.dumps(write(number, operation, *rows), separators=(",", ":"), ensure_ascii=False).encode()
+
+    def broken(payload: bytes, _: object) -> bytes:
+        return payload[:-1]
+
+    return Payloads(schema, encode, PayloadBreaker(StructType([]), encode, broken))
+
+
+@dataclass
+class _Table:
+    """Rows of a table and the number of its last change."""
+
+    key: str
+    rows: dict[int, Values] = field(default_factory=dict)
+    keys: dict[int, Any] = field(default_factory=dict)
+    number: int = 0
+
+    def change(self, values: Values) -> tuple[int, Operation, Values | None, Values | None]:
+        """Change the row of the next key: each fifth change of a row deletes it."""
+        self.number += 1
+        place = self.number * _STEP % KEYS
+        key = self.keys.setdefault(place, values[self.key])
+        before = self.rows.pop(place, None)
+        if before is not None and self.number // KEYS % 5 == 4:
+            return self.number, "delete", before, None
+        after = self.rows[place] = {**values, self.key: key}
+        return self.number, "insert" if before is None else "update", before, after
+
+
+def _row(form: ChangeFormat, schema: StructType, values: Values) -> Mapping[str, Any]:
+    if not isinstance(form, DebeziumFormat):
+        return {name: _plain(value) for name, value in values.items()}
+    return {
+        f.name: _wire(form, f.dataType, str(f.metadata.get("comment", "")), values[f.name]) for f in schema
+    }
+
+
+def _wire(form: DebeziumFormat, kind: DataType, comment: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_wire(form, kind.elementType, comment, each) for each in value]  # type: ignore[attr-defined]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(kind, DateType):
+        return None if value is None else (value - date(1970, 1, 1)).days
+    if (
+        isinstance(value, datetime)
+        and (digits := _UNITS.get(comment.lower().removeprefix("epoch "))) is not None
+    ):
+        return int(value.timestamp()) * 10**digits
+    if isinstance(value, Decimal) and form.decimals == "precise":
+        number = int(value.scaleb(kind.scale))  # type: ignore[attr-defined]
+        size = number.bit_length() // 8 + 1
+        return base64.b64encode(number.to_bytes(size, signed=True)).decode()
+    return str(value) if isinstance(value, Decimal) and form.decimals == "string" else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    return json.loads(json.dumps(value, default=to_plain_value))
+
+
+def _debezium(number: int, operation: Operation, before: Any, after: Any) -> Mapping[str, Any]:
+    source = {
+        "connector": "postgresql",
+        "name": "traffic",
+        "db": "traffic",
+        "schema": "public",
+        "table": "traffic",
+    }
+    millis = int(datetime.now(UTC).timestamp() * 1000)
+    place = {"ts_ms": millis, "snapshot": "false", "lsn": number, "sequence": f'["{number - 1}","{number}"]'}
+    rows = {"before": before, "after": after, "source": {**source, **place}}
+    return {**rows, "op": {"insert": "c"}.get(operation, operation[0]), "ts_ms": millis, "transaction": None}
+
+
+def _dms(number: int, operation: Operation, before: Any, after: Any) -> Mapping[str, Any]:
+    metadata = {
+        "timestamp": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "record-type": "data",
+        "operation": operation,
+        "partition-key-type": "primary-key",
+        "schema-name": "traffic",
+        "table-name": "traffic",
+        "transaction-id": number,
+    }
+    return {"data": before if after is None else after, "metadata": metadata}

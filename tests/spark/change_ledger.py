@@ -1,0 +1,245 @@
+"""A database under random transactions, the events that a connector makes of its log, and what its table holds in the end.
+
+Transactions overlap, their changes stand in the log where they were made, and a connector reads them as they commit. It begins with a
+snapshot, makes another while transactions are open, and repeats events after a restart. ``rows`` is a dict that knows no log.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.spark import change_events
+from tests.spark.batches import EPOCH
+
+DDL = "id BIGINT NOT NULL, code STRING NOT NULL, n INT"
+IDS, PARTITIONS = 9, 3
+
+Row = dict[str, Any]
+Change = tuple[str, Row | None, Row | None, int]
+"""Operation, the row before and after, and the place in the log."""
+
+
+@dataclass
+class Ledger:
+    """Changes of one table.
+
+    Attributes
+    ----------
+    connector
+        ``postgresql``, ``mysql``, ``sqlserver``, ``oracle`` or ``dms``.
+    truncates
+        Whether the table is truncated.
+    records
+        What was sent, in the shape of the sources' rows.
+    """
+
+    seed: int
+    connector: str
+    truncates: bool = True
+    rows: dict[int, Row] = field(default_factory=dict)
+    records: list[tuple[Any, ...]] = field(default_factory=list)
+    done: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.choose = random.Random(self.seed)
+        self.log = self.sent = self.codes = 0
+        self.commit: int | None = None
+        self.first = self.seed * IDS
+        self.offsets = [5000, 100, 0]
+        self.emitted: list[tuple[int | None, bytes | None]] = []
+        for number in range(self.first, self.first + 4):
+            self.rows[number] = self._new(number)
+        self._snapshot()
+
+    def play(self, steps: int) -> Ledger:
+        """Make and send changes."""
+        open_: dict[int, tuple[dict[int, Row], list[Change]]] = {}
+        for step in range(steps):
+            fate, slot = self.choose.random(), self.choose.randrange(2)
+            if slot not in open_:
+                open_[slot] = ({}, [])
+            if fate < 0.6:
+                self._change(slot, open_)
+            elif fate < 0.9:
+                self._commit(open_.pop(slot))
+            elif fate < 0.95 and self.emitted:
+                self._restart()
+            elif self.connector != "dms" and step > steps // 3 and not self.done["second snapshot"]:
+                self.done["second snapshot"] += 1
+                self.done["open in it"] += sum(bool(each[1]) for each in open_.values())
+                self._snapshot()
+            elif self.truncates and not any(each[1] for each in open_.values()) and not self.done["truncate"]:
+                self._truncate()
+        for each in open_.values():
+            self._commit(each)
+        return self
+
+    def _new(self, number: int) -> Row:
+        self.codes += 1
+        return {"id": number, "code": f"c{self.seed}-{self.codes}", "n": self.codes}
+
+    def _change(self, slot: int, open_: dict[int, tuple[dict[int, Row], list[Change]]]) -> None:
+        mine, changes = open_[slot]
+        # A row is locked by the transaction that changes it, until it ends.
+        locked = {
+            row["id"]
+            for other, each in open_.items()
+            if other != slot
+            for c in each[1]
+            for row in c[1:3]
+            if row
+        }
+        seen = {**self.rows, **mine}
+        number = self.first + self.choose.randrange(IDS)
+        if number in locked:
+            return
+        before, self.log = seen.get(number), self.log + 1
+        if before is None:
+            mine[number] = self._new(number)
+            changes.append(("insert", None, mine[number], self.log))
+        elif self.choose.random() < 0.25:
+            mine[number] = None  # type: ignore[assignment]
+            changes.append(("delete", before, None, self.log))
+        else:
+            after = {
+                **before,
+                "n": self.codes,
+                **({"code": f"x{self.seed}-{self.log}"} if self.choose.random() < 0.3 else {}),
+            }
+            mine[number] = after
+            changes.append(("update", before, after, self.log))
+
+    def _commit(self, transaction: tuple[dict[int, Row], list[Change]]) -> None:
+        mine, changes = transaction
+        for number, row in mine.items():
+            if row is None:
+                self.rows.pop(number, None)
+            else:
+                self.rows[number] = row
+        self.log += 1
+        for place, change in enumerate(changes):
+            self._send(*change, place)
+            self.done[change[0]] += 1
+        if changes:
+            self.commit = self.log
+
+    def _truncate(self) -> None:
+        self.log += 2
+        self._send("truncate", None, None, self.log - 1, 0)
+        self.commit, self.rows = self.log, {}
+        self.done["truncate"] += 1
+
+    def _snapshot(self) -> None:
+        self.log += 1
+        for number in sorted(self.rows):
+            self._send("snapshot", None, self.rows[number], self.log, 0)
+
+    def _restart(self) -> None:
+        again = self.emitted[-self.choose.randrange(1, 13) :]
+        # It ends once more before it has caught up. Of DMS's equal times the later record is the last, so it repeats all.
+        most = len(again) if self.connector == "dms" else self.choose.randrange(1, len(again) + 1)
+        for number, payload in again[:most]:
+            self._put(number, payload)
+        self.done["restart"] += 1
+
+    def _send(self, operation: str, before: Row | None, after: Row | None, place: int, nth: int) -> None:
+        number = (after or before or {"id": None})["id"]
+        payload = json.dumps(self._event(operation, before, after, place, nth)).encode()
+        events: list[tuple[int | None, bytes | None]] = [(number, payload)]
+        if operation == "delete" and self.connector != "dms":
+            events.append((number, None))
+        for event in events:
+            # A connector repeats what it read of the log, and no snapshot that it has finished.
+            if operation == "snapshot":
+                self.emitted = []
+            else:
+                self.emitted.append(event)
+            self._put(*event)
+
+    def _put(self, number: int | None, payload: bytes | None) -> None:
+        self.sent += 1
+        at, key = (
+            EPOCH + timedelta(milliseconds=7 * self.sent),
+            bytearray(json.dumps({"id": number}).encode()),
+        )
+        given = None if payload is None else bytearray(payload)
+        if self.connector == "dms":
+            sequence = str(9_900 + self.sent)  # gains a digit
+            self.records.append(
+                (f"s{self.seed}/{sequence}", f"s{self.seed}", None, sequence, key, None, at, given)
+            )
+            return
+        partition = 0 if number is None else number % PARTITIONS
+        self.offsets[partition] += 1
+        offset = self.offsets[partition]
+        self.records.append(
+            (
+                f"t{self.seed}/{partition}/{offset}",
+                f"t{self.seed}",
+                str(partition),
+                str(offset).zfill(20),
+                key,
+                None,
+                at,
+                given,
+            )
+        )
+
+    def _event(self, operation: str, before: Row | None, after: Row | None, place: int, nth: int) -> Any:
+        if self.connector == "dms":
+            second = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.sent // 5)
+            name = {"snapshot": "load", "truncate": "truncate-table"}.get(operation, operation)
+            row = None if operation == "truncate" else after or before
+            image = before if operation == "update" else None
+            return change_events.dms(name, second.isoformat().replace("+00:00", "Z"), row, image)
+        op = {"insert": "c", "snapshot": "r"}.get(operation, operation[0])
+        event = change_events.postgres(
+            op, place, self.commit, "true" if op == "r" else "false", before=before, after=after
+        )
+        event["source"]["name"] = f"shop{self.seed}"
+        if self.connector != "postgresql":
+            event["source"] = {
+                **self._source(place, nth),
+                "snapshot": event["source"]["snapshot"],
+                "ts_ms": 1,
+            }
+        return event
+
+    def _source(self, place: int, nth: int) -> dict[str, Any]:
+        known = {"connector": self.connector, "name": f"shop{self.seed}", "db": "shop", "table": "orders"}
+        if self.connector == "mysql":
+            # Written as it commits: a file of 40 events each, whose numbers gain a digit.
+            file = f"binlog.{8 + self.log // 40:06d}"
+            return {**known, "server_id": 7, "file": file, "pos": self.log % 40 * 100 + 4, "row": nth}
+        if self.connector == "sqlserver":
+            lsns = {"commit_lsn": self.log, "change_lsn": place}
+            return {**known, "event_serial_no": 1} | {
+                name: f"00000027:{n:08x}:0003" for name, n in lsns.items()
+            }
+        return {**known, "scn": str(place), "commit_scn": str(self.log), "ssn": nth}
+
+    def commits(self) -> list[list[tuple[Any, ...]]]:
+        """Return the records as they land: partitions apart from each other, some records late, and some once more."""
+        late = [each for each in self.records if self.choose.random() < 0.1]
+        again = [
+            (f"{each[0]}#again", *each[1:])
+            for each in self.choose.sample(self.records, len(self.records) // 10)
+        ]
+        queues = [
+            [r for r in self.records if r[2] == shard and r not in late]
+            for shard in {r[2] for r in self.records}
+        ]
+        found = []
+        while any(queues):
+            portion = []
+            for queue in queues:
+                take = self.choose.choice((0, 20, 60))
+                portion += queue[:take]
+                del queue[:take]
+            found.append(portion)
+        return [*filter(None, found), late, again]
