@@ -52,7 +52,7 @@ class _Table:
     """Rows of a table and the number of its last change."""
 
     key: str
-    rows: dict[int, Values] = field(default_factory=dict)
+    rows: dict[Any, Values] = field(default_factory=dict)
     keys: dict[int, Any] = field(default_factory=dict)
     number: int = 0
 
@@ -61,10 +61,11 @@ class _Table:
         self.number += 1
         place = self.number * _STEP % KEYS
         key = self.keys.setdefault(place, values[self.key])
-        before = self.rows.pop(place, None)
+        # Generated keys repeat: two places may have one, and then one row.
+        before = self.rows.pop(key, None)
         if before is not None and self.number // KEYS % 5 == 4:
             return self.number, "delete", before, None
-        after = self.rows[place] = {**values, self.key: key}
+        after = self.rows[key] = {**values, self.key: key}
         return self.number, "insert" if before is None else "update", before, after
 
 
