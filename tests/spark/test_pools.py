@@ -16,16 +16,16 @@ from tests.spark.batches import Events
 GROUP = "spark.jobGroup.id"
 
 
-def pools_by_run(spark: SparkSession) -> dict[str, set[str]]:
-    """The pools in which Spark ran the stages of each query, by the id of its run: a query's jobs are one group."""
+def pools_of(spark: SparkSession, run: str) -> set[str]:
+    """The pools in which Spark ran the stages of a query, by the id of its run: a query's jobs are one group."""
     store = spark.sparkContext._jsc.sc().statusStore()
     jobs = store.jobsList(None)
-    pools: dict[str, set[str]] = {}
+    pools = set()
     for job in (jobs.apply(n) for n in range(jobs.size())):
-        ids = job.stageIds()
-        stages = [store.lastStageAttempt(ids.apply(n)) for n in range(ids.size())]
-        ran = {each.schedulingPool() for each in stages if each.status().toString() == "COMPLETE"}
-        pools.setdefault(job.jobGroup().getOrElse(None), set()).update(ran)
+        if job.jobGroup().getOrElse(None) == run:
+            ids = job.stageIds()
+            stages = [store.lastStageAttempt(ids.apply(n)) for n in range(ids.size())]
+            pools |= {each.schedulingPool() for each in stages if each.status().toString() == "COMPLETE"}
     return pools
 
 
@@ -39,10 +39,11 @@ def ticking(
 def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Its 40 tasks take 6 s on two cores; in one queue, the other query would wait for all of them."""
+    """In one queue, the other query would wait for all 400 tasks; they end early when it has not waited."""
     long_job = threading.Event()
     during: list[int] = []
     runs: dict[str, str] = {}
+    enough = tmp_path / "enough"
     supervisor = Supervisor(spark, Events().reporter)
 
     def long(batch: DataFrame, number: int) -> None:
@@ -51,8 +52,8 @@ def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
             time.sleep(0.5)
             return
         long_job.set()
-        tasks = batch.sparkSession.sparkContext.parallelize(range(40), 40)
-        tasks.foreach(lambda _: time.sleep(0.3))
+        tasks = batch.sparkSession.sparkContext.parallelize(range(400), 400)
+        tasks.foreach(lambda _: None if enough.exists() else time.sleep(0.3))
         long_job.clear()
         supervisor.stop()
 
@@ -62,12 +63,16 @@ def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
         batch.repartition(2).count()
         if began_inside and long_job.is_set():
             during.append(number)
+            if len(during) == 3:
+                enough.touch()
 
     status = supervisor.run(
         [ticking(spark, "long", tmp_path, long), ticking(spark, "short", tmp_path, short)]
     )
     assert status == 0
     assert len(during) >= 3, "batches of the short query that began and ended inside the long job"
-    pools = pools_by_run(spark)
-    assert {name: pools[run] for name, run in runs.items()} == {"long": {"long"}, "short": {"short"}}
+    assert {name: pools_of(spark, run) for name, run in runs.items()} == {
+        "long": {"long"},
+        "short": {"short"},
+    }
     assert spark.sparkContext.getLocalProperty(POOL) is None
