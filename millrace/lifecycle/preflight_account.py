@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +27,10 @@ _FULL = 0.8
 """Share of a quota from which the next change may not fit."""
 
 _ALARMS = 5000
-"""Alarms of an account in a region (CloudWatch user guide, "CloudWatch service quotas")."""
+"""Alarms of an account in a region, unless it asked for more (CloudWatch user guide, "CloudWatch service quotas")."""
+
+_AT_WORK = ("HEALING", "MAINTENANCE", "REBOOTING_BROKER", "UPDATING")
+"""States in which clients are served (MSK developer guide, "Understand MSK Provisioned cluster states")."""
 
 _ABSENT = ("ResourceNotFoundException", "NotFoundException", "404", "NoSuchBucket", "ParameterNotFound")
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
@@ -63,10 +67,13 @@ def bootstrap_key(account: Account) -> Iterator[Row]:
     rules = account.client("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]
     applied = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules["Rules"]]
     key = next((each["KMSMasterKeyID"] for each in applied if "KMSMasterKeyID" in each), None)
-    if key is None or "alias/aws/" in key or key == governance.bootstrap_key:
+    # A bucket may name its key by id alone.
+    given = (governance.bootstrap_key or "").rpartition("/")[2]
+    if key is None or "alias/aws/" in key or key.rpartition("/")[2] == given:
         yield Row(subject, "ok", key or "AWS's own")
     else:
-        remedy = f"write governance: {{bootstrap_key: {key}}}, or jobs cannot read their files"
+        arn = key if key.startswith("arn:") else names.arn("kms", f"key/{key}")
+        remedy = f"write governance: {{bootstrap_key: {arn}}}, or jobs cannot read their files"
         yield Row(subject, "failed", f"{bucket} is encrypted with {key}", remedy)
 
 
@@ -81,7 +88,8 @@ def stacks(account: Account) -> Iterator[Row]:
     yield Row("stacks", "ok", f"{len(account.stacks)} deployed")
 
 
-def _within(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
+def within(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
+    """Return the row of a quota."""
     found = f"{needed:,g} more and {used:,g} in use of {most:,g}"
     if needed + used > most:
         return Row(subject, "failed", found, "ask for a higher quota, or for less in the file", command)
@@ -105,7 +113,7 @@ def _quota(
         f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
         f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"
     )
-    yield _within(subject, needed, used, most, command)
+    yield within(subject, needed, used, most, command)
 
 
 def shards(account: Account) -> Iterator[Row]:
@@ -119,7 +127,7 @@ def shards(account: Account) -> Iterator[Row]:
     needed = sum(account.plan.streams[name].expected_partitions.value for name in provisioned)
     if account.has_stack("streams"):
         needed -= sum(_open_shards(account, account.aws.names.stream(name)) or 0 for name in provisioned)
-    yield _within("quota: Kinesis shards", max(0, needed), limits["OpenShardCount"], limits["ShardLimit"])
+    yield within("quota: Kinesis shards", max(0, needed), limits["OpenShardCount"], limits["ShardLimit"])
 
 
 def _open_shards(account: Account, stream: str) -> int | None:
@@ -193,7 +201,9 @@ def alarms(account: Account) -> Iterator[Row]:
     """Check the number of alarms."""
     found = account.call("cloudwatch", "describe_alarms", "MetricAlarms")
     used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in found)
-    yield _within("quota: alarms", len(account.plan.alarms), used, _ALARMS)
+    row = within("quota: alarms", len(account.plan.alarms), used, _ALARMS)
+    # No operation has the account's own quota, which may be higher.
+    yield replace(row, verdict="warning") if row.verdict == "failed" else row
 
 
 def zones(account: Account) -> Iterator[Row]:
@@ -243,7 +253,9 @@ def subnets(account: Account) -> Iterator[Row]:
     where = [{"Name": "vpc-id", "Values": [network.vpc]}]
     tables = account.call("ec2", "describe_route_tables", "RouteTables", Filters=where)
     reached = account.call("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=where)
-    services = {each["ServiceName"].split(".", 3)[-1] for each in reached}
+    # In China some begin with "cn.com.amazonaws".
+    region = account.aws.names.environment.region
+    services = {each["ServiceName"].partition(f".{region}.")[2] for each in reached}
     lacking = [each for each in ("s3", *account.plan.network.services) if each not in services]
     for subnet in network.subnets:
         outwards = any(
@@ -300,7 +312,9 @@ def bucket_names(account: Account) -> Iterator[Row]:
             code = error.response["Error"].get("Code")
             if code not in ("403", *_ABSENT):
                 raise
-            if code == "403":
+            if code == "403" and kind in given:
+                yield Row(f"bucket {name}", "not known", "only its owner, or who may list it, may ask")
+            elif code == "403":
                 yield Row(f"bucket {name}", "failed", "it belongs to somebody else", "choose another name")
             elif kind in given:
                 yield Row(f"bucket {name}", "failed", "no such bucket", f"write storage.buckets.{kind}")
@@ -347,8 +361,8 @@ def clusters(account: Account) -> Iterator[Row]:
             continue
         found = _existing(account, "kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
         state = "no such cluster" if found is None else found["ClusterInfo"]["State"]
-        if state == "ACTIVE":
-            yield Row(f"cluster {name}", "ok", state)
+        if state in ("ACTIVE", *_AT_WORK):
+            yield Row(f"cluster {name}", "ok" if state == "ACTIVE" else "warning", state)
         else:
             yield Row(
                 f"cluster {name}", "failed", state, f"write kafka.{name}.existing, or wait until it is active"
