@@ -7,7 +7,7 @@ Calls for reading only, beside those of :mod:`millrace.advisor.foreign_jobs`: ``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -96,7 +96,7 @@ class ScannedJob:
     last_batch: float | None = None
     finding: Finding | None = None
     history: History | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def runs(self) -> bool:

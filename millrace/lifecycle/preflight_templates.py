@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.lifecycle.deployment_changes import of_type
 from millrace.lifecycle.preflight import Account, Check, Row
-from millrace.lifecycle.preflight_account import within
+from millrace.lifecycle.preflight_quotas import within
 
 _ID = "00000000-0000-0000-0000-000000000000"
 _DRIFT_SECONDS = 600.0

@@ -124,11 +124,6 @@ class LedgerComparison:
         """True if a record is lost or duplicated, or a row is not in the ledger; payloads do not matter."""
         return bool(self.lost or self.duplicated or self.unknown)
 
-    def landing_difference(self, table: str) -> Difference:
-        """Return the difference of the landing table alone."""
-        others = self.unknown + self.misjudged + self.altered
-        return Difference(table, self.produced, self.lost, self.duplicated, others)
-
 
 @dataclass(frozen=True)
 class Difference:

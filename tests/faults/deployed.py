@@ -103,9 +103,9 @@ class Shop:
 
     def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""
-        return lake_tables.compare_with_ledger(
-            self.catalog, ledger, self.sandbox.names.table(table)
-        ).landing_difference(table)
+        found = lake_tables.compare_with_ledger(self.catalog, ledger, self.sandbox.names.table(table))
+        others = found.unknown + found.misjudged + found.altered
+        return Difference(table, found.produced, found.lost, found.duplicated, others)
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""

@@ -129,8 +129,8 @@ def plan_command(
     }
     if apply is not None and (given := [option for option, value in others.items() if value]):
         raise wrong_option("--apply", apply, f"without {' and '.join(given)}")
-    for option, given in (("--markdown", as_markdown), ("--templates", with_templates)):
-        if given and diff is None:
+    for option, asked in (("--markdown", as_markdown), ("--templates", with_templates)):
+        if asked and diff is None:
             raise wrong_option(option, "(no --diff)", "only with --diff")
     environment = load(env)
     if deployed:
