@@ -23,19 +23,20 @@ from typing import Any
 
 from millrace.lifecycle.audit import HOUR, Audit
 from millrace.lifecycle.audit_job import audit
-from millrace.sandbox import kinesalite, lake_tables, running_sandbox
+from millrace.sandbox import lake_tables, running_sandbox
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
-from millrace.sandbox.kinesalite import Kinesalite
 from millrace.sandbox.ledger import Difference
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
+from tests import kinesalite
 from tests.faults.held import of_stack, rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
 from tests.faults.stage import split_shard
+from tests.kinesalite import Kinesalite
 
 HOME = RUN / "faults-deployed"
 END_SECONDS = 600.0
