@@ -27,10 +27,11 @@ from millrace.sandbox import lake_tables, running_sandbox
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
-from millrace.sandbox.ledger import Difference
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
 from tests import kinesalite
+from tests.faults import lake
+from tests.faults.difference import Difference
 from tests.faults.held import of_stack, rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
@@ -96,7 +97,7 @@ class Shop:
 
     def rows(self, table: str, *columns: str) -> list[Row]:
         """Rows of a table; none where it is not there yet."""
-        return lake_tables.read(self.catalog, self.sandbox.names.table(table), *columns)
+        return lake.read(self.catalog, self.sandbox.names.table(table), *columns)
 
     def count(self, table: str) -> int:
         """Rows of an append-only table, by its last snapshot."""
