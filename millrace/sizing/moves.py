@@ -116,7 +116,7 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
             found.append((move, changed, after))
     found.sort(key=lambda each: -each[0].saved)
     # Simulated one after the other until there are enough.
-    return tuple(islice((move for move, *planned in found if keeps(*planned)), MOST))
+    return tuple(islice((move for move, changed, after in found if keeps(changed, after)), MOST))
 
 
 def _changes(environment: Environment) -> Iterator[_Change]:
