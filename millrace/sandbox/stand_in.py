@@ -73,7 +73,7 @@ def stand_in(environment: Environment, name: str | None = None) -> StandIn:
     document["account"] = ACCOUNT
     others = {*environment.governance.other_accounts, environment.account} - {None}
     if others:
-        document.setdefault("governance", {})["other_accounts"] = sorted(others)
+        document.setdefault("governance", {})["other_accounts"] = sorted(filter(None, others))
     # The history server shows no more than `millrace history`, and takes the longest to deploy.
     document.pop("history", None)
     file = RUN / "environments" / f"{environment.name}.yaml"
