@@ -7,7 +7,7 @@ Calls for reading only, beside those of :mod:`millrace.advisor.foreign_jobs`: ``
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -96,7 +96,7 @@ class ScannedJob:
     last_batch: float | None = None
     finding: Finding | None = None
     history: History | None = None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def runs(self) -> bool:
@@ -115,23 +115,12 @@ def glue_jobs(client: Client, region: str, window: Window, tags: Mapping[str, st
     glue, table = client("glue"), _table(region)
     named: Collection[str] | None = None
     if tags:
-        named = {
-            each for page in _pages(glue.list_jobs, Tags=dict(tags)) for each in page.get("JobNames", ())
-        }
+        pages = glue.get_paginator("list_jobs").paginate(Tags=dict(tags))
+        named = {each for page in pages for each in page.get("JobNames", ())}
     for page in glue.get_paginator("get_jobs").paginate():
         for job in page["Jobs"]:
             if job["Command"].get("Name") == STREAMING and (named is None or job["Name"] in named):
                 yield _glue(glue, job, window, table)
-
-
-def _pages(call: Any, **arguments: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the pages of a call for which botocore has no paginator."""
-    while True:
-        page = call(**arguments)
-        yield page
-        if not page.get("NextToken"):
-            return
-        arguments["NextToken"] = page["NextToken"]
 
 
 def _glue(glue: Any, job: Mapping[str, Any], window: Window, table: PriceTable | None) -> ScannedJob:

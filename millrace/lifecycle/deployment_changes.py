@@ -15,9 +15,6 @@ from millrace.lifecycle.update_rules import Template, replaced
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
 """Types of resources that jobs read, and the property with the name."""
 
-_RUNS = ("AWS::Glue::Job", "AWS::EMRServerless::Application")
-
-
 _DATA = {
     "AWS::ECR::Repository": "RepositoryName",
     "AWS::Glue::Database": "DatabaseInput.Name",

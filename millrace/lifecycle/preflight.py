@@ -18,6 +18,9 @@ from millrace.sizing.model import Plan
 
 Verdict = Literal["ok", "warning", "failed", "not known"]
 
+ABSENT = ("ResourceNotFoundException", "NotFoundException", "404", "NoSuchBucket", "ParameterNotFound")
+"""Codes of errors of a subject that does not exist."""
+
 _THREADS = 8
 
 
@@ -36,6 +39,11 @@ class Row:
     found: str
     remedy: str = ""
     command: str = ""
+
+
+def judged(subject: str, wrong: str, right: str, remedy: str, command: str = "") -> Row:
+    """Return a row that fails if there is something wrong, and else says what is right."""
+    return Row(subject, "failed", wrong, remedy, command) if wrong else Row(subject, "ok", right)
 
 
 @dataclass
@@ -62,6 +70,15 @@ class Account:
         """Return the items under a key of all pages of an operation."""
         pages = self.client(service).get_paginator(operation).paginate(**given)
         return [each for page in pages for each in page.get(key, ())]
+
+    def existing(self, service: str, operation: str, **given: str) -> dict[str, Any] | None:
+        """Return the answer of an operation; None if its subject does not exist."""
+        try:
+            return dict(getattr(self.client(service), operation)(**given))
+        except ClientError as error:
+            if error.response["Error"].get("Code") in ABSENT:
+                return None
+            raise
 
     @cached_property
     def stacks(self) -> dict[str, str]:

@@ -1,40 +1,33 @@
-"""Questions about an account itself: bootstrap, quotas, networks, versions, names that exist.
-
-Sources: names and codes of quotas are those of Service Quotas; operations are those of the services' API references.
-"""
+"""Questions about an account itself: bootstrap, networks, versions, names that exist."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from botocore.exceptions import ClientError
 
-from millrace.config.engines.glue import WORKERS
 from millrace.config.model import MskCluster
 from millrace.config.platform import Bucket
 from millrace.config.sources.kinesis import KinesisStream
-from millrace.lifecycle.preflight import Account, Check, Row
+from millrace.lifecycle import preflight_quotas
+from millrace.lifecycle.preflight import ABSENT, Account, Check, Row, judged
+from millrace.lifecycle.preflight_quotas import open_shards
 from millrace.lifecycle.problems import CDK_QUALIFIER
 
 _BOOTSTRAP_VERSION = 6
 """Version of the bootstrap that templates of CDK's default synthesizer need (``requiresBootstrapStackVersion``)."""
 
-_FULL = 0.8
-"""Share of a quota from which the next change may not fit."""
+_AT_WORK = ("HEALING", "MAINTENANCE", "REBOOTING_BROKER", "UPDATING")
+"""States in which clients are served (MSK developer guide, "Understand MSK Provisioned cluster states")."""
 
-_ALARMS = 5000
-"""Alarms of an account in a region (CloudWatch user guide, "CloudWatch service quotas")."""
-
-_ABSENT = ("ResourceNotFoundException", "NotFoundException", "404", "NoSuchBucket", "ParameterNotFound")
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
 
 
 def bootstrap(account: Account) -> Iterator[Row]:
     """Check version and key of CDK's bootstrap."""
-    names, subject = account.aws.names, "bootstrap"
+    names = account.aws.names
     governance, region = names.environment.governance, names.environment.region
     command = f"cdk bootstrap aws://{names.account}/{region}"
     if governance.qualifier is not None:
@@ -42,32 +35,32 @@ def bootstrap(account: Account) -> Iterator[Row]:
             f" --qualifier {governance.qualifier} --toolkit-stack-name CDKToolkit-{governance.qualifier}"
         )
     qualifier = governance.qualifier or CDK_QUALIFIER
-    parameter = _existing(account, "ssm", "get_parameter", Name=f"/cdk-bootstrap/{qualifier}/version")
+    parameter = account.existing("ssm", "get_parameter", Name=f"/cdk-bootstrap/{qualifier}/version")
+    version = 0 if parameter is None else int(parameter["Parameter"]["Value"])
+    wrong = (
+        "" if version >= _BOOTSTRAP_VERSION else f"version {version}; the templates need {_BOOTSTRAP_VERSION}"
+    )
     if parameter is None:
-        said = f"account {names.account} is not bootstrapped for CDK in {region}"
-        yield Row(subject, "failed", said, "bootstrap it once, with an administrator's credentials", command)
-        return
-    version = int(parameter["Parameter"]["Value"])
-    if version < _BOOTSTRAP_VERSION:
-        said = f"version {version}; the templates need {_BOOTSTRAP_VERSION}"
-        yield Row(subject, "failed", said, "bootstrap again", command)
-        return
-    yield Row(subject, "ok", f"version {version}")
+        wrong = f"account {names.account} is not bootstrapped for CDK in {region}"
+    remedy = "bootstrap it once, with an administrator's credentials"
+    yield judged("bootstrap", wrong, f"version {version}", remedy, command)
 
 
 def bootstrap_key(account: Account) -> Iterator[Row]:
     """Check that jobs may read what the bootstrap's bucket encrypts."""
-    names, subject = account.aws.names, "bootstrap key"
+    names = account.aws.names
     governance = names.environment.governance
     bucket = f"cdk-{governance.qualifier or CDK_QUALIFIER}-assets-{names.account}-{names.environment.region}"
     rules = account.client("s3").get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]
     applied = [rule.get("ApplyServerSideEncryptionByDefault", {}) for rule in rules["Rules"]]
     key = next((each["KMSMasterKeyID"] for each in applied if "KMSMasterKeyID" in each), None)
-    if key is None or "alias/aws/" in key or key == governance.bootstrap_key:
-        yield Row(subject, "ok", key or "AWS's own")
-    else:
-        remedy = f"write governance: {{bootstrap_key: {key}}}, or jobs cannot read their files"
-        yield Row(subject, "failed", f"{bucket} is encrypted with {key}", remedy)
+    # A bucket may name its key by id alone.
+    given = (governance.bootstrap_key or "").rpartition("/")[2]
+    own = key is not None and "alias/aws/" not in key and key.rpartition("/")[2] != given
+    arn = key if str(key).startswith("arn:") else names.arn("kms", f"key/{key}")
+    remedy = f"write governance: {{bootstrap_key: {arn}}}, or jobs cannot read their files"
+    wrong = f"{bucket} is encrypted with {key}" if own else ""
+    yield judged("bootstrap key", wrong, key or "AWS's own", remedy)
 
 
 def stacks(account: Account) -> Iterator[Row]:
@@ -81,121 +74,6 @@ def stacks(account: Account) -> Iterator[Row]:
     yield Row("stacks", "ok", f"{len(account.stacks)} deployed")
 
 
-def _within(subject: str, needed: float, used: float, most: float, command: str = "") -> Row:
-    found = f"{needed:,g} more and {used:,g} in use of {most:,g}"
-    if needed + used > most:
-        return Row(subject, "failed", found, "ask for a higher quota, or for less in the file", command)
-    return Row(subject, "warning" if needed + used > most * _FULL else "ok", found)
-
-
-def _quota(
-    account: Account, subject: str, service: str, code: str, needed: float, used: float = 0
-) -> Iterator[Row]:
-    if needed <= 0:
-        return
-    client, asked = account.client("service-quotas"), {"ServiceCode": service, "QuotaCode": code}
-    try:
-        most = client.get_service_quota(**asked)["Quota"]["Value"]
-    except ClientError as error:
-        # An account that never asked for more has no quota of its own.
-        if error.response["Error"].get("Code") != "NoSuchResourceException":
-            raise
-        most = client.get_aws_default_service_quota(**asked)["Quota"]["Value"]
-    command = (
-        f"aws service-quotas request-service-quota-increase --service-code {service} --quota-code {code} "
-        f"--desired-value {math.ceil(needed + used)} --region {account.aws.names.environment.region}"
-    )
-    yield _within(subject, needed, used, most, command)
-
-
-def shards(account: Account) -> Iterator[Row]:
-    """Check the shards of provisioned streams."""
-    environment = account.aws.names.environment
-    own = [n for n, s in environment.streams.items() if isinstance(s, KinesisStream) and s.is_created]
-    provisioned = [n for n in own if environment.streams[n].sizing == "provisioned"]
-    if not provisioned:
-        return
-    limits = account.client("kinesis").describe_limits()
-    needed = sum(account.plan.streams[name].expected_partitions.value for name in provisioned)
-    if account.has_stack("streams"):
-        needed -= sum(_open_shards(account, account.aws.names.stream(name)) or 0 for name in provisioned)
-    yield _within("quota: Kinesis shards", max(0, needed), limits["OpenShardCount"], limits["ShardLimit"])
-
-
-def _open_shards(account: Account, stream: str) -> int | None:
-    found = _existing(account, "kinesis", "describe_stream_summary", StreamName=stream)
-    return None if found is None else int(found["StreamDescriptionSummary"]["OpenShardCount"])
-
-
-def glue_dpus(account: Account) -> Iterator[Row]:
-    """Check the DPUs of all Glue jobs at once."""
-    jobs = [job for job in account.plan.jobs.values() if job.engine == "glue"]
-    needed = sum(job.max_workers.value * WORKERS[job.worker].dpu for job in jobs)
-    yield from _quota(account, "quota: Glue DPUs, without other jobs", "glue", "L-08F3B322", needed)
-
-
-def glue_runs(account: Account) -> Iterator[Row]:
-    """Check the runs of all Glue jobs at once."""
-    needed = sum(job.engine == "glue" for job in account.plan.jobs.values())
-    yield from _quota(account, "quota: Glue runs, without other jobs", "glue", "L-5E4153CA", needed)
-
-
-def emr_vcpus(account: Account) -> Iterator[Row]:
-    """Check the vCPUs of all EMR Serverless jobs at once."""
-    needed = sum(
-        job.max_workers.value * job.vcpu for job in account.plan.jobs.values() if job.engine == "emr"
-    )
-    subject = "quota: EMR Serverless vCPUs, without other jobs"
-    yield from _quota(account, subject, "emr-serverless", "L-D05C8A75", needed)
-
-
-def brokers(account: Account) -> Iterator[Row]:
-    """Check the brokers of own clusters."""
-    names = account.aws.names
-    own = {
-        names.cluster(n)
-        for n, c in names.environment.kafka.items()
-        if isinstance(c, MskCluster) and not c.existing
-    }
-    needed = sum(each.brokers.value for each in account.plan.clusters.values() if each.brokers is not None)
-    if not own or not needed:
-        return
-    found = account.call("kafka", "list_clusters_v2", "ClusterInfoList")
-    others = [each.get("Provisioned", {}) for each in found if each["ClusterName"] not in own]
-    used = sum(each.get("NumberOfBrokerNodes", 0) for each in others)
-    yield from _quota(account, "quota: MSK brokers", "kafka", "L-EDD31C36", needed, used)
-
-
-def vpcs(account: Account) -> Iterator[Row]:
-    """Check that one more VPC fits."""
-    if account.aws.names.environment.network.vpc is None and not account.has_stack("network"):
-        used = len(account.call("ec2", "describe_vpcs", "Vpcs"))
-        yield from _quota(account, "quota: VPCs", "vpc", "L-F678F1CE", 1, used)
-
-
-def addresses(account: Account) -> Iterator[Row]:
-    """Check the Elastic IPs of NAT gateways."""
-    if account.plan.network.egress.value == "nat" and not account.has_stack("network"):
-        used = len(account.client("ec2").describe_addresses()["Addresses"])
-        yield from _quota(
-            account, "quota: Elastic IPs", "ec2", "L-0263D0A3", account.plan.network.zones, used
-        )
-
-
-def endpoints(account: Account) -> Iterator[Row]:
-    """Check the interface endpoints of the new VPC."""
-    if account.plan.network.egress.value == "endpoints":
-        needed = len(account.plan.network.services)
-        yield from _quota(account, "quota: VPC endpoints", "vpc", "L-29B6F2EB", needed)
-
-
-def alarms(account: Account) -> Iterator[Row]:
-    """Check the number of alarms."""
-    found = account.call("cloudwatch", "describe_alarms", "MetricAlarms")
-    used = sum(not each["AlarmName"].startswith(account.aws.names.prefix) for each in found)
-    yield _within("quota: alarms", len(account.plan.alarms), used, _ALARMS)
-
-
 def zones(account: Account) -> Iterator[Row]:
     """Check that the region has the zones of a new VPC, for each engine."""
     environment = account.aws.names.environment
@@ -205,12 +83,11 @@ def zones(account: Account) -> Iterator[Row]:
     usable = [each["ZoneId"] for each in found if each["State"] == "available"]
     wanted = environment.network.zone_ids or tuple(usable[: environment.zones])
     yield from _zones_of_services(account, wanted)
-    lacking = [each for each in wanted if each not in usable]
-    if lacking or len(wanted) < environment.zones:
-        said = f"{', '.join(lacking) or f'{environment.zones} zones'}: not available; available: {', '.join(usable)}"
-        yield Row("zones", "failed", said, "write network.zone_ids or network.availability_zones")
-    else:
-        yield Row("zones", "ok", ", ".join(wanted))
+    lacking = ", ".join(each for each in wanted if each not in usable)
+    if len(wanted) < environment.zones:
+        lacking = lacking or f"{environment.zones} zones"
+    wrong = f"{lacking}: not available; available: {', '.join(usable)}" if lacking else ""
+    yield judged("zones", wrong, ", ".join(wanted), "write network.zone_ids or network.availability_zones")
 
 
 def _zones_of_services(account: Account, used: tuple[str, ...]) -> Iterator[Row]:
@@ -236,14 +113,13 @@ def subnets(account: Account) -> Iterator[Row]:
     free = sum(each["AvailableIpAddressCount"] for each in found)
     needed = sum(job.max_workers.value for job in account.plan.jobs.values())
     said = f"{free:,} free addresses for up to {needed:,} workers"
-    if free < needed:
-        yield Row("addresses of subnets", "failed", said, "name larger subnets")
-    else:
-        yield Row("addresses of subnets", "ok", said)
+    yield judged("addresses of subnets", said if free < needed else "", said, "name larger subnets")
     where = [{"Name": "vpc-id", "Values": [network.vpc]}]
     tables = account.call("ec2", "describe_route_tables", "RouteTables", Filters=where)
     reached = account.call("ec2", "describe_vpc_endpoints", "VpcEndpoints", Filters=where)
-    services = {each["ServiceName"].split(".", 3)[-1] for each in reached}
+    # In China some begin with "cn.com.amazonaws".
+    region = account.aws.names.environment.region
+    services = {each["ServiceName"].partition(f".{region}.")[2] for each in reached}
     lacking = [each for each in ("s3", *account.plan.network.services) if each not in services]
     for subnet in network.subnets:
         outwards = any(
@@ -251,11 +127,13 @@ def subnets(account: Account) -> Iterator[Row]:
             and not route.get("GatewayId", "").startswith("igw-")
             for route in _table_of(subnet, tables).get("Routes", ())
         )
-        if lacking and not outwards:
-            said = f"no route out of the VPC, and no endpoint of {', '.join(lacking)}"
-            yield Row(f"routes of {subnet}", "failed", said, "add a NAT gateway's route or the endpoints")
-        else:
-            yield Row(f"routes of {subnet}", "ok", "a route out of the VPC" if outwards else "endpoints")
+        wrong = f"no route out of the VPC, and no endpoint of {', '.join(lacking)}"
+        yield judged(
+            f"routes of {subnet}",
+            wrong if lacking and not outwards else "",
+            "a route out of the VPC" if outwards else "endpoints",
+            "add a NAT gateway's route or the endpoints",
+        )
 
 
 def _table_of(
@@ -280,11 +158,13 @@ def kafka_versions(account: Account) -> Iterator[Row]:
     found = account.call("kafka", "list_kafka_versions", "KafkaVersions")
     offered = sorted(each["Version"] for each in found if each["Status"] == "ACTIVE")
     for name, cluster in own.items():
-        if cluster.version in offered:
-            yield Row(f"version of {name}", "ok", cluster.version)
-        else:
-            said = f"{cluster.version} is not offered; offered: {', '.join(offered)}"
-            yield Row(f"version of {name}", "failed", said, f"write another kafka.{name}.version")
+        wrong = f"{cluster.version} is not offered; offered: {', '.join(offered)}"
+        yield judged(
+            f"version of {name}",
+            "" if cluster.version in offered else wrong,
+            cluster.version,
+            f"write another kafka.{name}.version",
+        )
 
 
 def bucket_names(account: Account) -> Iterator[Row]:
@@ -294,20 +174,22 @@ def bucket_names(account: Account) -> Iterator[Row]:
     created = () if account.has_stack("storage") else _BUCKETS
     for kind in (each for each in _BUCKETS if each in given or each in created):
         name = names.bucket(kind)
+        subject, code = f"bucket {name}", ""
         try:
             account.client("s3").head_bucket(Bucket=name)
         except ClientError as error:
-            code = error.response["Error"].get("Code")
-            if code not in ("403", *_ABSENT):
+            code = error.response["Error"].get("Code", "")
+            if code not in ("403", *ABSENT):
                 raise
-            if code == "403":
-                yield Row(f"bucket {name}", "failed", "it belongs to somebody else", "choose another name")
-            elif kind in given:
-                yield Row(f"bucket {name}", "failed", "no such bucket", f"write storage.buckets.{kind}")
-            else:
-                yield Row(f"bucket {name}", "ok", "free")
-            continue
-        yield _left(f"bucket {name}") if kind not in given else Row(f"bucket {name}", "ok", "exists")
+        if code == "403" and kind in given:
+            yield Row(subject, "not known", "only its owner, or who may list it, may ask")
+        elif code == "403":
+            yield Row(subject, "failed", "it belongs to somebody else", "choose another name")
+        elif code:
+            wrong = "no such bucket" if kind in given else ""
+            yield judged(subject, wrong, "free", f"write storage.buckets.{kind}")
+        else:
+            yield Row(subject, "ok", "exists") if kind in given else _left(subject)
 
 
 def stream_names(account: Account) -> Iterator[Row]:
@@ -319,7 +201,7 @@ def stream_names(account: Account) -> Iterator[Row]:
         if stream.existing is None and account.has_stack("streams"):
             continue
         full = names.stream(name)
-        found = _open_shards(account, full)
+        found = open_shards(account, full)
         if stream.existing is None:
             yield Row(f"stream {full}", "ok", "free") if found is None else _left(f"stream {full}")
         elif found is None:
@@ -345,14 +227,12 @@ def clusters(account: Account) -> Iterator[Row]:
     for name, cluster in account.aws.names.environment.kafka.items():
         if not isinstance(cluster, MskCluster) or cluster.existing is None:
             continue
-        found = _existing(account, "kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
+        found = account.existing("kafka", "describe_cluster_v2", ClusterArn=cluster.existing)
         state = "no such cluster" if found is None else found["ClusterInfo"]["State"]
-        if state == "ACTIVE":
-            yield Row(f"cluster {name}", "ok", state)
-        else:
-            yield Row(
-                f"cluster {name}", "failed", state, f"write kafka.{name}.existing, or wait until it is active"
-            )
+        remedy = f"write kafka.{name}.existing, or wait until it is active"
+        usable = state in ("ACTIVE", *_AT_WORK)
+        row = judged(f"cluster {name}", "" if usable else state, state, remedy)
+        yield replace(row, verdict="warning") if state in _AT_WORK else row
 
 
 def lake_formation(account: Account) -> Iterator[Row]:
@@ -365,21 +245,13 @@ def lake_formation(account: Account) -> Iterator[Row]:
     )
     qualifier = names.environment.governance.qualifier or CDK_QUALIFIER
     role = f"cdk-{qualifier}-cfn-exec-role-{names.account}-{names.environment.region}"
-    if any(each["DataLakePrincipalIdentifier"].endswith(f":role/{role}") for each in found):
-        yield Row("Lake Formation", "ok", f"{role} is a data lake administrator")
-    else:
-        remedy = "make it one, in the console of Lake Formation"
-        yield Row("Lake Formation", "failed", f"{role} is no data lake administrator", remedy)
-
-
-def _existing(account: Account, service: str, operation: str, **given: str) -> dict[str, Any] | None:
-    """Return the answer of an operation; None if its subject does not exist."""
-    try:
-        return dict(getattr(account.client(service), operation)(**given))
-    except ClientError as error:
-        if error.response["Error"].get("Code") in _ABSENT:
-            return None
-        raise
+    made = any(each["DataLakePrincipalIdentifier"].endswith(f":role/{role}") for each in found)
+    yield judged(
+        "Lake Formation",
+        "" if made else f"{role} is no data lake administrator",
+        f"{role} is a data lake administrator",
+        "make it one, in the console of Lake Formation",
+    )
 
 
 CHECKS: Mapping[str, Check] = MappingProxyType(
@@ -387,15 +259,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "bootstrap": bootstrap,
         "bootstrap key": bootstrap_key,
         "stacks": stacks,
-        "quota: Kinesis shards": shards,
-        "quota: Glue DPUs": glue_dpus,
-        "quota: Glue runs": glue_runs,
-        "quota: EMR Serverless vCPUs": emr_vcpus,
-        "quota: MSK brokers": brokers,
-        "quota: VPCs": vpcs,
-        "quota: Elastic IPs": addresses,
-        "quota: VPC endpoints": endpoints,
-        "quota: alarms": alarms,
+        **preflight_quotas.CHECKS,
         "zones": zones,
         "subnets": subnets,
         "versions of MSK": kafka_versions,

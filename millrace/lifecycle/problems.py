@@ -23,8 +23,6 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from millrace.lifecycle.deployed import NotDeployedError, ignore_missing
-
 CDK_QUALIFIER = "hnb659fds"
 """Qualifier of every account that was bootstrapped without another."""
 
@@ -226,28 +224,3 @@ def translate_aws_errors(doing: str) -> Iterator[None]:
         yield
     except (BotoCoreError, ClientError) as error:
         raise explain(error, doing) from error
-
-
-def check_bootstrapped(ssm: object, *, account: str, region: str, qualifier: str | None = None) -> None:
-    """Check that CDK's own stack exists.
-
-    Parameters
-    ----------
-    qualifier
-        Of the bootstrap; by default CDK's own.
-
-    Raises
-    ------
-    NotDeployedError
-        It does not; the message has the command that creates it.
-    AwsError
-        AWS refused the request.
-    """
-    name = f"/cdk-bootstrap/{qualifier or CDK_QUALIFIER}/version"
-    with translate_aws_errors(f"reading {name}"), ignore_missing("ParameterNotFound"):
-        ssm.get_parameter(Name=name)  # type: ignore[attr-defined]  # clients have no static type
-        return
-    raise NotDeployedError(
-        f"account {account} is not bootstrapped for CDK in {region}: run "
-        f"`cdk bootstrap aws://{account}/{region}` once, with an administrator's credentials"
-    )

@@ -47,15 +47,6 @@ class Sandbox:
         """Read a job's launch document from the deployed stack."""
         return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
 
-    def pretended_types(self) -> set[str]:
-        """Return the resource types that LocalStack accepted without creating anything, by its events."""
-        cloudformation = self.stack.client("cloudformation")
-        types: set[str] = set()
-        for stack in cloudformation.describe_stacks()["Stacks"]:
-            events = cloudformation.describe_stack_events(StackName=stack["StackName"])["StackEvents"]
-            types |= {e["ResourceType"] for e in events if "fallback" in e.get("ResourceStatusReason", "")}
-        return types
-
 
 def synthesise(environment: str, output: Path) -> None:
     """Write an environment's cloud assembly with the CDK command line.

@@ -238,12 +238,13 @@ class _Trial:
 
     def go_on(self, sending: list[Background], seconds: float) -> None:
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            self._check(sending)
-            time.sleep(_LOOK_SECONDS)
+        self._wait(lambda: time.monotonic() >= until, sending)
 
     def finish(self, sending: Sequence[Background]) -> None:
-        while not all(each.done for each in sending):
+        self._wait(lambda: all(each.done for each in sending), sending)
+
+    def _wait(self, done: Callable[[], bool], sending: Sequence[Background] = ()) -> None:
+        while not done():
             self._check(sending)
             time.sleep(_LOOK_SECONDS)
 
@@ -251,11 +252,12 @@ class _Trial:
         """Wait until each landing table has as many rows as were sent; rows that are still missing after a long wait are lost."""
         sent = self.ledgers()
         until = time.monotonic() + _START_SECONDS
-        while any(self._rows(table) < len(ledger) for table, ledger in sent.items()):
-            self._check()
-            if time.monotonic() > until:
-                return
-            time.sleep(_LOOK_SECONDS)
+        self._wait(
+            lambda: (
+                time.monotonic() > until
+                or all(self._rows(table) >= len(ledger) for table, ledger in sent.items())
+            )
+        )
 
     def landed(self, table: str, first_seconds: float | None) -> LandedTable:
         full = self._sandbox.names.table(table)

@@ -1,19 +1,18 @@
-"""Real Kafka brokers (KRaft) on 127.0.0.1: one, or several that can be stopped one by one."""
+"""A real Kafka broker (KRaft) on 127.0.0.1."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
 from millrace.sandbox import jars
-from millrace.sandbox.child_processes import RUN, Process, free_port, stopping, wait_until
+from millrace.sandbox.child_processes import RUN, Process, free_port, stopping
 from millrace.sandbox.toolchain import java_home, program_environment
 from millrace.sizing.kafka import TIME_LIMITS
 
@@ -51,7 +50,7 @@ class Kafka:
             future.result()
 
 
-def _answers(bootstrap: str) -> int:
+def answering_brokers(bootstrap: str) -> int:
     """Return the number of brokers that the answering one knows."""
     try:
         return len(
@@ -92,78 +91,15 @@ def running(
     shutil.rmtree(home, ignore_errors=True)
     log.unlink(missing_ok=True)
     ports = [free_port(), free_port()]
-    _format(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
-    process = _run(home, 1, name, log)
+    format_broker(home, 1, ports[:1], ports[1:], listeners or {}, settings or {})
+    process = run_broker(home, 1, name, log)
     bootstrap = f"127.0.0.1:{ports[0]}"
-    process.wait_until(lambda: _answers(bootstrap) == 1, seconds=60, what="answering")
+    process.wait_until(lambda: answering_brokers(bootstrap) == 1, seconds=60, what="answering")
     with stopping(process, keep=keep):
         yield Kafka(bootstrap, process)
 
 
-@dataclass
-class Cluster:
-    """Brokers that can be stopped one by one, and keep their ports and data. Numbers start at 1."""
-
-    home: Path
-    ports: Sequence[int]
-    processes: dict[int, Process] = field(default_factory=dict)
-
-    @property
-    def bootstrap(self) -> str:
-        """Addresses of all brokers, running or not."""
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
-
-    def admin(self) -> AdminClient:
-        """Return an admin client."""
-        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
-
-    def start(self, number: int) -> None:
-        """Start a broker, for the first time or again."""
-        name = f"broker-{number}"
-        self.processes[number] = _run(self.home, number, name, self.home / f"{name}.log")
-
-    def stop_broker(self, number: int, *, kill: bool) -> None:
-        """Stop a broker, as a crash or as an upgrade does."""
-        process = self.processes.pop(number)
-        if kill:
-            process.kill()
-        else:
-            process.stop(grace_seconds=60)
-
-
-@contextmanager
-def cluster(home: Path, count: int, settings: Mapping[str, str]) -> Iterator[Cluster]:
-    """Start several empty brokers, and stop them at the end.
-
-    Parameters
-    ----------
-    home
-        Their folder; an existing one is deleted.
-    settings
-        Further settings of the brokers.
-
-    Raises
-    ------
-    SandboxError
-        They did not start.
-    """
-    shutil.rmtree(home, ignore_errors=True)
-    ports = [free_port() for _ in range(2 * count)]
-    made = Cluster(home, ports[:count])
-    try:
-        for number in range(1, count + 1):
-            _format(home, number, ports[:count], ports[count:], {}, settings)
-            made.start(number)
-        answering = partial(_answers, made.bootstrap)
-        runs = tuple(made.processes.values())
-        wait_until(lambda: answering() == count, seconds=120, what="all answering", runs=runs)
-        yield made
-    finally:
-        for number in list(made.processes):
-            made.stop_broker(number, kill=True)
-
-
-def _format(
+def format_broker(
     home: Path,
     number: int,
     ports: Sequence[int],
@@ -208,7 +144,8 @@ def _format(
     formatting.kill()
 
 
-def _run(home: Path, number: int, name: str, log: Path) -> Process:
+def run_broker(home: Path, number: int, name: str, log: Path) -> Process:
+    """Start a broker whose settings are written."""
     command = [*_java(), "kafka.Kafka", _properties(home, number)]
     return Process.start(name, command, environment=program_environment(), log=log)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
@@ -37,15 +35,6 @@ def row_count(catalog: Catalog, name: str) -> int:
     if snapshot is None or snapshot.summary is None:
         return 0
     return int(snapshot.summary["total-records"] or 0)
-
-
-def read(catalog: Catalog, name: str, *columns: str) -> list[tuple[Any, ...]]:
-    """Read columns of a table; return no rows where it does not exist yet."""
-    table = load_table(catalog, name)
-    if table is None:
-        return []
-    found = table.scan(selected_fields=columns).to_arrow()
-    return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
 
 
 def compare_with_ledger(

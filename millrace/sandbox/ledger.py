@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -123,52 +122,6 @@ class LedgerComparison:
     def lost_or_doubled(self) -> bool:
         """True if a record is lost or duplicated, or a row is not in the ledger; payloads do not matter."""
         return bool(self.lost or self.duplicated or self.unknown)
-
-    def landing_difference(self, table: str) -> Difference:
-        """Return the difference of the landing table alone."""
-        others = self.unknown + self.misjudged + self.altered
-        return Difference(table, self.produced, self.lost, self.duplicated, others)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Difference between a table and its known rows: missing rows, duplicated rows, and other rows.
-
-    Attributes
-    ----------
-    what
-        The table, for people.
-    wanted
-        Number of rows that must exist.
-    """
-
-    what: str
-    wanted: int
-    lost: int
-    doubled: int
-    others: int
-
-    @classmethod
-    def of(cls, what: str, wanted: Counter[Any], found: Counter[Any]) -> Difference:
-        """Compare multisets of rows."""
-        doubled = sum(n - wanted[row] for row, n in found.items() if n > wanted[row] > 0)
-        others = sum(n for row, n in found.items() if row not in wanted)
-        return cls(what, wanted.total(), (wanted - found).total(), doubled, others)
-
-    @property
-    def exact(self) -> bool:
-        """True if rows were expected, and each exists once."""
-        return self.wanted > 0 and not (self.lost or self.doubled or self.others)
-
-    def __str__(self) -> str:
-        """Return the figures as text."""
-        return f"{self.lost} lost, {self.doubled} doubled, {self.others} others"
-
-    @classmethod
-    def total(cls, parts: Iterable[Difference]) -> Difference:
-        """Return the sum of several differences."""
-        columns = zip(*((part.wanted, part.lost, part.doubled, part.others) for part in parts), strict=True)
-        return cls("all", *map(sum, columns))
 
 
 def compare(ledger: Ledger, landed: pa.Table, derived_ids: pa.ChunkedArray) -> LedgerComparison:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from millrace.config.engines import Job
-from millrace.config.engines.base import Worker
 from millrace.config.model import Environment
 from millrace.config.problems import Finding
 from millrace.sizing.cost import HOURS, stream_cost
@@ -156,9 +154,6 @@ def _workers_usd(planner: JobPlanner, job: str, cores: int) -> float:
         return 0.0
     return min(
         (math.ceil(cores / each.tasks) + 1) * HOURS * worker_usd_hour(each.bills, planner.prices)
-        for each in _own_workers(settings)
+        for each in type(settings).possible_workers(settings, lambda _: 0.0)
+        if each.own
     )
-
-
-def _own_workers(job: Job) -> list[Worker]:
-    return [each for each in type(job).possible_workers(job, lambda _: 0.0) if each.own]

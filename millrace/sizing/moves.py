@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -109,19 +110,13 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
         except ConfigurationError:
             continue
         usd = total(after).value
-        if before - usd >= _WORTH:
-            found.append((before - usd, change, changed, after))
-    found.sort(key=lambda each: -each[0])
-    moves: list[Move] = []
-    for saved, change, changed, after in found:
-        if len(moves) == MOST:
-            break
-        if keeps(changed, after):
-            node = tree.at(change.path)
-            old = None if node is None else node.to_json()
-            key = dotted_path(change.path)
-            moves.append(Move(key, old, change.new, total(after).value, saved, change.gives_up))
-    return tuple(moves)
+        old = None if node is None else node.to_json()
+        move = Move(dotted_path(change.path), old, change.new, usd, before - usd, change.gives_up)
+        if move.saved >= _WORTH:
+            found.append((move, changed, after))
+    found.sort(key=lambda each: -each[0].saved)
+    # Simulated one after the other until there are enough.
+    return tuple(islice((move for move, changed, after in found if keeps(changed, after)), MOST))
 
 
 def _changes(environment: Environment) -> Iterator[_Change]:

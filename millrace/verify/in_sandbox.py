@@ -13,9 +13,11 @@ from pyiceberg.catalog import Catalog
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.lifecycle.deployed import NotDeployedError, launch_document
+from millrace.lifecycle.deployed import launch_document
 from millrace.lifecycle.kafka_access import Settings
-from millrace.lifecycle.problems import check_bootstrapped
+from millrace.lifecycle.preflight import Account
+from millrace.lifecycle.preflight_account import bootstrap
+from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import kafka, localstack
 from millrace.sandbox.child_processes import only_one
 from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
@@ -80,14 +82,8 @@ class SandboxPlace(Place):
         """Deploy to LocalStack; bootstrap it first where it is new."""
         account, region = copy.names.account, copy.environment.region
         environment = self.stack.environment()
-        try:
-            check_bootstrapped(
-                self.client("ssm"),
-                account=account,
-                region=region,
-                qualifier=copy.environment.governance.qualifier,
-            )
-        except NotDeployedError:
+        asked = Account(Aws(copy.names, self.client), self.plan)
+        if any(row.verdict != "ok" for row in bootstrap(asked)):
             cdk_command.run(
                 "cdklocal", ["bootstrap", f"aws://{account}/{region}", "-a", str(assembly)], environment
             )

@@ -20,9 +20,11 @@ from millrace.config.model import EmrJob, Environment, ExternalCluster, GlueJob,
 from millrace.config.names import Names
 from millrace.lifecycle import audit_job, kafka_access
 from millrace.lifecycle.deploy import STOPPABLE
-from millrace.lifecycle.deployed import ignore_missing, outputs
+from millrace.lifecycle.deployed import NotDeployedError, ignore_missing, outputs
 from millrace.lifecycle.kafka_access import Settings
-from millrace.lifecycle.problems import AwsError, check_bootstrapped, translate_aws_errors
+from millrace.lifecycle.preflight import Account
+from millrace.lifecycle.preflight_account import bootstrap
+from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.sandbox.toolchain import program_environment
 from millrace.sizing.model import Plan
@@ -84,12 +86,11 @@ class AwsAccount(Place):
             A service refuses, CDK is not bootstrapped, shards are used up, or brokers cannot be reached.
         """
         names = copy.names
-        check_bootstrapped(
-            self.client("ssm"),
-            account=names.account,
-            region=copy.environment.region,
-            qualifier=copy.environment.governance.qualifier,
-        )
+        assert self.plan is not None
+        with translate_aws_errors("reading the version of CDK's bootstrap"):
+            (row,) = bootstrap(Account(Aws(names, self.aws.client), self.plan))
+        if row.verdict != "ok":
+            raise NotDeployedError(f"{row.found}: run `{row.command}`, with an administrator's credentials")
         with translate_aws_errors("looking for stacks of that name"):
             stacks = [stack["StackName"] for stack in all_stacks(self.client)]
         taken = [stack for stack in stacks if stack.startswith(f"{names.prefix}-")]

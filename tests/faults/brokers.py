@@ -18,12 +18,12 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # forgotten in its stubs
 
-from millrace.sandbox import kafka
 from millrace.sandbox.child_processes import RUN, SandboxError, wait_until
-from millrace.sandbox.kafka import Cluster
 from millrace.sandbox.producer import KafkaProducer
+from tests.faults import kafka_cluster
 from tests.faults.feed import Feed
 from tests.faults.kafka import KafkaStage
+from tests.faults.kafka_cluster import Cluster
 from tests.faults.stage import Stage
 
 HOME = RUN / "faults-brokers"
@@ -60,7 +60,7 @@ def whole(cluster: Cluster) -> bool:
 @contextmanager
 def brokers(home: Path) -> Iterator[Cluster]:
     """Start three brokers with the topic, and end them."""
-    with kafka.cluster(home, BROKERS, SETTINGS) as cluster:
+    with kafka_cluster.cluster(home, BROKERS, SETTINGS) as cluster:
         topic = NewTopic(
             TOPIC, num_partitions=PARTITIONS, replication_factor=BROKERS, config={"min.insync.replicas": "2"}
         )

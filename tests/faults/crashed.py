@@ -16,19 +16,19 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import StaticTable
 
-from millrace.sandbox import jars, kafka, kinesalite, local_driver, localstack
+from millrace.sandbox import jars, kafka, local_driver, localstack
 from millrace.sandbox.child_processes import Process, SandboxError, wait_until
 from millrace.sandbox.flights import Event
 from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.kinesalite import REGION, Kinesalite
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import SandboxSpark
-from tests import postgres
+from tests import kinesalite, postgres
 from tests.faults import asked_chores, bucket, jobs, statements
 from tests.faults.feed import DDL
 from tests.faults.mutations import Mode, Points
 from tests.faults.stage import start
+from tests.kinesalite import REGION, Kinesalite
 from tests.postgres import PASSWORD, USER, Postgres
 
 BUCKET = "faults"

@@ -35,10 +35,10 @@ from ruamel.yaml import YAML
 from millrace.sandbox import jars, local_driver
 from millrace.sandbox.child_processes import RUN, Process, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
-from millrace.sandbox.ledger import Difference
 from millrace.sandbox.localstack import ACCOUNT, LocalStack
 from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import SandboxSpark, iceberg_catalog
+from tests.faults.difference import Difference
 from tests.faults.project import NAME, bring, millrace, prepare
 from tests.faults.services import moto
 from tests.faults.shop import records

@@ -23,19 +23,21 @@ from typing import Any
 
 from millrace.lifecycle.audit import HOUR, Audit
 from millrace.lifecycle.audit_job import audit
-from millrace.sandbox import kinesalite, lake_tables, running_sandbox
+from millrace.sandbox import lake_tables, running_sandbox
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.deployment import Sandbox, servers
 from millrace.sandbox.flights import Event
-from millrace.sandbox.kinesalite import Kinesalite
-from millrace.sandbox.ledger import Difference
 from millrace.sandbox.producer import KafkaProducer, KinesisProducer, Producer
 from millrace.sandbox.spark import Job
+from tests import kinesalite
+from tests.faults import lake
+from tests.faults.difference import Difference
 from tests.faults.held import of_stack, rows
 from tests.faults.project import deployed
 from tests.faults.shop import records
 from tests.faults.shop.records import Remembered
 from tests.faults.stage import split_shard
+from tests.kinesalite import Kinesalite
 
 HOME = RUN / "faults-deployed"
 END_SECONDS = 600.0
@@ -95,7 +97,7 @@ class Shop:
 
     def rows(self, table: str, *columns: str) -> list[Row]:
         """Rows of a table; none where it is not there yet."""
-        return lake_tables.read(self.catalog, self.sandbox.names.table(table), *columns)
+        return lake.read(self.catalog, self.sandbox.names.table(table), *columns)
 
     def count(self, table: str) -> int:
         """Rows of an append-only table, by its last snapshot."""
@@ -103,9 +105,9 @@ class Shop:
 
     def landed(self, table: str, ledger: Remembered) -> Difference:
         """Hold a landing table against a ledger."""
-        return lake_tables.compare_with_ledger(
-            self.catalog, ledger, self.sandbox.names.table(table)
-        ).landing_difference(table)
+        found = lake_tables.compare_with_ledger(self.catalog, ledger, self.sandbox.names.table(table))
+        others = found.unknown + found.misjudged + found.altered
+        return Difference(table, found.produced, found.lost, found.duplicated, others)
 
     def files(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of the files that a Parquet sink's manifests name."""

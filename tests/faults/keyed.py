@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from millrace.sandbox import lake_tables
 from millrace.sandbox.child_processes import wait_until
 from millrace.sandbox.flights import Event
-from tests.faults import jobs
+from tests.faults import jobs, lake
 from tests.faults.feed import Feed
 from tests.faults.stage import STALL_SECONDS, Stage
 
@@ -60,6 +59,6 @@ class KeyedStage(Stage):
         last = {n % KEYS: n for n in range(self.feed.sent)}
         wanted = {str(key): n for key, n in last.items() if n % 7 != 6}
         wait_until(
-            lambda: dict(lake_tables.read(self.catalog, "faults.out", "key", "n")) == wanted,
+            lambda: dict(lake.read(self.catalog, "faults.out", "key", "n")) == wanted,
             seconds=STALL_SECONDS, what="the last of each key", runs=self.live, poll_seconds=1.0,
         )  # fmt: skip

@@ -8,8 +8,8 @@ from typing import Any
 
 from moto.server import ThreadedMotoServer
 
-from millrace.sandbox.kinesalite import REGION
 from millrace.sandbox.localstack import LocalStack
+from tests.kinesalite import REGION
 
 
 @contextmanager

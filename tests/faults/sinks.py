@@ -26,15 +26,15 @@ from typing import Any
 
 from pyarrow import fs
 
-from millrace.sandbox import deployment, kafka, kinesalite, lake_tables, local_driver
+from millrace.sandbox import deployment, kafka, local_driver
 from millrace.sandbox.child_processes import RUN, Process, wait_until
 from millrace.sandbox.flights import Event
-from millrace.sandbox.kinesalite import REGION
-from millrace.sandbox.ledger import Difference
 from millrace.sandbox.producer import KafkaProducer
-from tests import opensearch, postgres
-from tests.faults import held, jobs, stage
+from tests import kinesalite, opensearch, postgres
+from tests.faults import held, jobs, lake, stage
+from tests.faults.difference import Difference
 from tests.faults.services import items, make_table, moto
+from tests.kinesalite import REGION
 from tests.postgres import PASSWORD, USER
 
 HOME = RUN / "faults-sinks"
@@ -261,7 +261,7 @@ def direct(ending: ExitStack) -> Round:
     readers["to-files"] = lambda: (i for (i,) in held.rows(fs.LocalFileSystem(), f"{HOME}/files", "_id"))
     return Round(
         KafkaProducer(broker.bootstrap, TOPIC), lambda n: {"n": n, "text": "x" * 50}, readers, begin, log,
-        lambda query: (identity for (identity,) in lake_tables.read(catalog, _letters(query), "_id")),
+        lambda query: (identity for (identity,) in lake.read(catalog, _letters(query), "_id")),
     )  # fmt: skip
 
 

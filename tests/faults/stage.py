@@ -18,7 +18,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from millrace.config.engines.versions import SparkLine
 from millrace.sandbox import jars, lake_tables, local_driver
 from millrace.sandbox.child_processes import Process, wait_until
-from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.ledger import LedgerComparison
 from millrace.sandbox.local_driver import events
 from millrace.sandbox.producer import KinesisProducer
@@ -26,6 +25,7 @@ from millrace.sandbox.spark import iceberg_catalog
 from millrace.sandbox.toolchain import ROOT, program_environment
 from tests.faults import jobs
 from tests.faults.feed import DDL, Feed
+from tests.kinesalite import CREDENTIALS, REGION
 
 TABLE = "faults.landed"
 JAR_SETS = ("sandbox", "kafka-client")

@@ -31,14 +31,15 @@ from millrace.lifecycle.deploy import DeployError, compare_with_deployed, docume
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.lifecycle.upgrade import roll_back, upgrade
 from millrace.lifecycle.versions import UpgradeError, current, previous
-from millrace.sandbox import kafka, kinesalite
+from millrace.sandbox import kafka
 from millrace.sandbox.child_processes import RUN, SandboxError
-from millrace.sandbox.ledger import Difference
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import Job
 from millrace.sandbox.toolchain import ROOT
+from tests import kinesalite
 from tests.faults.deployed import Shop
+from tests.faults.difference import Difference
 from tests.faults.project import ENVIRONMENT, deployed, run, synthesise
 from tests.faults.real_runs import RealRuns, beside_localstack
 

@@ -30,8 +30,8 @@ from millrace.etl.queries import derive
 from millrace.etl.record.tables import Table
 from millrace.sandbox import jars, session
 from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.ledger import Difference
 from millrace.sandbox.producer import Background
+from tests.faults.difference import Difference
 from tests.spark.batches import Events, frame, good, kafka_rows
 from tests.spark.test_derive import Pipeline
 

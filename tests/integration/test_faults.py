@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.sandbox import kinesalite
+from tests import kinesalite
 from tests.faults.__main__ import play
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow]

@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from millrace.sandbox import history_server, kafka, kinesalite, localstack
+from millrace.sandbox import history_server, kafka, localstack
 from millrace.sandbox.toolchain import program_environment
-from tests import opensearch, postgres
+from tests import kinesalite, opensearch, postgres
 from tests.listening import listeners, tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks Linux' /proc")

@@ -31,10 +31,10 @@ from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.record import tables
 from millrace.etl.record.batch_accounts import Reporter
 from millrace.etl.record.tables import Table
-from millrace.sandbox import kinesalite
-from millrace.sandbox.kinesalite import CREDENTIALS, REGION
 from millrace.sandbox.producer import KinesisProducer
+from tests import kinesalite
 from tests.documents import with_route
+from tests.kinesalite import CREDENTIALS, REGION
 from tests.performance.by_hand import HOME, SCHEMA
 from tests.performance.core import pairs
 from tests.performance.intervals import interval

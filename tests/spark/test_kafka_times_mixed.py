@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from millrace.etl.job.supervise import Supervisor
-from millrace.sandbox import kinesalite
 from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
+from tests import kinesalite
 from tests.faults import jobs
+from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 from tests.spark.test_kafka_times import LARGEST, NANOS, Routed, now
 
 STREAM = "shop"

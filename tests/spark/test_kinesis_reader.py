@@ -20,10 +20,10 @@ from millrace.etl.launch.engine import KINESIS_IN_PYTHON
 from millrace.etl.launch.sources import KinesisSource
 from millrace.etl.sources.kinesis import stream as reading
 from millrace.etl.sources.kinesis.closed_shards import Positions
-from millrace.sandbox import kinesalite
-from millrace.sandbox.kinesalite import CREDENTIALS, REGION, Kinesalite
 from millrace.sandbox.toolchain import spark_line
+from tests import kinesalite
 from tests.faults.feed import aggregate
+from tests.kinesalite import CREDENTIALS, REGION, Kinesalite
 
 pytestmark = pytest.mark.skipif(spark_line().default, reason="no data sources in Python before Spark 4")
 

@@ -19,10 +19,10 @@ from millrace.etl.launch.settings import JobSettings, parse
 from millrace.etl.record.errors import StartError
 from millrace.etl.record.tables import Table
 from millrace.etl.repair import backfill_landing
-from millrace.sandbox import kinesalite
 from millrace.sandbox.kafka import Kafka
-from millrace.sandbox.kinesalite import REGION
+from tests import kinesalite
 from tests.faults import jobs
+from tests.kinesalite import REGION
 from tests.spark.batches import DDL, Events, good, lander
 
 Names = Callable[[str], Table]

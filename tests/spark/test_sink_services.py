@@ -24,10 +24,10 @@ from millrace.etl.sinks.delivery.python_tasks import Record
 from millrace.etl.sinks.dynamodb import DynamoDbSink, ItemWriter, ResultWriter
 from millrace.etl.sinks.kinesis import KinesisSink, RecordWriter
 from millrace.etl.sources.kinesis.tail import StreamTail
-from millrace.sandbox import kinesalite
-from millrace.sandbox.kinesalite import Kinesalite
+from tests import kinesalite
 from tests.faults import held
 from tests.faults.services import moto
+from tests.kinesalite import Kinesalite
 from tests.spark import faulty
 from tests.spark.sinks import Refused, breaking, changes, none_refused, place, results, row, rows
 

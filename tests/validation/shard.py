@@ -22,14 +22,14 @@ from typing import Any
 from millrace.config import load
 from millrace.config.names import Names
 from millrace.infra.launch_settings import job_settings
-from millrace.sandbox import kinesalite
 from millrace.sandbox.child_processes import RUN, only_one
 from millrace.sandbox.flights import Event
-from millrace.sandbox.kinesalite import Kinesalite
 from millrace.sandbox.localstack import ACCOUNT
 from millrace.sandbox.producer import Background, KinesisProducer, at_rate
 from millrace.sizing import plan
+from tests import kinesalite
 from tests.faults.stage import Stage
+from tests.kinesalite import Kinesalite
 from tests.serving import Handler, served
 
 READ_BYTES_PER_SECOND = 2 * 1024**2

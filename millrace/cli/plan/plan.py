@@ -119,10 +119,18 @@ def plan_command(
     """
     if not 0 < traffic < math.inf:
         raise wrong_option("--traffic", f"{traffic:g}", "a number above 0")
-    if apply is not None and (traffic != 1 or deployed or diff is not None or key is not None):
-        raise wrong_option("--apply", apply, "only without --traffic, --deployed, --diff and --explain")
-    for option, given in (("--markdown", as_markdown), ("--templates", with_templates)):
-        if given and diff is None:
+    others = {
+        "--traffic": traffic != 1,
+        "--deployed": deployed,
+        "--diff": diff,
+        "--explain": key,
+        "--json": as_json,
+        "--html": html,
+    }
+    if apply is not None and (given := [option for option, value in others.items() if value]):
+        raise wrong_option("--apply", apply, f"without {' and '.join(given)}")
+    for option, asked in (("--markdown", as_markdown), ("--templates", with_templates)):
+        if asked and diff is None:
             raise wrong_option(option, "(no --diff)", "only with --diff")
     environment = load(env)
     if deployed:

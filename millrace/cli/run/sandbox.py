@@ -186,14 +186,19 @@ def _files(source: Path, streams: Sequence[str]) -> dict[str, Path]:
         It is unclear for which stream a file is, or no file of the folder is named after a stream.
     """
     if source.is_dir():
-        found = {
-            stream: each
+        found = [
+            (stream, each)
             for stream in streams
             for each in sorted(source.glob(f"{stream}.*"))
             if each.is_file()
-        }
+        ]
+        if len(found) > len(dict(found)):
+            names = ", ".join(each.name for _, each in found)
+            raise wrong_option(
+                "--from", str(source), f"a folder with one file for each stream; it has {names}"
+            )
         if found:
-            return found
+            return dict(found)
         raise wrong_option(
             "--from",
             str(source),

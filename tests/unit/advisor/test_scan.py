@@ -225,3 +225,13 @@ def test_wrong_options(account: Clients, arguments: list[str], named: str) -> No
     ended = scan(*arguments)
     assert ended.exit_code == 2 or isinstance(ended.exception, ConfigurationError)
     assert named in f"{ended.output}{ended.exception}"
+
+
+def test_a_region_is_asked_for_where_the_configuration_has_none(
+    account: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nowhere")
+    ended = scan()
+    assert isinstance(ended.exception, ConfigurationError), ended.exception
+    assert "--region" in str(ended.exception)

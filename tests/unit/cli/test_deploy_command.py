@@ -19,7 +19,7 @@ from millrace.cli.shared import expected_failures
 from millrace.config import Names, load
 from millrace.config.deployed_sizes import DeployedSizes
 from millrace.config.platform import Governance
-from millrace.lifecycle import deploy, problems, read_sizes, state_machine, versions
+from millrace.lifecycle import deploy, read_sizes, state_machine, versions
 from millrace.lifecycle import upgrade as upgrade_steps
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.deployment_changes import JobChange, StackChange
@@ -39,7 +39,6 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
-    monkeypatch.setattr(problems, "check_bootstrapped", lambda *_, **__: None)
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
     monkeypatch.setattr(cdk_assembly, "synthesise", lambda _env, _account, folder, _: found.append(folder))

@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from millrace.cli.app import app
 from millrace.cli.plan.plan import keeps, with_traffic
 from millrace.cli.plan.report.apply_moves import apply_moves
 from millrace.config import ConfigurationError, load
@@ -64,6 +66,15 @@ def test_two_are_written_together_and_a_wrong_number_is_none(tmp_path: Path) -> 
     apply_moves(environment, moves, "1, 2")
     now = load(copy, folder)
     assert total(plan(now)).value < min(each.usd for each in moves)
+
+
+@pytest.mark.parametrize(
+    "other", [["--json"], ["--html", "plan.html"], ["--traffic", "2"], ["--explain", "usd"]]
+)
+def test_moves_are_written_alone(other: list[str]) -> None:
+    done = CliRunner().invoke(app, ["plan", "--env", "minimal", "--apply", "1", *other])
+    assert isinstance(done.exception, ConfigurationError)
+    assert f"without {other[0]}" in str(done.exception)
 
 
 def test_double_traffic_is_the_file_with_double_traffic(tmp_path: Path) -> None:

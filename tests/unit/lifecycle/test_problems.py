@@ -14,13 +14,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.cli import main
-from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import (
     AwsError,
     ThrottledError,
     TransientError,
     cdk_failure,
-    check_bootstrapped,
     explain,
     translate_aws_errors,
 )
@@ -216,15 +214,6 @@ def test_a_stack_of_an_older_version_is_told(aws: pytest.MonkeyPatch, moto: str,
         cloudformation.delete_stack(StackName="tried-tried-job-clicks")
     assert ended == 1
     assert "has no output StateMachineArn" in err
-
-
-def test_an_account_without_bootstrap_is_told(aws: pytest.MonkeyPatch, moto: str) -> None:
-    signed_in(aws, moto)
-    ssm = boto3.client("ssm", region_name="us-east-1")
-    with pytest.raises(NotDeployedError, match=r"cdk bootstrap aws://123456789012/us-east-1"):
-        check_bootstrapped(ssm, account="123456789012", region="us-east-1")
-    ssm.put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
-    check_bootstrapped(ssm, account="123456789012", region="us-east-1")
 
 
 def test_a_deployment_to_an_account_without_bootstrap_ends_before_anything_is_made(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from pathlib import Path
 
-from millrace.cli.run.sandbox import _figures
+import pyarrow as pa
+import pytest
+
+from millrace.cli.run.sandbox import _figures, _files
+from millrace.config import ConfigurationError
 from millrace.sandbox.environment_trial import LandedTable
 from millrace.sandbox.ledger import Ledger, compare
 
@@ -22,3 +26,11 @@ def test_a_table_that_got_no_row_lost_what_was_sent() -> None:
         told
         == "1 record sent, 0 rows, none while others had theirs; over a kill -9 1 lost, 0 doubled, 0 others"
     )
+
+
+def test_two_files_of_one_stream_are_a_question(tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text("id\n1\n")
+    assert _files(tmp_path, ["orders", "clicks"]) == {"orders": tmp_path / "orders.csv"}
+    (tmp_path / "orders.ddl").write_text("id BIGINT")
+    with pytest.raises(ConfigurationError, match="one file for each stream"):
+        _files(tmp_path, ["orders", "clicks"])

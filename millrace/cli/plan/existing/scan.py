@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,21 +134,15 @@ def _account(region: str | None) -> tuple[str, Callable[[str], Any]]:
 
     try:
         session: Any = boto3.Session(region_name=region)
-        known = session.get_available_regions("glue", session.get_partition_for_region(session.region_name))
+        found = session.region_name or "(missing)"
+        known = session.get_available_regions("glue", session.get_partition_for_region(found))
     except BotoCoreError as error:
         raise wrong_option(
             "--region", region or "(missing)", f"a region, here or in the AWS configuration ({error})"
         ) from error
-    if session.region_name not in known:
-        raise wrong_option("--region", session.region_name, f"one of {', '.join(sorted(known))}")
-    clients: dict[str, Any] = {}
-
-    def client(service: str) -> Any:
-        if service not in clients:
-            clients[service] = session.client(service)
-        return clients[service]
-
-    return session.region_name, client
+    if found not in known:
+        raise wrong_option("--region", found, f"one of {', '.join(sorted(known))}")
+    return found, cache(session.client)
 
 
 _SERVICES = {"glue_jobs": "Glue", "emr_jobs": "EMR Serverless"}

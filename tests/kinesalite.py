@@ -71,8 +71,8 @@ class Kinesalite:
 
     def _tell(self, settings: dict[str, float] | None) -> Any:
         body = None if settings is None else json.dumps(settings).encode()
-        request = urllib.request.Request(self.control, data=body, method="PUT")  # noqa: S310 - ours, http
-        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310 - ours, http
+        request = urllib.request.Request(self.control, data=body, method="PUT")
+        with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
 

@@ -1,6 +1,6 @@
 // kinesalite as a Kinesis that can be relied on for load, crashes and reshards, and that fails when told to.
 //
-// Started by millrace/sandbox/kinesalite.py with its settings as one JSON argument. A second server, the
+// Started by tests/kinesalite.py with its settings as one JSON argument. A second server, the
 // control, takes `{"error_probability": 0.3, "clock_offset_ms": 0}` by PUT while it runs.
 'use strict'
 const http = require('http')
