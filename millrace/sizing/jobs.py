@@ -114,7 +114,6 @@ def plan_job(
     memory = _memory(environment, job, demands, spreads, sources, queries)
     ways, sized = choices(job, cores.value, memory, prices)
     problems += _too_small(name, job, ways[0], memory)
-    parts = tuple(f"{demand.key}.cores" for demand in demands)
 
     def worker() -> Input:
         value = f"{ways[0].worker}: {ways[0].vcpu} cores, {int(ways[0].memory_gib)} GiB"
@@ -156,7 +155,11 @@ def plan_job(
             f"an executor holds {memory.why}, and its own",
             assumed=True,
             formula="(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
-            inputs=lambda: (*parts, worker(), *limits().as_inputs("memory.")),
+            inputs=lambda: (
+                *(f"{demand.key}.cores" for demand in demands),
+                worker(),
+                *limits().as_inputs("memory."),
+            ),
         ),
         scaling=scaling,
         worker_usd_hour=worker_usd_hour(sized.bills, prices),

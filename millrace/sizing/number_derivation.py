@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from millrace.config.explain import nearest
@@ -87,18 +87,17 @@ def _origin(environment: Environment, given: Input) -> str:
 
 
 def _numbers(plan: Plan) -> dict[str, Number]:
-    return {**dict(_walk(plan, ())), "total": total(plan)}
+    return {**_within(plan, ()), "total": total(plan)}
 
 
-def _walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Number]]:
+def _within(value: Any, path: tuple[str, ...]) -> dict[str, Number]:
     if isinstance(value, Figure | CostItem):
-        yield ".".join(path), value
-    elif isinstance(value, Mapping):
-        for name, each in value.items():
-            yield from _walk(each, (*path, str(name)))
-    elif isinstance(value, tuple) and value and isinstance(value[0], CostItem):
-        for each in value:
-            yield from _walk(each, (*path, each.name.replace(" ", "_")))
-    elif is_dataclass(value) and not isinstance(value, type):
-        for each in fields(value):
-            yield from _walk(getattr(value, each.name), (*path, each.name))
+        return {".".join(path): value}
+    parts: Iterable[tuple[object, Any]] = ()
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, tuple):
+        parts = ((each.name.replace(" ", "_"), each) for each in value if isinstance(each, CostItem))
+    elif is_dataclass(value):
+        parts = vars(value).items()
+    return {key: each for name, part in parts for key, each in _within(part, (*path, str(name))).items()}

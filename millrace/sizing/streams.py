@@ -209,8 +209,9 @@ def partitions(reading: Reading, cores: int | None, chosen: int = 0) -> tuple[Fi
         binding = replace(binding, why=f"{binding.why}, {reading.spare:.0%} to spare")
     if not reading.readers:
         number = reading.fewest(one_wave=False)
-        why = f"{binding.why}; no job reads it"
-        return Figure(number, unit, why, assumed=assumed, inputs=reading.inputs), None
+        return Figure(
+            number, unit, f"{binding.why}; no job reads it", assumed=assumed, inputs=reading.inputs
+        ), None
     main = reading.main
     assumed = assumed or main.assumed
     if cores is not None:
@@ -225,8 +226,14 @@ def partitions(reading: Reading, cores: int | None, chosen: int = 0) -> tuple[Fi
     why = f"{binding.why}; {count(own, 'core')} of {main.query} {take} them in {waves}"
     if shards == own:
         why = f"one for each core of {main.query}: {binding.why}"
-    formula = "the cheapest with the cores that read them, at least what the traffic needs"
-    return Figure(shards, unit, why, assumed=assumed, formula=formula, inputs=reading.inputs), None
+    return Figure(
+        shards,
+        unit,
+        why,
+        assumed=assumed,
+        formula="the cheapest with the cores that read them, at least what the traffic needs",
+        inputs=reading.inputs,
+    ), None
 
 
 def keep_partitions(environment: Environment, name: str, planned: Figure[int]) -> Figure[int]:
