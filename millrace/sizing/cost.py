@@ -8,26 +8,36 @@ from millrace.config.sources.base import GB as GB
 from millrace.config.sources.base import HOURS as HOURS
 from millrace.config.sources.base import SECONDS as SECONDS
 from millrace.config.sources.base import Usage
-from millrace.sizing.model import CostItem, Figure
+from millrace.sizing.model import CostItem, Figure, Inputs
 from millrace.sizing.prices_and_limits import PriceTable, known_prices
 
 
-def item(name: str, quantity: float, price: str, prices: PriceTable, why: str, *, assumed: bool) -> CostItem:
+def item(
+    name: str,
+    quantity: float,
+    price: str,
+    prices: PriceTable,
+    why: str,
+    *,
+    assumed: bool,
+    inputs: Inputs = (),
+) -> CostItem:
     """Return one line of the bill: ``quantity`` times a price; the reason names the price if it is unconfirmed."""
     unconfirmed = not prices.prices[price].confirmed
     if unconfirmed:
         why += f"; the price {price} is unconfirmed"
-    return CostItem(name, quantity * prices.usd(price), why, assumed, unconfirmed)
+    usd = quantity * prices.usd(price)
+    return CostItem(name, usd, why, assumed, unconfirmed, lambda: (prices.as_input(price), *inputs))
 
 
 def stream_cost(
-    stream: Stream, partitions: Figure[int], readers: int, consumers: int, prices: PriceTable
+    name: str, stream: Stream, partitions: Figure[int], readers: int, consumers: int, prices: PriceTable
 ) -> tuple[CostItem, ...]:
     """Return the cost of a stream; topics are paid for with their cluster.
 
     Parameters
     ----------
-    stream
+    name, stream
         An existing stream costs this environment nothing.
     partitions
         Shards; a provisioned stream pays for each.
@@ -38,12 +48,20 @@ def stream_cost(
     """
     usage = Usage(partitions.value, partitions.assumed, readers, consumers)
     return tuple(
-        item(each.name, each.quantity, each.price, prices, each.why, assumed=each.assumed)
+        item(
+            each.name,
+            each.quantity,
+            each.price,
+            prices,
+            each.why,
+            assumed=each.assumed,
+            inputs=(f"streams.{name}.expected_partitions",),
+        )
         for each in stream.charges(usage)
     )
 
 
-def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostItem, ...]:
+def job_cost(name: str, job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostItem, ...]:
     """Return the highest cost of a job: all its workers run all month.
 
     Parameters
@@ -60,6 +78,7 @@ def job_cost(job: Job, workers: Figure[int], prices: PriceTable) -> tuple[CostIt
             prices,
             bill.why.format(count=count, hours=HOURS),
             assumed=workers.assumed,
+            inputs=(f"jobs.{name}.max_workers",),
         )
         for bill in job.bills
     )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from millrace.config.check_partition_lists import partition_lists
-from millrace.config.model import Environment, Job
+from millrace.config.model import Environment, Job, Stream
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import DeriveQuery, Landing, LandQuery, Query, RouteQuery, SourceQuery
 from millrace.config.units import format_duration
-from millrace.sizing.benchmark_figures import Speed, cores_with_contention, speed
+from millrace.sizing.benchmark_figures import Speed, cores_with_contention, rate_key, speed
 from millrace.sizing.benchmark_figures import problems as result_problems
 from millrace.sizing.capacity import InfeasibleError, QueryWork, cores_needed
-from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.model import Input, Inputs
+from millrace.sizing.prices_and_limits import a_second, limit_input, limits
 from millrace.sizing.triggers import held, longest_of_join, paced, seconds_held
 
 
@@ -83,6 +84,10 @@ class QueryDemand:
         Share of its stream that it reads: less than 1 if several queries share a topic.
     partitions
         Number of partitions that it reads of such a topic; None if it reads all.
+    inputs
+        Returns λ, b, a and S with their origins.
+    spares
+        Returns what increases its cores above the need of the work alone.
     """
 
     job: str
@@ -98,6 +103,8 @@ class QueryDemand:
     fan_out: bool
     average: float
     speed: Speed
+    inputs: Callable[[], Inputs]
+    spares: Callable[[], Inputs]
     again: float = 1.0
     part: float = 1.0
     partitions: int | None = None
@@ -117,6 +124,11 @@ class QueryDemand:
     def path(self) -> Path:
         """Path of the query in the file."""
         return ("jobs", self.job, "queries", self.query)
+
+    @property
+    def key(self) -> str:
+        """Beginning of its numbers' keys in the plan."""
+        return f"jobs.{self.job}.queries.{self.query}"
 
     def of(self, stream: str) -> QueryDemand:
         """Return the part of the demand that one of its streams causes."""
@@ -323,6 +335,23 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
     again = (
         1.0 if catch_up is None else 1 + catch_up.outage / catch_up.within
     )  # to catch up R within C: 1 + R/C
+
+    def inputs() -> Inputs:
+        rate, whose = rate_key(environment, job_name, query_name), share.job
+        latency = f"{environment.jobs[whose].latency.total_seconds():g} s"
+        traffic = tuple(each for name in peaks for each in traffic_inputs(name, environment.streams[name]))
+        return (
+            Input("λ", f"{work.rate:,.0f} records/s", "average · peak factor", inputs=traffic),
+            Input("b", f"{work.per_record * 1e6:,.1f} core-µs a record", origin=fast.origin, path=rate),
+            Input("a", f"{work.overhead:g} s a batch", origin=fast.origin, path=rate),
+            Input(
+                "S",
+                f"{work.sla:g} s",
+                share.words,
+                inputs=(Input("latency", latency, path=("jobs", whose, "latency")),),
+            ),
+        )
+
     return QueryDemand(
         job=job_name,
         query=query_name,
@@ -339,11 +368,47 @@ def _query_demand(known: _Known, job_name: str, query_name: str, query: Query) -
         fan_out=isinstance(query, SourceQuery) and query.uses_fan_out,
         average=sum(each.records_per_second for each in traffics) * part / work.rate,
         speed=fast,
+        inputs=inputs,
+        spares=lambda: _spares(environment, job_name, again, work, tuple(peaks)),
         again=again,
         read_at_once=work.rate * work.hand_over * again,
         part=part,
         partitions=partitions,
     )
+
+
+def traffic_inputs(name: str, stream: Stream) -> Inputs:
+    """Return the average and the peak of a stream as inputs of figures."""
+    traffic, path = stream.traffic, ("streams", name, "traffic")
+    average = f"{traffic.records_per_second:,.0f} records/s, {traffic.basis}"
+    return (
+        Input(f"{name} average", average, path=(*path, "records_per_second")),
+        Input(f"{name} peak", f"{traffic.peak_factor:g} times", path=(*path, "peak_factor")),
+    )
+
+
+def spare_inputs(spare: float) -> Inputs:
+    """Return the spare share of partitions as an input of figures, if there is one."""
+    return (Input("partition_buffer", f"{spare:.0%} more", path=("partition_buffer",)),) if spare else ()
+
+
+def _spares(
+    environment: Environment, name: str, again: float, work: QueryWork, streams: tuple[str, ...]
+) -> Inputs:
+    job = environment.jobs[name]
+    reads = f"{work.rate * work.hand_over * again:.2f}"
+    why = "what arrives, over what one shard hands over to this reader: a core reads one at a time"
+    read = (
+        limit for each in streams for limit in environment.streams[each].limits if limit.of == "bytes out"
+    )
+    out = tuple(map(limit_input, dict.fromkeys(read)))
+    found = {
+        Input("shards read at a time", reads, why, inputs=out): work.hand_over > 0,
+        Input("catch_up", f"{again:.2f} times the peak", path=("jobs", name, "catch_up")): again > 1,
+        **dict.fromkeys(spare_inputs(environment.partition_buffer), job.cores is None),
+        Input("buffer", f"{job.buffer:.0%} more", path=("jobs", name, "buffer")): job.goal == "throughput",
+    }
+    return tuple(each for each, counts in found.items() if counts)
 
 
 def _streams(known: _Known, query: Query) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def _usd(planner: JobPlanner, reading: Reading, number: int) -> float:
     stream, prices = reading.stream, planner.prices
     shared = sum(not demand.fan_out for demand in reading.readers)
     consumers = len(reading.readers) - shared + len(stream.consumers)
-    lines = stream_cost(stream, Figure(number, stream.parts, ""), shared, consumers, prices)
+    lines = stream_cost(reading.name, stream, Figure(number, stream.parts, ""), shared, consumers, prices)
     usd = sum(line.usd for line in lines)
     if stream.has_shard_metrics:
         usd += number * limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")

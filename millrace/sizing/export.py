@@ -22,20 +22,24 @@ def to_json(plan: Plan) -> dict[str, Any]:
         ``version`` (1; another number means another format), ``environment``, ``region``,
         ``prices`` (ISO date), ``streams``, ``clusters``, ``jobs`` by name, ``shared``,
         ``warnings``, ``left_out`` (costs that are not in the bill) and ``total``. A figure is an object of ``value``, ``unit``, ``why``,
-        ``origin`` (``computed`` or ``pinned``) and ``assumed``, or null if there is
-        none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
+        ``origin`` (``computed`` or ``pinned``), ``assumed``, ``formula`` and ``inputs`` (each an object, or the key of another
+        figure), or null if there is none. A cost is an object of ``usd_month``, ``assumed`` and ``items``.
     """
-    document, costs = to_jsonable_python(plan, fallback=dict), plan.costs
+    document, costs = _plain(plan), plan.costs
     document["shared"] = _cost(plan.shared)
     for section in ("streams", "clusters", "jobs"):
         for name, member in document[section].items():
             member["cost"] = _cost(costs[f"{section}.{name}"])
-    return {"version": VERSION, **document, "total": to_jsonable_python(total(plan))}
+    return {"version": VERSION, **document, "total": _plain(total(plan))}
 
 
 def _cost(lines: Sequence[CostItem]) -> dict[str, Any]:
     return {
         "usd_month": sum(line.usd for line in lines),
         "assumed": any(line.assumed for line in lines),
-        "items": to_jsonable_python(lines),
+        "items": _plain(lines),
     }
+
+
+def _plain(value: object) -> Any:
+    return to_jsonable_python(value, fallback=lambda each: each() if callable(each) else dict(each))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from millrace.config.model import Environment, Job
@@ -14,7 +14,7 @@ from millrace.sizing.capacity import CoreSpread, choose_cores, spread_over_cores
 from millrace.sizing.cost import job_cost
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.memory import Memory, of_job, records_held
-from millrace.sizing.model import Figure, JobPlan, QueryPlan, ScalingPlan, WorkerChoice
+from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, ScalingPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
 from millrace.sizing.text_format import count
@@ -99,7 +99,7 @@ def plan_job(
     spreads, problems = _spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    cores = _cores(job, demands, spreads)
+    cores = _cores(name, job, demands, spreads)
     queries = {}
     for demand, spread_ in zip(demands, spreads, strict=True):
         query, wrong = plan_query(
@@ -114,15 +114,25 @@ def plan_job(
     memory = _memory(environment, job, demands, spreads, sources, queries)
     ways, sized = choices(job, cores.value, memory, prices)
     problems += _too_small(name, job, ways[0], memory)
-    executors, workers, wrong = _workers(name, sized, cores)
+
+    def worker() -> Input:
+        value = f"{ways[0].worker}: {ways[0].vcpu} cores, {int(ways[0].memory_gib)} GiB"
+        why = "the cheapest that holds what it must, at the known rate"
+        return (
+            Input("worker", value, path=("jobs", name, "worker"))
+            if job.worker_is_given
+            else Input("worker", value, why, f"worker types of {job.title}")
+        )
+
+    executors, workers, wrong = _workers(name, sized, cores, worker)
     problems += wrong
     ratio = _allocation_ratio(demands, spreads, sources)
-    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker, ratio)
+    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
     problems += wrong
     if problems:
         return None, problems
     cost = (
-        *job_cost(sized, workers, prices),
+        *job_cost(name, sized, workers, prices),
         *usage_cost(environment, job, demands, queries, spreads, prices),
     )
     plan = JobPlan(
@@ -144,6 +154,12 @@ def plan_job(
             "GiB",
             f"an executor holds {memory.why}, and its own",
             assumed=True,
+            formula="(base + tasks · (fetched + file) + tables + (state + held) / executors) / heap's share",
+            inputs=lambda: (
+                *(f"{demand.key}.cores" for demand in demands),
+                worker(),
+                *limits().as_inputs("memory."),
+            ),
         ),
         scaling=scaling,
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
@@ -162,20 +178,27 @@ def hold(plan: JobPlan, why: str) -> JobPlan:
     )
 
 
-def _cores(job: Job, demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread]) -> Figure[int]:
+def _cores(name: str, job: Job, demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread]) -> Figure[int]:
     if job.cores is not None:
         why = f"pinned; the queries need {sum(h.least_cores for h in demands):.2f}"
-        return Figure(job.cores, "cores", why, "pinned")
+        return pinned(job.cores, "cores", why, ("jobs", name, "cores"))
     parts = ", ".join(
         f"{each.cores} for {demand.query}" for demand, each in zip(demands, spreads, strict=True)
     )
     assumed = any(demand.assumed for demand in demands)
     return Figure(
-        sum(each.cores for each in spreads), "cores", f"{parts}: {_cores_why(job, demands)}", assumed=assumed
+        sum(each.cores for each in spreads),
+        "cores",
+        f"{parts}: {_cores_why(job, demands)}",
+        assumed=assumed,
+        formula="sum over queries",
+        inputs=lambda: tuple(f"{demand.key}.cores" for demand in demands),
     )
 
 
-def _workers(name: str, job: Job, cores: Figure[int]) -> tuple[Figure[int], Figure[int], list[Finding]]:
+def _workers(
+    name: str, job: Job, cores: Figure[int], worker: Callable[[], Input]
+) -> tuple[Figure[int], Figure[int], list[Finding]]:
     """Return executors and workers of a job whose worker is chosen."""
     each = job.tasks_per_worker
     executors = math.ceil(cores.value / each)
@@ -183,18 +206,32 @@ def _workers(name: str, job: Job, cores: Figure[int]) -> tuple[Figure[int], Figu
         why = f"{count(cores.value, 'core')}, {each} on each"
         workers_why = f"{count(executors, 'executor')} of {each} cores, and the driver"
         return (
-            Figure(executors, "executors", why, assumed=cores.assumed),
-            Figure(workers_for(cores.value, each), "workers", workers_why, assumed=cores.assumed),
+            Figure(
+                executors,
+                "executors",
+                why,
+                assumed=cores.assumed,
+                formula="ceil(cores / cores of one executor)",
+                inputs=lambda: (f"jobs.{name}.cores", worker()),
+            ),
+            Figure(
+                workers_for(cores.value, each),
+                "workers",
+                workers_why,
+                assumed=cores.assumed,
+                formula="executors + 1 driver",
+                inputs=lambda: (f"jobs.{name}.executors",),
+            ),
             [],
         )
-    problems = []
+    problems, path = [], ("jobs", name, "max_workers")
     if job.max_workers - 1 < executors:
         allowed = f"at least {executors + 1}: {cores.value} cores take {count(executors, 'executor')}, and the driver"
-        problems = [Finding(("jobs", name, "max_workers"), str(job.max_workers), allowed)]
+        problems = [Finding(path, str(job.max_workers), allowed)]
     why = f"{job.max_workers} workers are pinned, one is the driver; {executors} would do"
     return (
-        Figure(job.max_workers - 1, "executors", why, "pinned"),
-        Figure(job.max_workers, "workers", "pinned", "pinned"),
+        replace(pinned(job.max_workers, "executors", why, path), value=job.max_workers - 1),
+        pinned(job.max_workers, "workers", "pinned", path),
         problems,
     )
 
@@ -238,15 +275,22 @@ def _scaling(
     executors: Figure[int],
     each: int,
     ratio: Figure[float],
+    worker: Callable[[], Input],
 ) -> tuple[ScalingPlan, list[Finding]]:
     """Return the range of executors, and the findings that prevent it."""
     known = limits()
     assumed = any(demand.assumed for demand in demands)
+
     if job.scales_itself:
         why = f"{job.title} starts and shrinks as it likes; one executor always stays"
         return ScalingPlan(
             Figure(1, "executors", why),
-            Figure(executors.value, "executors", "a start finds a backlog"),
+            Figure(
+                executors.value,
+                "executors",
+                "a start finds a backlog",
+                inputs=lambda: (f"jobs.{name}.executors",),
+            ),
             None,
             None,
             None,
@@ -255,22 +299,44 @@ def _scaling(
     average = sum(whole_cores(demand.least_cores * demand.average) for demand in demands)
     least = min(executors.value, math.ceil(average / each))
     minimum = (
-        Figure(least, "executors", f"{count(average, 'core')} carry the average", assumed=assumed)
+        Figure(
+            least,
+            "executors",
+            f"{count(average, 'core')} carry the average",
+            assumed=assumed,
+            inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), worker()),
+        )
         if asked_least is None
-        else Figure(asked_least, "executors", "pinned", "pinned")
+        else pinned(asked_least, "executors", "pinned", ("jobs", name, "min_executors"))
     )
     initial = (
-        Figure(executors.value, "executors", "all: a start finds the backlog of its stop", assumed=assumed)
+        Figure(
+            executors.value,
+            "executors",
+            "all: a start finds the backlog of its stop",
+            assumed=assumed,
+            inputs=lambda: (f"jobs.{name}.executors",),
+        )
         if asked_first is None
-        else Figure(asked_first, "executors", "pinned", "pinned")
+        else pinned(asked_first, "executors", "pinned", ("jobs", name, "initial_executors"))
     )
-    idle, shuffle = known["scaling.emr.idle_timeout_seconds"], known["scaling.emr.shuffle_timeout_seconds"]
+    idle, shuffle = "scaling.emr.idle_timeout_seconds", "scaling.emr.shuffle_timeout_seconds"
     plan = ScalingPlan(
         minimum,
         initial,
         ratio,
-        Figure(int(idle), "s", "an executor that ran nothing for so long goes"),
-        Figure(int(shuffle), "s", "one that holds shuffled data stays so long"),
+        Figure(
+            int(known[idle]),
+            "s",
+            "an executor that ran nothing for so long goes",
+            inputs=lambda: (known.as_input(idle),),
+        ),
+        Figure(
+            int(known[shuffle]),
+            "s",
+            "one that holds shuffled data stays so long",
+            inputs=lambda: (known.as_input(shuffle),),
+        ),
     )
     return plan, _executors(name, job, executors.value)
 
@@ -283,7 +349,8 @@ def _allocation_ratio(
     Dynamic allocation asks for at most ``ceil(ratio · tasks / cores of an executor)`` executors (Spark configuration guide,
     "Dynamic Allocation"), so with a task for each core a ratio below 1 never brings back executors that were idle.
     """
-    advised = limits()["scaling.emr.allocation_ratio"]
+    known, name = limits(), "scaling.emr.allocation_ratio"
+    advised = known[name]
     needed = max(
         1.0
         if spread_.repartition is not None or not demand.lands
@@ -291,10 +358,13 @@ def _allocation_ratio(
         for demand, spread_ in zip(demands, spreads, strict=True)
     )
     if needed <= advised:
-        return Figure(advised, "share", "fewer executors than tasks would fill: AWS's advice for streaming")
-    ratio = min(1.0, math.ceil(needed * 100) / 100)
+        why = "fewer executors than tasks would fill: AWS's advice for streaming"
+        return Figure(advised, "share", why, inputs=lambda: (known.as_input(name),))
     return Figure(
-        ratio, "share", "a batch has no more tasks than this asks for cores: AWS's 0.7 would leave some away"
+        min(1.0, math.ceil(needed * 100) / 100),
+        "share",
+        "a batch has no more tasks than this asks for cores: AWS's 0.7 would leave some away",
+        inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), known.as_input(name)),
     )
 
 

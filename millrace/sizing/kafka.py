@@ -10,7 +10,7 @@ from millrace.config.deployed_sizes import DeployedCluster
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.cost import HOURS, item
-from millrace.sizing.model import ClusterPlan, CostItem, Figure
+from millrace.sizing.model import ClusterPlan, CostItem, Figure, Input, Inputs, pinned
 from millrace.sizing.prices_and_limits import LimitTable, PriceTable, limits
 
 MIB, GIB = 1024**2, 1024**3
@@ -57,6 +57,7 @@ class Load:
     assumed: bool
     copies: int
     deployed: DeployedCluster | None = None
+    inputs: Inputs = ()
 
 
 def replication(environment: Environment, cluster: str) -> int:
@@ -100,6 +101,7 @@ def load(
         assumed=any(t.traffic.basis == "assumed" for t in topics.values()),
         copies=copies,
         deployed=environment.deployed.clusters.get(cluster),
+        inputs=tuple(f"streams.{name}.expected_partitions" for name in topics),
     )
 
 
@@ -164,15 +166,23 @@ def _provisioned(
     known = limits()
     why = _why(kind, asked, zone_count, known)
     kept = asked.deployed is not None and needed == asked.deployed.brokers
+    broker, path = known.brokers[kind], ("kafka", name)
+    taken = f"{broker.mib_in:g} MiB/s in, {broker.partitions:,} partitions"
+
+    def inputs() -> Inputs:
+        return (*asked.inputs, Input(kind, taken, origin=broker.origin), *known.as_inputs("msk."))
+
     brokers = (
-        Figure(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", "pinned")
+        pinned(cluster.brokers, "brokers", f"pinned; {needed} would do: {why}", (*path, "brokers"))
         if cluster.brokers is not None
-        else Figure(needed, "brokers", f"as deployed; {why}" if kept else why, assumed=asked.assumed)
+        else Figure(
+            needed, "brokers", f"as deployed; {why}" if kept else why, assumed=asked.assumed, inputs=inputs
+        )
     )
     broker_type = (
-        Figure(kind, "type", "pinned", "pinned")
+        pinned(kind, "type", "pinned", (*path, "broker_type"))
         if cluster.broker_type is not None
-        else Figure(kind, "type", "the cheapest that carries the load", assumed=asked.assumed)
+        else Figure(kind, "type", "the cheapest that carries the load", assumed=asked.assumed, inputs=inputs)
     )
     cost = [
         item(
@@ -182,6 +192,7 @@ def _provisioned(
             prices,
             f"{brokers.value} {kind} for {HOURS} h",
             assumed=brokers.assumed or broker_type.assumed,
+            inputs=(f"clusters.{name}.brokers", f"clusters.{name}.broker_type"),
         )
     ]
     if storage is not None:
@@ -213,17 +224,21 @@ def _storage(
     needed = max(1, math.ceil(asked.stored_gib * room / brokers))
     why = f"{asked.stored_gib:,.1f} GiB by retention in {asked.copies} copies, {room:g} times that: {needed} GiB a broker"
     if cluster.storage is not None:
-        pinned = math.ceil(cluster.storage / GIB)
-        if pinned < needed:
-            return None, Finding(("kafka", name, "storage"), f"{pinned}GiB", f"at least {needed}GiB: {why}")
-        return Figure(pinned, "GiB", f"pinned; {why}", "pinned"), None
+        size, path = math.ceil(cluster.storage / GIB), ("kafka", name, "storage")
+        if size < needed:
+            return None, Finding(path, f"{size}GiB", f"at least {needed}GiB: {why}")
+        return pinned(size, "GiB", f"pinned; {why}", path), None
     deployed = 0 if asked.deployed is None else asked.deployed.storage_gib or 0
-    if deployed >= needed:
-        return Figure(
-            deployed, "GiB", f"as deployed, as a volume never shrinks; {why}", assumed=asked.assumed
-        ), None
     size = max(coarse_gib(needed), deployed and deployed + SMALLEST_GROWTH_GIB)
-    return Figure(min(size, most), "GiB", why, assumed=asked.assumed), None
+    if deployed >= needed:
+        size, why = deployed, f"as deployed, as a volume never shrinks; {why}"
+    return Figure(
+        size if deployed >= needed else min(size, most),
+        "GiB",
+        why,
+        assumed=asked.assumed,
+        inputs=lambda: (*asked.inputs, f"clusters.{name}.brokers", *known.as_inputs("msk.")),
+    ), None
 
 
 def coarse_gib(needed: int) -> int:

@@ -3,16 +3,49 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from typing import Generic, Literal, TypeVar
 
 from millrace.config.engines import KINDS
+from millrace.config.problems import Path
 
 T = TypeVar("T", int, float, str)
 
 Origin = Literal["computed", "pinned"]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that a figure was computed from.
+
+    Attributes
+    ----------
+    name
+        Its symbol or key.
+    value
+        With its unit.
+    how
+        Its formula or reason; empty if it was only read.
+    origin
+        A benchmark, the price table, the limits; empty for a value of the environment file alone.
+    path
+        Key of the environment file that gives it, or whose default it is.
+    inputs
+        What it was computed from itself.
+    """
+
+    name: str
+    value: str
+    how: str = ""
+    origin: str = ""
+    path: Path = ()
+    inputs: tuple[Input | str, ...] = ()
+
+
+Inputs = tuple[Input | str, ...]
+"""Inputs of a number; one that is a number of the plan itself is given by its key, such as ``jobs.flights.cores``."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +64,10 @@ class Figure(Generic[T]):
         ``pinned`` if the environment file gives it.
     assumed
         Whether any of its inputs was not measured.
+    formula
+        In words and symbols; empty if ``why`` says it all.
+    inputs
+        Returns what it was computed from; called only to show it, because a search for a plan makes many figures.
     """
 
     value: T
@@ -38,6 +75,13 @@ class Figure(Generic[T]):
     why: str
     origin: Origin = "computed"
     assumed: bool = False
+    formula: str = ""
+    inputs: Callable[[], Inputs] = field(default=tuple, repr=False, compare=False)
+
+
+def pinned(value: T, unit: str, why: str, path: Path) -> Figure[T]:
+    """Return a figure that the environment file gives at a path."""
+    return Figure(value, unit, why, "pinned", inputs=lambda: (Input(str(path[-1]), str(value), path=path),))
 
 
 @dataclass(frozen=True)
@@ -50,6 +94,8 @@ class CostItem:
     assumed: bool = False
     unconfirmed: bool = False
     """True if nobody has compared its price with a page of AWS."""
+    inputs: Callable[[], Inputs] = field(default=tuple, repr=False, compare=False)
+    """As those of a :class:`Figure`."""
 
 
 @dataclass(frozen=True)

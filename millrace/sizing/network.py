@@ -11,7 +11,7 @@ from millrace.config.kafka_login import secret_of
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
-from millrace.sizing.model import CostItem, Figure, NetworkPlan
+from millrace.sizing.model import CostItem, Figure, Input, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
 from millrace.sizing.text_format import count
 
@@ -75,7 +75,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     called = services(environment)
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
-        return NetworkPlan(Figure("existing", "egress", why, "pinned"), called, 0), ()
+        return NetworkPlan(pinned("existing", "egress", why, ("network", "vpc")), called, 0), ()
     zones, asked = environment.zones, environment.network.egress
     costs = _costs(environment, called, prices)
     usd = {way: sum(line.usd for line in cost) for way, cost in costs.items()}
@@ -91,6 +91,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
         why,
         "computed" if asked == "cheapest" else "pinned",
         assumed=any(line.assumed for cost in costs.values() for line in cost),
+        inputs=lambda: (Input("egress", asked, path=("network", "egress")),),
     )
     first, *rest = costs[chosen]
     first = replace(first, why=f"{first.why}; {_NAMES[other]} would make it ${usd[other]:,.0f}")

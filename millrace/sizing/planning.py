@@ -17,7 +17,7 @@ from millrace.sizing.demand import QueryDemand, query_demands
 from millrace.sizing.designs import JobPlanner, cheapest_partitions
 from millrace.sizing.jobs import divide_cores, fewest_cores
 from millrace.sizing.kafka import load, plan_cluster, zones
-from millrace.sizing.model import ClusterPlan, Figure, JobPlan, Plan, StreamPlan
+from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import dns_cost, plan_network
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
 from millrace.sizing.remedies import with_remedies
@@ -143,7 +143,7 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
             mode=stream.sizing,
             partitions=expected if stream.elastic_limits is None else None,
             expected_partitions=expected,
-            cost=stream_cost(stream, expected, shared, consumers, planner.prices),
+            cost=stream_cost(name, stream, expected, shared, consumers, planner.prices),
         )
     return found, problems
 
@@ -223,7 +223,15 @@ def total(items: Plan) -> Figure[float]:
     ]
     why = f"prices of {items.prices.isoformat()}, every worker running all month"
     return Figure(
-        sum(line.usd for line in lines), "USD/month", why, assumed=any(each.assumed for each in lines)
+        sum(line.usd for line in lines),
+        "USD/month",
+        why,
+        assumed=any(each.assumed for each in lines),
+        inputs=lambda: tuple(
+            Input(name, f"${sum(line.usd for line in part):,.2f}", "its items' sum")
+            for name, part in items.costs.items()
+            if part
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from ruamel.yaml.error import YAMLError
 
 from millrace.config.base import Model
 from millrace.config.sources.base import PartitionLimit
+from millrace.sizing.model import Input
 
 OLD = timedelta(days=90)
 """Age from which prices are reported as old. It is our own choice, because AWS gives no date until which a price holds."""
@@ -64,6 +65,10 @@ class PriceTable(Model):
         """
         return self.prices[name].usd
 
+    def as_input(self, name: str) -> Input:
+        """Return a price as the input of a cost."""
+        return Input(name, f"${self.usd(name):,.6g}", origin=f"prices/{self.region}.yaml: {self.source}")
+
     def describe_old_prices(self, today: date) -> str | None:
         """Return a line with the prices that were read more than :data:`OLD` ago; None if there are none.
 
@@ -85,19 +90,26 @@ class PriceTable(Model):
         )
 
 
-class Limit(_Row):
+class _Sourced(_Row):
+    source: str
+
+    @property
+    def origin(self) -> str:
+        """Source as the origin of an input."""
+        return f"limits.yaml: {self.source}{'' if self.confirmed else ', unconfirmed'}"
+
+
+class Limit(_Sourced):
     """A figure of a service, with its source."""
 
     value: float = Field(gt=0)
-    source: str
 
 
-class Broker(_Row):
+class Broker(_Sourced):
     """Limits of one MSK broker of a type: MiB/s from producers, and partitions with replicas."""
 
     mib_in: float = Field(gt=0)
     partitions: int = Field(gt=0)
-    source: str
 
 
 class LimitTable(Model):
@@ -108,6 +120,14 @@ class LimitTable(Model):
 
     def __getitem__(self, name: str) -> float:
         return self.limits[name].value
+
+    def as_input(self, name: str) -> Input:
+        """Return a limit as an input of a figure."""
+        return Input(name, f"{self[name]:,.12g}", origin=self.limits[name].origin)
+
+    def as_inputs(self, start: str) -> tuple[Input, ...]:
+        """Return all limits whose names begin so, as inputs of a figure."""
+        return tuple(self.as_input(name) for name in self.limits if name.startswith(start))
 
 
 def price_regions() -> tuple[str, ...]:
@@ -215,3 +235,9 @@ def limits() -> LimitTable:
 def a_second(limit: PartitionLimit) -> float:
     """Return the value of a limit, per second."""
     return limits()[limit.limit] if isinstance(limit.limit, str) else limit.limit
+
+
+def limit_input(limit: PartitionLimit) -> Input:
+    """Return a limit of one partition as an input of a figure."""
+    named = limit.limit
+    return limits().as_input(named) if isinstance(named, str) else Input(limit.of, f"{named:,.12g}")

@@ -12,7 +12,7 @@ from millrace.config.queries import SourceQuery, StreamQuery
 from millrace.config.units import format_duration
 from millrace.sizing.capacity import CoreSpread, batch_range, per_partition
 from millrace.sizing.demand import QueryDemand
-from millrace.sizing.model import Figure, QueryPlan
+from millrace.sizing.model import Figure, QueryPlan, pinned
 from millrace.sizing.text_format import count
 
 _OUTAGE = timedelta(minutes=10)
@@ -51,7 +51,9 @@ def plan_query(
     above = max(span.above, _keeps_up(demand, span.trigger, spread_))
     problems: list[Finding] = []
     if query.trigger is not None:
-        trigger = Figure(span.trigger, "s", f"pinned; this query has {demand.share}", "pinned")
+        trigger = pinned(
+            span.trigger, "s", f"pinned; this query has {demand.share}", (*demand.path, "trigger")
+        )
     else:
         why = f"waiting and working share this query's {demand.share}"
         if demand.work.most_trigger < demand.work.sla / 2:
@@ -59,14 +61,29 @@ def plan_query(
                 "more would not fit beside a task" if demand.lands else "as often as its table gets records"
             )
             why = f"{reason}; this query has {demand.share}"
-        trigger = Figure(span.trigger, "s", why, assumed=demand.assumed)
+        trigger = Figure(
+            span.trigger,
+            "s",
+            why,
+            assumed=demand.assumed,
+            formula="min(S/2, what memory holds, whole triggers of the table that is read)",
+            inputs=demand.inputs,
+        )
     batch = shard = None
+    read = [f"streams.{name}.expected_partitions" for name in demand.streams]
     if isinstance(query, SourceQuery):
         batch, problems = _limit(demand, query, above, _room(span.most, above, held))
         if source.limits_parts:
             value = per_partition(batch.value, source.partitions, above)
             why = f"{batch.value:,} records over {count(source.partitions, 'shard')}"
-            shard = Figure(value, "records", why, assumed=batch.assumed or demand.assumed)
+            shard = Figure(
+                value,
+                "records",
+                why,
+                assumed=batch.assumed or demand.assumed,
+                formula="L / shards",
+                inputs=lambda: (f"{demand.key}.records_per_batch", *read),
+            )
     repartition = None
     if spread_.repartition is not None:
         why = f"the source has {count(source.partitions, 'partition')} for {spread_.cores} cores"
@@ -74,14 +91,23 @@ def plan_query(
             why = f"an on-demand stream changes its shards; {spread_.cores} cores stay busy"
         elif source.partitions >= spread_.cores:
             why += ", which would leave cores idle in the last wave"
-        repartition = Figure(spread_.repartition, "partitions", why, assumed=demand.assumed)
+        repartition = Figure(
+            spread_.repartition,
+            "partitions",
+            why,
+            assumed=demand.assumed,
+            inputs=lambda: (f"{demand.key}.cores", *read),
+        )
     if isinstance(query, StreamQuery) and query.kafka is not None:
-        pinned = query.kafka.min_partitions
-        if pinned is not None:
+        least, path = query.kafka.min_partitions, (*demand.path, "kafka", "min_partitions")
+        if least is not None:
             why = f"pinned; the source has {count(source.partitions, 'partition')}"
-            repartition = Figure(pinned, "partitions", why, "pinned")
+            repartition = pinned(least, "partitions", why, path)
     latency = Figure(
-        demand.latency, "s", f"from arrival to commit: {demand.share}" if demand.lands else "the job's SLA"
+        demand.latency,
+        "s",
+        f"from arrival to commit: {demand.share}" if demand.lands else "the job's SLA",
+        inputs=lambda: demand.inputs()[3:],
     )
     cores = Figure(
         spread_.cores,
@@ -89,6 +115,10 @@ def plan_query(
         f"{demand.least_cores:.2f} are needed",
         "computed" if job.cores is None else "pinned",
         assumed=demand.assumed,
+        formula="the fewest in whole waves, above λb·M/(M − a), M = min(S − T, S/2), and above the shards read at a time",
+        inputs=lambda: (
+            (*demand.inputs(), *demand.spares()) if job.cores is None else (f"jobs.{demand.job}.cores",)
+        ),
     )
     work = demand.work
     taken = work.rate * work.most_arrivals
@@ -97,6 +127,8 @@ def plan_query(
         "s",
         f"{work.overhead:g} s and {taken:,.0f} records on {spread_.effective:.3g} cores",
         assumed=demand.assumed,
+        formula="a + λT·b/c",
+        inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
     )
     again = None if batch is None else _catch_up(demand, job, trigger.value, batch.value, spread_)
     return QueryPlan(demand.query, trigger, latency, batch, shard, repartition, cores, took, again), problems
@@ -124,7 +156,15 @@ def _catch_up(
         f"{capacity:,.0f} records/s{bound} are taken while {demand.work.rate:,.0f} arrive"
     )
     seconds = waiting / rate if rate > 0 else math.inf
-    return Figure(round(seconds, 1), "s", why, assumed=demand.assumed)
+    numbers = ("trigger_seconds", "records_per_batch", "cores")
+    return Figure(
+        round(seconds, 1),
+        "s",
+        why,
+        assumed=demand.assumed,
+        formula="λR / (μ − λ), μ = L / max(T, D(L))",
+        inputs=lambda: (*demand.inputs(), *(f"{demand.key}.{each}" for each in numbers)),
+    )
 
 
 def _keeps_up(demand: QueryDemand, trigger: float, spread_: CoreSpread) -> float:
@@ -160,16 +200,23 @@ def _limit(
     demand: QueryDemand, query: SourceQuery, above: float, room: tuple[float, bool]
 ) -> tuple[Figure[int], list[Finding]]:
     most, held = room
-    pinned = query.records_per_batch
+    given, path = query.records_per_batch, (*demand.path, "records_per_batch")
     longest = f"{demand.work.longest_batch:g} s"
-    if pinned is None:
+    if given is None:
         why = f"a batch of {longest} takes so many; at least {above:,.0f} keep up with the peak"
         if held:
             why = f"a task's memory holds so many of its shard; at least {above:,.0f} keep up with the peak"
-        figure = Figure(max(math.floor(above) + 1, math.floor(most)), "records", why, assumed=demand.assumed)
+        figure = Figure(
+            max(math.floor(above) + 1, math.floor(most)),
+            "records",
+            why,
+            assumed=demand.assumed,
+            formula="L ≤ (M − a)·c/b, above λ·max(T, a/(1 − ρ))",
+            inputs=lambda: (*demand.inputs(), f"{demand.key}.trigger_seconds", f"{demand.key}.cores"),
+        )
         return figure, _least(demand, query, figure)
-    figure = Figure(pinned, "records", f"pinned, between {above:,.0f} and {most:,.0f}", "pinned")
-    if above < pinned <= max(most, math.floor(above) + 1):
+    figure = pinned(given, "records", f"pinned, between {above:,.0f} and {most:,.0f}", path)
+    if above < given <= max(most, math.floor(above) + 1):
         return figure, []
     reason = (
         (
@@ -177,8 +224,8 @@ def _limit(
             if demand.again == 1
             else f"fewer and it does not catch up: full batches must take {demand.again:.2f} times the peak"
         )
-        if pinned <= above
+        if given <= above
         else f"more and a full batch takes longer than {longest} of this query's {demand.share}"
     )
     allowed = f"{math.floor(above) + 1} to {math.floor(most)}: {reason}"
-    return figure, [Finding((*demand.path, "records_per_batch"), str(pinned), allowed)]
+    return figure, [Finding(path, str(given), allowed)]

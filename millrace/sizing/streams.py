@@ -10,9 +10,9 @@ from functools import cached_property
 from millrace.config.model import Environment, Stream
 from millrace.config.problems import Finding
 from millrace.sizing.capacity import choose_cores, partitions_for, whole_cores
-from millrace.sizing.demand import QueryDemand
-from millrace.sizing.model import Figure
-from millrace.sizing.prices_and_limits import a_second, limits
+from millrace.sizing.demand import QueryDemand, spare_inputs, traffic_inputs
+from millrace.sizing.model import Figure, Input, Inputs, pinned
+from millrace.sizing.prices_and_limits import a_second, limit_input, limits
 from millrace.sizing.text_format import count
 
 MIB = 1024**2
@@ -93,6 +93,18 @@ class Reading:
     def main(self) -> QueryDemand:
         """Reader with the most work."""
         return max(self.readers, key=lambda demand: demand.least_cores)
+
+    def inputs(self) -> Inputs:
+        """Return what its partitions are computed from."""
+        size, path = int(self.stream.traffic.record_size), ("streams", self.name, "traffic", "record_size")
+        return (
+            *traffic_inputs(self.name, self.stream),
+            Input(f"{self.name} record size", f"{size:,} B", path=path),
+            *spare_inputs(self.spare),
+            *map(limit_input, self.stream.limits),
+            *map(limits().as_input, self.stream.elastic_limits or ()),
+            *(f"{demand.key}.cores" for demand in self.readers),
+        )
 
     @property
     def is_free(self) -> bool:
@@ -181,25 +193,25 @@ def partitions(reading: Reading, cores: int | None, chosen: int = 0) -> tuple[Fi
     binding = reading.binding(one_wave=stream.elastic_limits is not None)
     fewest = max(1, binding.fewest)
     assumed = stream.traffic.basis == "assumed"
-    pinned = stream.given_partitions
-    if pinned is not None:
+    given, path = stream.given_partitions, ("streams", reading.name, unit)
+    if given is not None:
         whose = "the existing stream has them" if stream.belongs_to_others else "pinned"
-        figure = Figure(pinned, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", "pinned")
-        if stream.refuses_fewer and pinned < fewest:
-            return figure, Finding(
-                ("streams", reading.name, unit), str(pinned), f"at least {fewest}: {binding.why}"
-            )
+        figure = pinned(given, unit, f"{whose}; the traffic needs {fewest}: {binding.why}", path)
+        if stream.refuses_fewer and given < fewest:
+            return figure, Finding(path, str(given), f"at least {fewest}: {binding.why}")
         return figure, None
     if stream.elastic_limits is not None:
         first, headroom = (limits()[name] for name in stream.elastic_limits)
         opened = max(int(first), math.ceil(binding.partitions * headroom))
         why = f"AWS opens {first:g} at first, later about {headroom:g} times what {binding.why} needs"
-        return Figure(opened, unit, why, assumed=True), None
+        return Figure(opened, unit, why, assumed=True, inputs=reading.inputs), None
     if reading.spare:
         binding = replace(binding, why=f"{binding.why}, {reading.spare:.0%} to spare")
     if not reading.readers:
         number = reading.fewest(one_wave=False)
-        return Figure(number, unit, f"{binding.why}; no job reads it", assumed=assumed), None
+        return Figure(
+            number, unit, f"{binding.why}; no job reads it", assumed=assumed, inputs=reading.inputs
+        ), None
     main = reading.main
     assumed = assumed or main.assumed
     if cores is not None:
@@ -209,14 +221,19 @@ def partitions(reading: Reading, cores: int | None, chosen: int = 0) -> tuple[Fi
     if shards <= own:
         one = reading.binding(one_wave=True)
         binding = one if one.partitions > binding.partitions and not reading.spare else binding
-    if shards == own:
-        return Figure(
-            shards, unit, f"one for each core of {main.query}: {binding.why}", assumed=assumed
-        ), None
     waves = count(math.ceil(shards / own), "wave")
     take = "takes" if own == 1 else "take"
     why = f"{binding.why}; {count(own, 'core')} of {main.query} {take} them in {waves}"
-    return Figure(shards, unit, why, assumed=assumed), None
+    if shards == own:
+        why = f"one for each core of {main.query}: {binding.why}"
+    return Figure(
+        shards,
+        unit,
+        why,
+        assumed=assumed,
+        formula="the cheapest with the cores that read them, at least what the traffic needs",
+        inputs=reading.inputs,
+    ), None
 
 
 def keep_partitions(environment: Environment, name: str, planned: Figure[int]) -> Figure[int]:

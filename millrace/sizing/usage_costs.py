@@ -50,6 +50,7 @@ def usage_cost(
             guess |= added > 0 and any(each.transform is not None for each in sink_writes(query).values())
         rewritten += stored_gb(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
+    triggers = tuple(f"{demand.key}.trigger_seconds" for demand in demands)
     # Batches within this time share a call; a query whose batches are further apart has a call for each.
     called = min(batches, SECONDS / known["usage.metrics_seconds"])
     logged = batches * known["usage.log_bytes_per_batch"] / GB
@@ -61,6 +62,7 @@ def usage_cost(
             prices,
             f"{puts / 1e6:,.1f} million writes of {batches:,.0f} batches and the lease",
             assumed=assumed,
+            inputs=triggers,
         ),
         item(
             "logs",
@@ -69,6 +71,7 @@ def usage_cost(
             prices,
             f"{logged:,.1f} GB of accounts",
             assumed=assumed,
+            inputs=triggers,
         ),
         item(
             "metric calls",
@@ -77,6 +80,7 @@ def usage_cost(
             prices,
             f"{called:,.0f} calls with metrics",
             assumed=assumed,
+            inputs=triggers,
         ),
     ]
     stored = []

@@ -239,17 +239,14 @@ def _explain(environment: Environment, sized: Plan, key: str, *, as_json: bool) 
         typer.echo(json.dumps(asdict(found), indent=2, ensure_ascii=False))
         return
 
-    def line(node: Node) -> str:
-        parts = [f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"]
-        parts += [escape(each) for each in (node.how, f"from {node.origin}" if node.origin else "") if each]
-        return "  ".join(parts)
+    def tree(node: Node) -> Tree:
+        parts = (node.how, f"from {node.origin}" if node.origin else "")
+        first = f"{escape(node.name)} = [bold]{escape(node.value)}[/bold]"
+        grown = Tree("  ".join((first, *(escape(each) for each in parts if each))))
+        grown.children.extend(map(tree, node.inputs))
+        return grown
 
-    def grow(tree: Tree, node: Node) -> Tree:
-        for each in node.inputs:
-            grow(tree.add(line(each)), each)
-        return tree
-
-    show(grow(Tree(line(found)), found))
+    show(tree(found))
 
 
 def _differs(

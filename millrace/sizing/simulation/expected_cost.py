@@ -53,7 +53,7 @@ def expected_usd(environment: Environment, plan: Plan, job: JobPlan) -> Figure[f
     usd = float(end - begin) / (seconds * 3 / 4) * SECONDS
     executors = usd / (job.worker_usd_hour * HOURS) - 1
     why = f"simulated at the average rate: {executors:.1f} of {job.executors.value} executors, and the driver"
-    return Figure(usd, "USD/month", why, assumed=True)
+    return Figure(usd, "USD/month", why, assumed=True, inputs=lambda: (f"jobs.{job.name}.max_workers",))
 
 
 def hold_where_late(environment: Environment, plan: Plan) -> Plan:

@@ -12,6 +12,7 @@ from millrace.cli.plan.report.plan_page import plan_page, worst_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
+from millrace.sizing.export import to_json
 from millrace.sizing.number_derivation import Node, explain, number_keys
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text
@@ -86,6 +87,29 @@ def test_a_pin_is_where_it_stands(from_text: Loader) -> None:
     (leaf,) = leaves(found)
     assert leaf.origin.endswith("streams.clicks.shards")
     assert ":7 " in leaf.origin
+
+
+def test_pins_of_a_job_are_where_they_stand(from_text: Loader) -> None:
+    more = "        records_per_batch: 40000\n        trigger: 10s\n"
+    environment = from_text(text(rate="900", job="cores: 64", sla="300s", more=more))
+    sized = plan(environment)
+    for key, path in (
+        ("cores", "jobs.clicks.cores"),
+        ("queries.land.cores", "jobs.clicks.cores"),
+        ("queries.land.trigger_seconds", "jobs.clicks.queries.land.trigger"),
+        ("queries.land.records_per_batch", "jobs.clicks.queries.land.records_per_batch"),
+    ):
+        (leaf,) = leaves(explain(environment, sized, f"jobs.clicks.{key}"))
+        assert leaf.origin.endswith(f" {path}")
+
+
+def test_inputs_in_the_document_are_numbers_of_the_plan() -> None:
+    environment = load("prod", root=ROOT)
+    sized = plan(environment)
+    document = to_json(sized)
+    inputs = document["jobs"]["flights"]["executors"]["inputs"]
+    assert inputs[0] in number_keys(sized)
+    assert inputs[1]["path"] == ["jobs", "flights", "worker"]
 
 
 def test_the_total_is_the_sum_of_its_parts() -> None:
