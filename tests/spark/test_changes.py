@@ -92,7 +92,7 @@ def differences(spark: SparkSession, connector: str, key: str) -> dict[Any, Any]
     return {k: (held.get(k), wanted.get(k)) for k in held | wanted if held.get(k) != wanted.get(k)}
 
 
-@pytest.mark.parametrize("key", ["id", "code"])
+@pytest.mark.parametrize("key", ["id", pytest.param("code", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("connector", CONNECTORS)
 def test_random_transactions_of_each_connector_in_any_order(
     spark: SparkSession, connector: str, key: str

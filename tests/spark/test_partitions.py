@@ -72,11 +72,8 @@ def test_rows_of_a_task_are_in_the_order_of_their_partitions(
 def test_so_are_results_that_take_the_place_of_others(
     spark: SparkSession, table: Callable[[str], Table]
 ) -> None:
-    name, rows, events = table("results"), batch(spark).drop("_source"), Events()
+    name, rows = table("results"), batch(spark).drop("_source")
     tables.ensure(spark, name, rows.schema)
-    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.spark.fanout.enabled'='true')")
-    tables.ensure(spark, name, rows.schema, report=events.reporter)
-    assert [e["event"] for e in events.all()] == ["altered"]
     plan = order_of_writing(
         spark, lambda: KeyedIcebergSink(name, "_arrived_at").write(rows, None, none_refused)
     )

@@ -41,6 +41,7 @@ ASKS_AWS = (
     "prices update --region eu-west-1",
     "replay flights --query land-flights --yes",
     "rollback flights",
+    "scan",
     "schema check",
     "schema infer departures --aws",
     "split flights --jobs 2",
@@ -54,7 +55,7 @@ ASKS_AWS = (
     "verify --claims",
     "verify --clean",
 )
-WITHOUT_ENVIRONMENT = ("advise", "import", "prices")
+WITHOUT_ENVIRONMENT = ("advise", "import", "prices", "scan")
 
 
 @pytest.fixture

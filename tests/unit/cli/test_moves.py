@@ -28,7 +28,15 @@ def project(folder: Path, file: Path) -> Path:
     return Path(shutil.copy(file, folder / "environments" / file.name))
 
 
-@pytest.mark.parametrize("file", ENVIRONMENTS, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(
+            file, id=file.stem, marks=[pytest.mark.slow] if "many" in file.stem or "40" in file.stem else []
+        )
+        for file in ENVIRONMENTS
+    ],
+)
 def test_each_gives_its_dollars_to_the_cent(tmp_path: Path, file: Path) -> None:
     environment = load(file, ROOT)
     before = plan(environment)
