@@ -231,7 +231,7 @@ def _emr(
 def with_log(job: ScannedJob, client: Client, region: str) -> ScannedJob:
     """Read the event log of a job's latest run, and add what it tells."""
     if not job.run:
-        return replace(job, notes=(*job.notes, "it never ran"))
+        return job if job.notes else replace(job, notes=("it never ran",))
     try:
         subject = foreign_job(job, client, region)
         logs = find(subject.logs, client("s3"))

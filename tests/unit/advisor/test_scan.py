@@ -13,7 +13,7 @@ import pytest
 from botocore.stub import Stubber
 from typer.testing import CliRunner
 
-from millrace.advisor.account_scan import Window, emr_jobs, glue_jobs
+from millrace.advisor.account_scan import Window, emr_jobs, glue_jobs, with_log
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
 from tests.unit.advisor.made import history, twice
@@ -215,6 +215,17 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_shown(
     assert "list_applications" in ended.stdout
     refuse(account, "glue", "get_jobs", monkeypatch)
     assert scan("--no-logs").exit_code == 1
+
+
+def test_a_job_whose_runs_may_not_be_read_is_not_said_to_have_never_run(account: Clients) -> None:
+    stub = Stubber(account("glue"))
+    stub.add_response("get_jobs", {"Jobs": [{"Name": "hidden", "Command": {"Name": "gluestreaming"}}]}, {})
+    stub.add_client_error("get_job_runs", "AccessDeniedException", "not authorized")
+    with stub:
+        [found] = glue_jobs(lambda _: stub.client, "us-east-1", WINDOW, {})
+        [note] = with_log(found, lambda _: stub.client, "us-east-1").notes
+    assert note.startswith("its runs are not known")
+    assert (found.usd, found.runs) == (None, False)
 
 
 @pytest.mark.parametrize(

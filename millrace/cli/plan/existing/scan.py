@@ -217,7 +217,7 @@ def _own_plan(
 
 
 def _heading(rows: Sequence[Row], region: str, days: int) -> str:
-    """Return the verdict: how many jobs, what they cost, how many stand still."""
+    """Return the verdict: the number of jobs, of those that run, and their cost."""
     cost = sum(each.job.usd or 0.0 for each in rows)
     unknown = sum(each.job.usd is None for each in rows)
     running = sum(each.job.runs for each in rows)
@@ -233,7 +233,7 @@ def _cells(row: Row, now: datetime) -> tuple[str, ...]:
         job.name,
         f"{job.engine} {job.version}".strip(),
         job.workers,
-        job.state or "never ran",
+        job.state or ("unknown" if job.usd is None else "never ran"),
         age and f"{age} ago",
         cost,
         "" if row.plan_usd is None else dollars(row.plan_usd),
