@@ -14,9 +14,10 @@ from millrace.sizing.capacity import CoreSpread, choose_cores, spread_over_cores
 from millrace.sizing.cost import job_cost
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.memory import Memory, of_job, records_held
-from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, ScalingPlan, WorkerChoice, pinned
+from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, WorkerChoice, pinned
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
+from millrace.sizing.scaling import allocation_ratio, scaling_range
 from millrace.sizing.text_format import count
 from millrace.sizing.usage_costs import usage_cost
 from millrace.sizing.worker_choices import choices, worker_usd_hour
@@ -126,8 +127,8 @@ def plan_job(
 
     executors, workers, wrong = _workers(name, sized, cores, worker)
     problems += wrong
-    ratio = _allocation_ratio(demands, spreads, sources)
-    scaling, wrong = _scaling(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
+    ratio = allocation_ratio(demands, spreads, [_source(each, sources).partitions for each in demands])
+    scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
     problems += wrong
     if problems:
         return None, problems
@@ -266,115 +267,6 @@ def _too_small(name: str, job: Job, choice: WorkerChoice, memory: Memory) -> lis
     path: tuple[str, ...] = ("jobs", name, "worker")
     allowed = f"a larger one: {choice.refused}; it holds {memory.why}"
     return [Finding(path, choice.worker if job.worker_is_given else "left to the plan", allowed)]
-
-
-def _scaling(
-    name: str,
-    job: Job,
-    demands: Sequence[QueryDemand],
-    executors: Figure[int],
-    each: int,
-    ratio: Figure[float],
-    worker: Callable[[], Input],
-) -> tuple[ScalingPlan, list[Finding]]:
-    """Return the range of executors, and the findings that prevent it."""
-    known = limits()
-    assumed = any(demand.assumed for demand in demands)
-
-    if job.scales_itself:
-        why = f"{job.title} starts and shrinks as it likes; one executor always stays"
-        return ScalingPlan(
-            Figure(1, "executors", why),
-            Figure(
-                executors.value,
-                "executors",
-                "a start finds a backlog",
-                inputs=lambda: (f"jobs.{name}.executors",),
-            ),
-            None,
-            None,
-            None,
-        ), []
-    asked_least, asked_first = job.executors_asked
-    average = sum(whole_cores(demand.least_cores * demand.average) for demand in demands)
-    least = min(executors.value, math.ceil(average / each))
-    minimum = (
-        Figure(
-            least,
-            "executors",
-            f"{count(average, 'core')} carry the average",
-            assumed=assumed,
-            inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), worker()),
-        )
-        if asked_least is None
-        else pinned(asked_least, "executors", "pinned", ("jobs", name, "min_executors"))
-    )
-    initial = (
-        Figure(
-            executors.value,
-            "executors",
-            "all: a start finds the backlog of its stop",
-            assumed=assumed,
-            inputs=lambda: (f"jobs.{name}.executors",),
-        )
-        if asked_first is None
-        else pinned(asked_first, "executors", "pinned", ("jobs", name, "initial_executors"))
-    )
-    idle, shuffle = "scaling.emr.idle_timeout_seconds", "scaling.emr.shuffle_timeout_seconds"
-    plan = ScalingPlan(
-        minimum,
-        initial,
-        ratio,
-        Figure(
-            int(known[idle]),
-            "s",
-            "an executor that ran nothing for so long goes",
-            inputs=lambda: (known.as_input(idle),),
-        ),
-        Figure(
-            int(known[shuffle]),
-            "s",
-            "one that holds shuffled data stays so long",
-            inputs=lambda: (known.as_input(shuffle),),
-        ),
-    )
-    return plan, _executors(name, job, executors.value)
-
-
-def _allocation_ratio(
-    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], sources: Mapping[str, Source]
-) -> Figure[float]:
-    """Return the share of its tasks' executors that a job asks for: AWS's 0.7, or more if all cores would not be among them.
-
-    Dynamic allocation asks for at most ``ceil(ratio · tasks / cores of an executor)`` executors (Spark configuration guide,
-    "Dynamic Allocation"), so with a task for each core a ratio below 1 never brings back executors that were idle.
-    """
-    known, name = limits(), "scaling.emr.allocation_ratio"
-    advised = known[name]
-    needed = max(
-        1.0
-        if spread_.repartition is not None or not demand.lands
-        else spread_.cores / _source(demand, sources).partitions
-        for demand, spread_ in zip(demands, spreads, strict=True)
-    )
-    if needed <= advised:
-        why = "fewer executors than tasks would fill: AWS's advice for streaming"
-        return Figure(advised, "share", why, inputs=lambda: (known.as_input(name),))
-    return Figure(
-        min(1.0, math.ceil(needed * 100) / 100),
-        "share",
-        "a batch has no more tasks than this asks for cores: AWS's 0.7 would leave some away",
-        inputs=lambda: (*(f"{demand.key}.cores" for demand in demands), known.as_input(name)),
-    )
-
-
-def _executors(name: str, job: Job, most: int) -> list[Finding]:
-    asked = zip(("min_executors", "initial_executors"), job.executors_asked, strict=True)
-    return [
-        Finding(("jobs", name, key), str(value), f"at most {most}, the executors of the plan")
-        for key, value in asked
-        if value is not None and value > most
-    ]
 
 
 def _cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
