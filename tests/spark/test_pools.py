@@ -18,15 +18,10 @@ GROUP = "spark.jobGroup.id"
 
 def pools_of(spark: SparkSession, run: str) -> set[str]:
     """The pools in which Spark ran the stages of a query, by the id of its run: a query's jobs are one group."""
-    store = spark.sparkContext._jsc.sc().statusStore()
-    jobs = store.jobsList(None)
-    pools = set()
-    for job in (jobs.apply(n) for n in range(jobs.size())):
-        if job.jobGroup().getOrElse(None) == run:
-            ids = job.stageIds()
-            stages = [store.lastStageAttempt(ids.apply(n)) for n in range(ids.size())]
-            pools |= {each.schedulingPool() for each in stages if each.status().toString() == "COMPLETE"}
-    return pools
+    tracker, store = spark.sparkContext.statusTracker(), spark.sparkContext._jsc.sc().statusStore()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(run)]
+    stages = [store.lastStageAttempt(stage) for job in jobs if job for stage in job.stageIds]
+    return {each.schedulingPool() for each in stages if each.status().toString() == "COMPLETE"}
 
 
 def ticking(
