@@ -34,7 +34,7 @@ def ticking(
 def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """In one queue, the other query would wait for all 400 tasks; they end early when it has not waited."""
+    """In one queue, the other query would wait for all 80 tasks; they end early when it has not waited."""
     long_job = threading.Event()
     during: list[int] = []
     runs: dict[str, str] = {}
@@ -47,7 +47,7 @@ def test_a_long_batch_leaves_cores_to_the_short_ones_of_another_query(
             time.sleep(0.5)
             return
         long_job.set()
-        tasks = batch.sparkSession.sparkContext.parallelize(range(400), 400)
+        tasks = batch.sparkSession.sparkContext.parallelize(range(80), 80)
         tasks.foreach(lambda _: None if enough.exists() else time.sleep(0.3))
         long_job.clear()
         supervisor.stop()
