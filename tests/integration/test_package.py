@@ -120,6 +120,7 @@ def files(wheel: Path) -> Mapping[str, bytes]:
         return {name: packed.read(name) for name in packed.namelist() if not name.endswith("/RECORD")}
 
 
+@pytest.mark.slow
 def test_an_installed_millrace_puts_its_own_wheel_into_a_project(
     base: Installed, wheel: Path, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ from tests.spark.upkept import (
 pytestmark = pytest.mark.usefixtures("forgetful")
 
 
+@pytest.mark.slow
 def test_a_new_reader_of_an_expired_table_reads_all_of_it(
     spark: SparkSession, table: Names, tmp_path: Path
 ) -> None:

@@ -234,6 +234,7 @@ def test_decimals_are_those_of_twos_complement(spark: SparkSession, scale: int) 
         assert [each["d"] for each in rows] == [Decimal(n).scaleb(-scale) for n in numbers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["debezium", "dms"])
 def test_traffic_for_the_schema_of_the_recipe(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / f"{kind}.md").read_text(encoding="utf-8")

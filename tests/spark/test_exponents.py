@@ -137,6 +137,7 @@ def test_a_number_out_of_range_is_a_dead_letter_that_costs_nothing(
     assert found == {}
 
 
+@pytest.mark.slow
 def test_the_reason_names_the_field(spark: SparkSession, decoder: JsonDecoder) -> None:
     rows = decode(spark, decoder, [WILD[n] for n in ("exponent", "inside", "before a cut")])
     assert [(r["_stage"], r["_error"]) for r in rows] == [

@@ -95,6 +95,7 @@ def test_what_a_transaction_did_counts_when_it_is_committed(job: Customers) -> N
     assert texts(job) == sorted(sent)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_records_that_were_deleted_unread_are_told(job: Customers, broker: Kafka) -> None:
     """As after a stop that was longer than the retention."""

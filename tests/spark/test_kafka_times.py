@@ -178,6 +178,7 @@ def test_times_far_off_do_not_open_a_writer_for_each_day(
     job.drop()
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_times_before_1970_and_none_are_those_of_the_batch_and_one_that_overflows_is_found_too(
     spark: SparkSession, broker: Kafka, tmp_path: Path

@@ -231,6 +231,7 @@ def test_without_a_mechanism_of_order_it_would_be_noticed(
     assert told(spark, table, tmp_path, story, monkeypatch) != story.wanted()
 
 
+@pytest.mark.slow
 def test_windows_count_all_of_a_commit_that_a_limit_would_cut(
     spark: SparkSession, table: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

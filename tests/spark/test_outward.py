@@ -112,6 +112,7 @@ def accounts(events: Events) -> list[tuple[int, ...]]:
     return [tuple(e[k] for k in keys) for e in events.all() if e["event"] == "batch"]
 
 
+@pytest.mark.slow
 def test_a_derive_query_into_a_service_keeps_what_it_refuses(
     spark: SparkSession, table: Names, tmp_path: Path, dynamodb: str, items: Any
 ) -> None:
@@ -305,6 +306,7 @@ def test_a_direct_query_into_files_that_comes_again_on_a_new_checkpoint(
     assert sorted(r["flight"] for r in written.collect()) == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_refused_row_of_no_record_is_told(spark: SparkSession, table: Names, tmp_path: Path) -> None:
     sink = _RefusesAll()
     renames = Direct(spark, table, tmp_path / "one", sink, lambda rows: rows.withColumn("_id", F.lit("mine")))

@@ -49,7 +49,13 @@ class End:
     read: Callable[[], dict[str, int]]
 
 
-@pytest.fixture(params=["iceberg", "dynamodb", "opensearch", "jdbc"])
+@pytest.fixture(
+    params=[
+        "iceberg",
+        "jdbc",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("dynamodb", "opensearch")),
+    ]
+)
 def end(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[End]:
     # moto and PostgreSQL keep the tables of the tests before.
     name = f"latest_{next(_numbers)}"
@@ -108,6 +114,7 @@ def test_a_lane_is_as_late_as_its_latest_record(spark: SparkSession, end: End) -
     assert end.read() == {"k0": 1}
 
 
+@pytest.mark.slow
 def test_a_kept_delete_goes_when_it_is_too_old(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_batch_is_one_file_and_a_replay_writes_nothing(spark: SparkSession, tm
         one.prepare(spark, batch.drop("seat").schema)
 
 
+@pytest.mark.slow
 def test_a_name_with_a_dot_is_one_column_when_rows_are_looked_up(spark: SparkSession, tmp_path: Path) -> None:
     one = sink(tmp_path)
     batch = rows(spark, [row(n) for n in range(3)]).withColumnRenamed("gate", "seat.row")
@@ -112,6 +113,7 @@ def test_one_number_with_other_offsets_is_an_error(spark: SparkSession, tmp_path
         one.write(batch, other, none_refused)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_manifest_that_is_cut_short_is_told_and_its_batch_written_anew_without_it(
     spark: SparkSession, tmp_path: Path

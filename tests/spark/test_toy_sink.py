@@ -155,6 +155,7 @@ def test_a_mistake_in_it_is_told_as_any_other(home: Path) -> None:
     assert "did you mean toy?" in refused(home)
 
 
+@pytest.mark.slow
 def test_it_is_validated_planned_synthesised_and_run(
     home: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

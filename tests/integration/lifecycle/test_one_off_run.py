@@ -55,7 +55,7 @@ def test_a_backfill_runs_once_in_place_of_its_job(shop: Shop, engines: Engines) 
     assert "--launch-document" in given
 
 
-@pytest.mark.parametrize("job", [GLUE, EMR])
+@pytest.mark.parametrize("job", [GLUE, pytest.param(EMR, marks=pytest.mark.slow)])
 def test_no_run_is_started_with_code_or_settings_of_the_callers(
     shop: Shop, engines: Engines, job: str
 ) -> None:
