@@ -29,7 +29,9 @@ _OTHERS = 255
 _BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
 """What no bucket's name may begin with (S3 user guide, "General purpose bucket naming rules")."""
 
-_NO_BUCKET = re.compile(r".*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)|.*\.\..*|\d+(\.\d+){3}|xn--.*|sthree-.*|amzn-s3-demo-.*")
+_NO_BUCKET = re.compile(
+    r".*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)|.*\.\..*|\d+(\.\d+){3}|xn--.*|sthree-.*|amzn-s3-demo-.*"
+)
 """Names of other things than buckets, such as access points, and names that no bucket has (the same page)."""
 
 _RESERVED = ("aws", "ssm")
