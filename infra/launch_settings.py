@@ -58,6 +58,7 @@ def job_settings(environment: Environment, job_plan: JobPlan, names: Names) -> l
         checkpoints=names.checkpoints(job_plan.name),
         batch_retries=job.batch_retries,
         dead_letters_kept_seconds=None if kept is None else int(kept.total_seconds()),
+        erase_share=environment.storage.erase_share,
         upkeep=_upkeep(environment, job_plan.name, names),
         connections={cluster: _connection(environment, cluster, names) for cluster in clusters},
         queries=tuple(

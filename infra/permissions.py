@@ -141,6 +141,8 @@ class JobPermissions:
                 tables(self.measured_tables) if self.measured_tables else [],
             ),
             allow("ReadTables", ["glue:GetTable"], tables(self.read_tables) if self.read_tables else []),
+            # What EMR's extensions of Spark may ask of the catalog before its tables.
+            allow("ReadCatalog", ["glue:GetCatalog"], catalog[:1]),
             allow("ReadGivenTables", ["glue:GetTable"], list(given)),
         ]
 
@@ -359,7 +361,8 @@ def glue_network_grants(names: Names, *, subnet_ids: list[str], security_group_i
             "DropInterfaces",
             ["ec2:DeleteNetworkInterface"],
             [interfaces],
-            {"StringLike": {"aws:ResourceTag/aws-glue-service-resource": "*"}},
+            # Not by Glue's tag: one that a run left before it was tagged would keep the network's stack from going.
+            {"ArnEquals": {"ec2:Subnet": [names.arn("ec2", f"subnet/{subnet}") for subnet in subnet_ids]}},
             why=INTERFACES,
         ),
     ]

@@ -256,6 +256,8 @@ class JobSettings:
         Prefix; each query keeps its checkpoint below ``checkpoints/query-name``.
     dead_letters_kept_seconds
         Age at which dead letters are deleted; None keeps them.
+    erase_share
+        Largest share of a table's rows that one erasure may match.
     upkeep
         None if another system maintains the tables.
     batch_retries
@@ -270,6 +272,7 @@ class JobSettings:
     checkpoints: str
     batch_retries: int
     dead_letters_kept_seconds: int | None
+    erase_share: float
     upkeep: UpkeepSettings | None
     connections: Mapping[str, Connection]
     queries: tuple[QuerySettings, ...]

@@ -37,10 +37,6 @@ RECORDS = "_erasures"
 """Folder beside those of the job's tables: one file per erasure, by job and id."""
 
 
-_LARGE_SHARE = 0.1
-"""Share of a table's rows that is erased only if the request says so: a person has fewer, and a wrong condition often matches more."""
-
-
 @dataclass(frozen=True)
 class EraseRequest:
     """Request of an erasure.
@@ -55,8 +51,6 @@ class EraseRequest:
         True to erase; false for a preview.
     by, asked_at
         User and time of the request, from the command.
-    large
-        True to erase also more than a tenth of a table.
     keep_condition
         True to keep the condition in the record, beside its digest.
     left_out
@@ -68,7 +62,6 @@ class EraseRequest:
     apply: bool
     by: str
     asked_at: str
-    large: bool
     keep_condition: bool
     left_out: tuple[str, ...]
 
@@ -126,11 +119,11 @@ class Erasure:
             answer["left_out"] = left_out
             if problems:
                 answer |= {"state": "refused", "problems": problems}
-            elif request.apply and (answer["state"] == "running" or request.large):
+            elif request.apply and answer["state"] == "running":
                 self._erase(spark, condition, found, answer)
             else:
                 # Whoever can write a request can leave out the command's preview.
-                answer = _preview(spark, condition, found, answer)
+                answer = _preview(spark, condition, found, answer, self.job.erase_share)
                 if request.apply and answer["wide"]:
                     answer |= {"state": "refused", "problems": answer["wide"]}
                 elif request.apply and answer["state"] == "previewed":
@@ -165,7 +158,11 @@ class Erasure:
             state = answer["tables"].setdefault(str(target.table), {"rows": 0, "step": "erase"})
             step = _Step(self, spark, condition, target, state, answer)
             while state["step"] != "done":
-                reason = step.advance()
+                try:
+                    reason = step.advance()
+                except _TooManyError as error:
+                    answer |= {"state": "refused", "problems": [str(error)]}
+                    return
                 self._write(spark, answer)
                 if reason is not None:
                     waiting.append(f"{target.table}: {reason}")
@@ -218,8 +215,19 @@ def _new(request: EraseRequest) -> dict[str, Any]:
     }
 
 
+class _TooManyError(Exception):
+    """A condition matches more of a table than an erasure may."""
+
+
+def _wide(name: str, matching: int, total: int, share: float) -> str | None:
+    """Return what is wrong if so many rows of a table match: a person has few, and a wrong condition often matches many."""
+    if matching <= share * total:
+        return None
+    return f"{name}: {matching:,} of {total:,} rows, more than {100 * share:.4g}%"
+
+
 def _preview(
-    spark: SparkSession, condition: Condition, found: tuple[Target, ...], answer: dict[str, Any]
+    spark: SparkSession, condition: Condition, found: tuple[Target, ...], answer: dict[str, Any], share: float
 ) -> dict[str, Any]:
     """Count the matching rows, without a change."""
     tables: dict[str, Any] = {}
@@ -237,11 +245,8 @@ def _preview(
     except (CapturedException, Py4JJavaError) as error:
         # Such as a text that is no number, which shows only when rows are read.
         return {**answer, "state": "refused", "problems": [f"{target.table}: {first_line(error)}"]}
-    wide = [
-        f"{name}: {matching:,} of {each['of']:,} rows, more than {_LARGE_SHARE:.0%}"
-        for name, each in tables.items()
-        if (matching := each["rows"] + each["dead_letters"]) > _LARGE_SHARE * each["of"]
-    ]
+    counts = {name: (each["rows"] + each["dead_letters"], each["of"]) for name, each in tables.items()}
+    wide = [line for name, each in counts.items() if (line := _wide(name, *each, share)) is not None]
     return {**answer, "state": "previewed", "tables": tables, "wide": wide}
 
 
@@ -298,8 +303,18 @@ class _Step:
         return None
 
     def _remove(self) -> None:
-        """Erase the rows that match now; count them before, in case the job is killed between the commit and its note."""
-        count = self.target.matches(self.spark, self.condition).matching_rows
+        """Erase the rows that match now; count them before, in case the job is killed between the commit and its note.
+
+        Raises
+        ------
+        _TooManyError
+            More match than may: an answer that says that the erasure is under way may be forged, as the request may.
+        """
+        matches = self.target.matches(self.spark, self.condition)
+        count = matches.matching_rows
+        wide = _wide(str(self.target.table), count, matches.total, self.erasure.job.erase_share)
+        if wide is not None:
+            raise _TooManyError(wide)
         self.state["rows"] += max(0, self.state.pop("under_way", 0) - count)
         if count:
             self.state["under_way"] = count

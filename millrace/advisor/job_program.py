@@ -198,6 +198,9 @@ class _Choice:
                 f"line {each.source.line} reads {in_words(each.options.get(FORMAT, ())) or 'a table that is no stream'}"
                 for each in self.others
             )
+        if read := re.search(r"^[^#\n]*\.\s*(readStream|create_data_frame)\b", self.text, re.MULTILINE):
+            line = self.text.count("\n", 0, read.end()) + 1
+            return f"a run with the job's arguments does not reach its {read[1]} in line {line}"
         return "no readStream and no create_data_frame in it"
 
     def _named(self, candidates: list[Candidate], wanted: str, kind: Kind) -> list[Candidate]:

@@ -29,6 +29,11 @@ _OTHERS = 255
 _BUCKET_PREFIXES = ("xn--", "sthree-", "amzn-s3-demo-")
 """What no bucket's name may begin with (S3 user guide, "General purpose bucket naming rules")."""
 
+_NO_BUCKET = re.compile(
+    r".*(-s3alias|--ol-s3|\.mrap|--x-s3|--table-s3)|.*\.\..*|\d+(\.\d+){3}|xn--.*|sthree-.*|amzn-s3-demo-.*"
+)
+"""Names of other things than buckets, such as access points, and names that no bucket has (the same page)."""
+
 _RESERVED = ("aws", "ssm")
 """What no parameter of Systems Manager may begin with (botocore's model, ``PutParameter``); each job has one."""
 
@@ -75,6 +80,14 @@ def _buckets(names: Names) -> Iterator[Finding]:
             company or names.environment.project,
             f"a name that does not begin with {taken}, as S3 refuses buckets with that prefix",
         )
+    for kind, given in names.environment.storage.buckets.items():
+        if _NO_BUCKET.fullmatch(given):
+            yield Finding(
+                ("storage", "buckets", kind),
+                given,
+                "the name of a bucket: S3 has none that is an address, has two periods together, begins with "
+                f"{', '.join(_BUCKET_PREFIXES)}, or ends like an alias of an access point",
+            )
     longest = max(len(names.bucket(kind)) for kind in get_args(Bucket))
     if longest > _BUCKET_LIMIT:
         room = len(names.prefix) - (longest - _BUCKET_LIMIT)

@@ -127,6 +127,12 @@ class Storage(Model):
         description="Dead letters older than this are deleted: a number of days, at least the retention of their "
         "stream; left out, they are kept.",
     )
+    erase_share: float = Field(
+        default=0.1,
+        gt=0,
+        le=1,
+        description="Largest share of a table's rows that one erasure may match; the jobs refuse more, whoever asks.",
+    )
     upkeep: Upkeep | None = Field(
         default=Upkeep(),
         description="Compaction and expiry of tables; `null` if the catalog's own service does both.",

@@ -20,6 +20,7 @@ from millrace.lifecycle.deployment_changes import (
     stack_change,
     stream_names,
 )
+from millrace.lifecycle.permission_changes import DeployedRights
 from millrace.lifecycle.problems import translate_aws_errors
 from millrace.lifecycle.removals import Removal, removal
 from millrace.lifecycle.stack_exports import StackOrder, changed_exports, importers, stack_order
@@ -138,8 +139,9 @@ def compare_with_deployed(aws: Aws, assembly: Path) -> Changes:
             )
     order = stack_order(old | around, new, [names.stack(part) for part in _LASTING], left)
     deployed = {stack: old[stack] for stack in new}
+    rights = DeployedRights(names, old)
     return Changes(
-        stacks=tuple(stack_change(stack, old[stack], template) for stack, template in new.items()),
+        stacks=tuple(stack_change(stack, old[stack], template, rights) for stack, template in new.items()),
         jobs=tuple(jobs),
         numbers=numbers,
         order=order,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from millrace.lifecycle.permission_changes import POLICIES, permission_lines
+from millrace.lifecycle.permission_changes import POLICIES, DeployedRights, permission_lines, widenings
 from millrace.lifecycle.update_rules import Template, replaced
 
 _STREAMS = {"AWS::Kinesis::Stream": "Name", "AWS::MSK::Topic": "TopicName"}
@@ -59,12 +59,24 @@ class JobChange:
 
 @dataclass(frozen=True)
 class StackChange:
-    """Changes of one stack; each line names a resource or a statement."""
+    """Changes of one stack; each line names a resource or a statement.
+
+    Attributes
+    ----------
+    usual
+        Permissions of a kind that the environment's jobs have.
+    """
 
     stack: str
     new: bool
     resources: tuple[str, ...]
     permissions: tuple[str, ...]
+    usual: frozenset[str] = frozenset()
+
+    @property
+    def wider(self) -> list[str]:
+        """Permissions that give somebody more than is deployed."""
+        return widenings(self.permissions, self.usual)
 
     def __bool__(self) -> bool:
         return self.new or bool(self.resources or self.permissions)
@@ -136,7 +148,9 @@ def stream_names(template: Template | None) -> frozenset[str]:
     )
 
 
-def stack_change(stack: str, old: Template | None, new: Template) -> StackChange:
+def stack_change(
+    stack: str, old: Template | None, new: Template, deployed: DeployedRights | None = None
+) -> StackChange:
     """Compare two templates of a stack, resource by resource and statement by statement."""
     before = (old or {}).get("Resources", {})
     after = new.get("Resources", {})
@@ -160,7 +174,8 @@ def stack_change(stack: str, old: Template | None, new: Template) -> StackChange
                 lines.append(f"~ {kind} {name}: {', '.join(changed)}{end}")
     was, will = set(permission_lines(old or {})), set(permission_lines(new))
     permissions = [f"- {line}" for line in sorted(was - will)] + [f"+ {line}" for line in sorted(will - was)]
-    return StackChange(stack, old is None, tuple(lines), tuple(permissions))
+    usual = frozenset[str]() if deployed is None else deployed.usual(stack, permissions)
+    return StackChange(stack, old is None, tuple(lines), tuple(permissions), usual)
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

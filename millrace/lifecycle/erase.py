@@ -40,7 +40,6 @@ class Request:
     apply: bool
     by: str
     asked_at: str
-    large: bool = False
     keep_condition: bool = False
     left_out: tuple[str, ...] = ()
 

@@ -192,6 +192,7 @@ def _here(subject: MeasuredQuery, home: Path, bootstrap: str) -> dict[str, Any]:
         "checkpoints": str(home / "checkpoints"),
         "upkeep": None,
         "dead_letters_kept_seconds": None,
+        "erase_share": 0.1,
         "connections": {
             _CONNECTION: {"cluster": None, "bootstrap_servers": bootstrap, "authentication": "none"}
         },

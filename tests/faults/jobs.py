@@ -66,6 +66,7 @@ def settings(
     job |= {"catalog": catalog, "checkpoints": checkpoints, "batch_retries": retries}
     job |= {
         "dead_letters_kept_seconds": None,
+        "erase_share": 0.1,
         "upkeep": None,
         "queries": [with_route(query) for query in queries],
     }

@@ -136,6 +136,7 @@ def settings() -> JobSettings:
     ]
     job = {"version": 1, "environment": "golden", "job": "release", "engine": "sandbox", "catalog": CATALOG}
     job |= {"checkpoints": str(PLACE / "checkpoints"), "batch_retries": 0, "dead_letters_kept_seconds": None}
+    job |= {"erase_share": 0.1}
     return parse(
         {**job, "upkeep": None, "connections": {}, "queries": [with_route(query) for query in queries]}
     )

@@ -130,6 +130,7 @@ class Bench:
             "checkpoints": str(HOME),
             "batch_retries": 0,
             "dead_letters_kept_seconds": None,
+            "erase_share": 0.1,
             "upkeep": None,
             "queries": [with_route(query)],
         }

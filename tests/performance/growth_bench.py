@@ -95,6 +95,7 @@ class Bench:
                 "checkpoints": str(self.home),
                 "batch_retries": 0,
                 "dead_letters_kept_seconds": None,
+                "erase_share": 0.1,
                 "upkeep": None,
                 "queries": [with_route({"trigger_seconds": 0, **query}) for query in queries],
                 "connections": {

@@ -85,6 +85,7 @@ class Shop:
             str(self.folder),
             3,
             None,
+            1.0,  # the tables are small
             upkeep,
             {},
             (land, settings),
@@ -141,7 +142,7 @@ class Shop:
         place = self.folder / "_millrace" / "erase"
         place.mkdir(parents=True, exist_ok=True)
         asked = {"id": name, "where": where, "apply": apply, "by": "me", "asked_at": "now"}
-        request = {**asked, "large": True, "keep_condition": False, "left_out": [], **more}
+        request = {**asked, "keep_condition": False, "left_out": [], **more}
         (place / "request.json").write_text(json.dumps(request))
 
     def step(self, name: str = "e1") -> dict[str, Any]:

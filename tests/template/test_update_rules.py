@@ -171,6 +171,19 @@ def test_traffic_that_is_measured_and_edited_never_leads_to_what_aws_refuses(zon
         assert group["StorageInfo"]["EBSStorageInfo"]["VolumeSize"] * brokers >= kept
 
 
+@pytest.mark.parametrize(("region", "zones"), [("us-west-1", 2), ("eu-west-1", 3)])
+def test_a_region_of_two_zones_gets_two_of_everything_that_is_in_each(region: str, zones: int) -> None:
+    plain = full() | {"region": region}
+    plain["network"] = {}
+    new = synthesised(Environment.model_validate({"name": "dev", **plain}))
+    chosen = {json.dumps(subnet["AvailabilityZone"]) for subnet in of_kind(new, "AWS::EC2::Subnet")}
+    (cluster,) = of_kind(new, "AWS::MSK::Cluster")
+    (topic,) = of_kind(new, "AWS::MSK::Topic")
+    brokers, group = cluster["NumberOfBrokerNodes"], cluster["BrokerNodeGroupInfo"]
+    found = (len(chosen), topic["ReplicationFactor"], len(group["ClientSubnets"]), brokers % zones)
+    assert found == (zones, zones, zones, 0)
+
+
 def test_a_volume_that_is_pinned_or_deployed_is_kept_and_one_that_is_too_small_refused() -> None:
     deployed = DeployedSizes({"main": DeployedCluster(2, "kafka.m7g.large", 81, 2)}, {"flights": 14})
     kept = plan(of().with_deployed(deployed))

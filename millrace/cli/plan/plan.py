@@ -265,7 +265,7 @@ def _differs(
     found = differences(before.plan, json.loads(json.dumps(to_json(sized))))
     changes = None
     if before.templates is not None:
-        changes = template_diff.template_changes(before.templates, template_diff.templates(environment, root))
+        changes = template_diff.template_changes(environment, before.templates, root)
     if as_json:
         typer.echo(json.dumps(plan_diff.as_json(found, keys, changes), indent=2, ensure_ascii=False))
     elif as_markdown:

@@ -43,9 +43,6 @@ Where = Annotated[
 def erase(
     env: EnvironmentName,
     where: Where,
-    large: Annotated[
-        bool, typer.Option("--large", help="Erase even if more than a tenth of a table's rows match.")
-    ] = False,
     keep_condition: Annotated[
         bool,
         typer.Option(
@@ -86,7 +83,7 @@ def erase(
         if request is not None:
             console.print(f"erasure {request.id} is under way", markup=False)
         else:
-            request = _asked(environment, place, where, large=large, keep_condition=keep_condition)
+            request = _asked(environment, place, where, keep_condition=keep_condition)
             preview = _preview(environment, desk, request, console)
             if dry_run or (as_json and not yes):
                 if as_json:
@@ -98,7 +95,7 @@ def erase(
             if not any(f["rows"] + f["dead_letters"] for _, _, f in _tables(preview)):
                 typer.echo("nothing matches; nothing was changed", err=True)
                 return
-            _check_share(preview, large=large)
+            _check_share(preview)
             confirm("Erase these records?", yes=yes)
             request = replace(request, apply=True)
             desk.write_requests(request)
@@ -148,9 +145,7 @@ def _followed(desk: Erasures, request: Request, console: Console) -> Answers:
     return done
 
 
-def _asked(
-    environment: Environment, place: Place, where: str, *, large: bool, keep_condition: bool
-) -> Request:
+def _asked(environment: Environment, place: Place, where: str, *, keep_condition: bool) -> Request:
     from millrace.lifecycle.erase import Request, beyond_reach
 
     now = datetime.now(UTC)
@@ -160,7 +155,6 @@ def _asked(
         apply=False,
         by=str(place.client("sts").get_caller_identity()["Arn"]),
         asked_at=f"{now:%Y-%m-%dT%H:%M:%SZ}",
-        large=large,
         keep_condition=keep_condition,
         # Kept in the record, which contains the condition only on request.
         left_out=tuple(beyond_reach(environment, place.names, CONDITION)),
@@ -200,12 +194,12 @@ def _tables(answers: Answers) -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield job, name, counts
 
 
-def _check_share(preview: Answers, *, large: bool) -> None:
+def _check_share(preview: Answers) -> None:
     wide = [line for answer in preview.values() for line in answer["wide"]]
-    if wide and not large:
+    if wide:
         raise RefusedError(
-            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. If it is meant, repeat the command "
-            "with --large"
+            f"the condition matches much of a table ({'; '.join(wide)}); nothing was changed. If it is meant, write a larger "
+            "`storage.erase_share` into the environment file and deploy it first: the jobs refuse more"
         )
 
 

@@ -81,17 +81,16 @@ def refuse(command: str, reasons: list[str]) -> None:
 def refuse_wider(command: str, found: Changes, *, yes: bool, wider: bool) -> None:
     """End a command that nobody watches if it gives more permissions than are deployed; the first deployment gives all.
 
+    A new job, or a new table of one, with rights of the kinds that the environment's jobs have gives nobody more.
+
     Parameters
     ----------
     yes, wider
         Whether nobody is asked, and whether wider permissions are meant.
     """
-    from millrace.lifecycle.permission_changes import widenings
-
-    changed = [stack for stack in found.stacks if stack]
     if not yes or wider or all(stack.new for stack in found.stacks):
         return
-    more = [f"{stack.stack}: {line}" for stack in changed for line in widenings(stack.permissions)]
+    more = [f"{stack.stack}: {line}" for stack in found.stacks for line in stack.wider]
     if more:
         more.append("if this is meant, repeat the command with --yes --wider, or without --yes to be asked")
     refuse(command, more)

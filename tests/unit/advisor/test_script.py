@@ -407,6 +407,8 @@ def test_patterns_and_assigned_partitions_keep_their_meaning() -> None:
         ("print('a batch job')", "no readStream and no create_data_frame in it"),
         ("object GlueApp {\n  def main(a: Array[String]) {}\n}", "a program in Scala, and only Python is read"),
         ("print 'two'", "no Python: line 1: "),
+        ("import sys, getopt\nif len(sys.argv) < 2:\n    sys.exit('usage')\n" + KAFKA + ".load().writeStream.start()",
+         "a run with the job's arguments does not reach its readStream in line 4"),
         ("s.readStream.format('delta').load('x').writeStream.start()", "line 1 reads delta (line 1)"),
         ("frame = glue.create_data_frame.from_catalog(database='db', table_name='theirs')\n" + BATCH,
          "line 1: table db.theirs of the Data Catalog (AccessDenied)"),

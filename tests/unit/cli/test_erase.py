@@ -154,17 +154,13 @@ def test_what_is_under_way_is_followed_and_no_other_begins(jobs: Jobs) -> None:
     assert (erase().returncode, jobs.asked, jobs.objects) == (0, [], {})
 
 
-@pytest.mark.parametrize(("options", "status"), [((), 2), (("--large",), 0)])
-def test_a_condition_that_matches_much_wants_a_word_more(
-    jobs: Jobs, options: tuple[str, ...], status: int
-) -> None:
+def test_a_condition_that_matches_much_wants_a_deployment(jobs: Jobs) -> None:
     jobs.wide = ["lake.db.flights: 11 of 100 rows, more than 10%"]
-    done = erase("--yes", *options)
-    assert done.returncode == status
-    said = "matches much of a table (lake.db.flights: 11 of 100 rows, more than 10%" in done.stderr
-    assert said is not bool(options)
-    assert all(each["large"] is bool(options) for each in jobs.asked)
-    assert any(each["apply"] for each in jobs.asked) is bool(options)
+    done = erase("--yes")
+    assert done.returncode == 2
+    assert "matches much of a table (lake.db.flights: 11 of 100 rows, more than 10%" in done.stderr
+    assert "storage.erase_share" in done.stderr
+    assert not any(each["apply"] for each in jobs.asked)
 
 
 def test_all_that_is_wrong_is_told_at_once(jobs: Jobs) -> None:

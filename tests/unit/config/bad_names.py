@@ -24,6 +24,21 @@ ROWS = {
         TEAM, TEAM + "governance:\n  name_prefix: ssmith #!\n", "governance.name_prefix", "ssmith",
         "not begin with aws or ssm", None,
     ),
+    "a project whose buckets S3 refuses": (
+        "project: shop\n", "project: sthree #!\n", "project", "sthree", "not begin with sthree-", None,
+    ),
+    "a prefix whose buckets S3 refuses": (
+        TEAM, TEAM + "governance:\n  name_prefix: amzn-s3-demo #!\n", "governance.name_prefix", "amzn-s3-demo",
+        "not begin with amzn-s3-demo-", None,
+    ),
+    "an alias of an access point in the place of a bucket": (
+        TEAM, TEAM + "storage:\n  buckets:\n    lake: lake-x7-s3alias #!\n", "storage.buckets.lake", "lake-x7-s3alias",
+        "the name of a bucket", None,
+    ),
+    "two periods in the name of a bucket": (
+        TEAM, TEAM + "storage:\n  buckets:\n    lake: a..lake #!\n", "storage.buckets.lake", "a..lake",
+        "the name of a bucket", None,
+    ),
     # tags
     "a tag's key that IAM refuses": (
         TEAM, tags('"bad|key": x'), "tags.bad|key", "the key bad|key", CHARACTERS, None,

@@ -17,7 +17,6 @@ REQUEST = {
     "apply": True,
     "by": "me",
     "asked_at": "now",
-    "large": False,
     "keep_condition": False,
     "left_out": [],
 }
@@ -61,16 +60,24 @@ def files(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return held
 
 
-@pytest.mark.parametrize(
-    ("matching", "large", "done"), [(10, False, True), (11, False, False), (11, True, True)]
-)
-def test_more_than_a_tenth_of_a_table_is_erased_only_where_the_request_says_so(
-    files: dict[str, str], monkeypatch: pytest.MonkeyPatch, matching: int, large: bool, done: bool
+@pytest.mark.parametrize("under_way", [False, True])
+@pytest.mark.parametrize(("matching", "share", "done"), [(10, 0.1, True), (11, 0.1, False), (11, 0.2, True)])
+def test_more_of_a_table_than_was_deployed_is_erased_for_nobody(
+    files: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    matching: int,
+    share: float,
+    done: bool,
+    under_way: bool,
 ) -> None:
+    """Whoever can write the request can write the answer too, which says that the preview was made."""
     rows, told = Rows(matching), []
     monkeypatch.setattr(erase, "erasure_targets", lambda *_: ((rows,), [], []))
-    files[f"{PLACE}/_millrace/erase/request.json"] = json.dumps(REQUEST | {"large": large})
-    job: Any = SimpleNamespace(checkpoints=PLACE, job="shop")
+    files[f"{PLACE}/_millrace/erase/request.json"] = json.dumps(REQUEST)
+    if under_way:
+        forged = erase._new(SimpleNamespace(id="e1")) | {"state": "running"}  # type: ignore[arg-type]
+        files[f"{PLACE}/_millrace/erase/e1.json"] = json.dumps(forged)
+    job: Any = SimpleNamespace(checkpoints=PLACE, job="shop", erase_share=share)
     report: Any = SimpleNamespace(emit=lambda event, **fields: told.append((event, fields)))
     erase.Erasure(job, report)(None)  # type: ignore[arg-type]
     answer = json.loads(files[f"{PLACE}/_millrace/erase/e1.json"])

@@ -42,6 +42,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoints": "s3://bucket/flights",
     "batch_retries": 3,
     "dead_letters_kept_seconds": None,
+    "erase_share": 0.1,
     "upkeep": None,
     "connections": {"main": {"cluster": "c", "bootstrap_servers": None, "authentication": "iam"}},
     "queries": [with_route(LAND)],

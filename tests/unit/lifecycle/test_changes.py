@@ -15,6 +15,7 @@ GLUE = {"Type": "AWS::Glue::Job", "Properties": {"NumberOfWorkers": 3}}
 ROLE = {
     "Type": "AWS::IAM::Policy",
     "Properties": {
+        "Roles": [{"Ref": "Role"}],
         "PolicyDocument": {
             "Statement": [
                 {
@@ -23,7 +24,7 @@ ROLE = {
                     "Resource": "arn:aws:s3:::lake/*",
                 }
             ]
-        }
+        },
     },
 }
 DOCUMENT: dict[str, Any] = {
@@ -134,8 +135,8 @@ def test_permissions_are_told_as_statements() -> None:
     found = stack_change("s", template(Policy=ROLE, Job=GLUE), template(Policy=wider, App=APPLICATION))
     assert found.resources == ("+ AWS::EMRServerless::Application App", "- AWS::Glue::Job Job")
     assert found.permissions == (
-        "- Allow s3:GetObject, s3:PutObject on arn:aws:s3:::lake/*",
-        '+ Allow s3:* on arn:aws:s3:::lake/* when {"Bool": {"aws:SecureTransport": "true"}}',
+        "- AWS::IAM::Role Role: Allow s3:GetObject, s3:PutObject on arn:aws:s3:::lake/*",
+        '+ AWS::IAM::Role Role: Allow s3:* on arn:aws:s3:::lake/* when {"Bool": {"aws:SecureTransport": "true"}}',
     )
     assert not stack_change("s", template(Policy=ROLE), template(Policy=ROLE))
     assert stack_change("s", None, template())

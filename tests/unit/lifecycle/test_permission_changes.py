@@ -108,6 +108,9 @@ WIDER: dict[str, Callable[[Any], Any]] = {
     "a narrower refusal": lambda t: first(t, "Policy")[1].update(Resource="a/_versions/x"),
     "a key for somebody": lambda t: first(t, "Key", "KeyPolicy")[0].update(Principal="*"),
     "a bucket without TLS": lambda t: first(t, "Bucket").pop(),
+    "a role that somebody else wrote": lambda t: t["Resources"].update(
+        Job={"Type": "AWS::Glue::Job", "Properties": {"Role": "arn:aws:iam::111122223333:role/admin"}}
+    ),
     "a role of its own": lambda t: t["Resources"].update(
         Door={"Type": "AWS::IAM::Role", "Properties": {"ManagedPolicyArns": [ADMIN]}}
     ),

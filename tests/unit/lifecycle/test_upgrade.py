@@ -144,6 +144,7 @@ def test_a_rollback_shows_what_changes(stack: Deployed, deployed: Aws) -> None:
     assert found.stacks[0].resources == ("+ AWS::IAM::Role Door",)
     assert found.stacks[0].permissions == (
         "+ AWS::IAM::Role Door: managed policy arn:aws:iam::aws:policy/Admin",
+        "+ AWS::IAM::Role Door: no permissions boundary",
     )
     assert found.jobs[0].after == "restart"
     assert found.numbers[JOB] == ("of: s3://assets/2.json → s3://assets/1.json",)

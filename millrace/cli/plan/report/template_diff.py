@@ -11,7 +11,7 @@ from typing import Any
 
 from millrace.config import Environment, Names
 from millrace.lifecycle.deployment_changes import stack_change
-from millrace.lifecycle.permission_changes import widenings
+from millrace.lifecycle.permission_changes import DeployedRights
 from millrace.sizing import plan
 
 _NO_ACCOUNT = "000000000000"
@@ -63,12 +63,22 @@ def templates(environment: Environment, root: Path) -> Templates:
         }
 
 
-def template_changes(before: Templates, after: Templates) -> list[str]:
-    """Return a line for each difference in permissions, trust, policies, keys, buckets and networks: what widens something first."""
+def template_changes(environment: Environment, before: Templates, root: Path) -> list[str]:
+    """Return a line for each difference in permissions, trust, policies, keys, buckets and networks: what widens something first.
+
+    Parameters
+    ----------
+    before
+        Templates of the other version.
+    root
+        As in :func:`templates`.
+    """
+    after = templates(environment, root)
+    rights = DeployedRights(Names(environment, environment.account or _NO_ACCOUNT), before)
     wider, others = [], []
     for stack in sorted({*before, *after}):
-        found = stack_change(stack, before.get(stack), after.get(stack, {}))
-        more = widenings(found.permissions)
+        found = stack_change(stack, before.get(stack), after.get(stack, {}), rights)
+        more = found.wider
         guarding = [line for line in found.resources if line[2:].startswith(_GUARDS)]
         wider += [f"{line[0]} {stack}: {line[2:]} (wider)" for line in more]
         others += [
