@@ -70,7 +70,7 @@ class GlueJobStack(JobStack):
             # Two runs on one checkpoint destroy it.
             max_concurrent_runs=1,
             max_retries=settings.retries,
-            connections=list(connections),
+            connections=list(connections) or None,
             security_configuration=self._security(names, plan),
             continuous_logging=glue.ContinuousLoggingProps(
                 enabled=True, log_group=self.log_group, quiet=True
@@ -130,7 +130,6 @@ class GlueJobStack(JobStack):
 
     def _connections(self) -> tuple[glue.Connection, ...]:
         # One for each zone: Glue takes the next when a zone has no addresses left or is down.
-        network = self.foundation.network
         connections = tuple(
             glue.Connection(
                 self,
@@ -140,7 +139,7 @@ class GlueJobStack(JobStack):
                 network=glue.ConnectionNetwork.subnet(subnet),
                 security_groups=list(self.groups),
             )
-            for number, subnet in enumerate(network.subnets, start=1)
+            for number, subnet in enumerate(self.network.subnets if self.network else (), start=1)
         )
         for connection in connections:
             acknowledge(
@@ -183,7 +182,17 @@ class GlueJobStack(JobStack):
         return made
 
     def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
-        network = self.foundation.network
+        return self._take_role(
+            names,
+            plan.name,
+            service="glue.amazonaws.com",
+            source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
+            grants=[*self.permissions.grants(), *self._network_grants(names, connections)],
+        )
+
+    def _network_grants(self, names: Names, connections: tuple[glue.Connection, ...]) -> list[Grant]:
+        if self.network is None:
+            return []
         connect = Grant(
             sid="Connections",
             actions=("glue:GetConnection",),
@@ -192,21 +201,12 @@ class GlueJobStack(JobStack):
                 *(connection.connection_arn for connection in connections),
             ),
         )
-        return self._take_role(
+        made = glue_network_grants(
             names,
-            plan.name,
-            service="glue.amazonaws.com",
-            source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
-            grants=[
-                *self.permissions.grants(),
-                connect,
-                *glue_network_grants(
-                    names,
-                    subnet_ids=[subnet.subnet_id for subnet in network.subnets],
-                    security_group_ids=[group.security_group_id for group in self.groups],
-                ),
-            ],
+            subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
+            security_group_ids=[group.security_group_id for group in self.groups],
         )
+        return [connect, *made]
 
 
 def _published(scope: Construct, construct_id: str, url: str) -> glue.Code:

@@ -77,7 +77,7 @@ def stacks(account: Account) -> Iterator[Row]:
 def zones(account: Account) -> Iterator[Row]:
     """Check that the region has the zones of a new VPC, for each engine."""
     environment = account.aws.names.environment
-    if environment.network.vpc is not None:
+    if environment.network.vpc is not None or account.plan.network.egress.value == "none":
         return
     found = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
     usable = [each["ZoneId"] for each in found if each["State"] == "available"]
@@ -103,7 +103,7 @@ def _zones_of_services(account: Account, used: tuple[str, ...]) -> Iterator[Row]
 def subnets(account: Account) -> Iterator[Row]:
     """Check the given subnets: their VPC, zones, free addresses and routes to AWS."""
     network = account.aws.names.environment.network
-    if network.vpc is None:
+    if account.plan.network.egress.value != "existing":
         return
     ec2 = account.client("ec2")
     found = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
@@ -111,7 +111,8 @@ def subnets(account: Account) -> Iterator[Row]:
         yield Row("subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets")
     yield from _zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in found))
     free = sum(each["AvailableIpAddressCount"] for each in found)
-    needed = sum(job.max_workers.value for job in account.plan.jobs.values())
+    jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
+    needed = sum(job.max_workers.value for job in jobs)
     said = f"{free:,} free addresses for up to {needed:,} workers"
     yield judged("addresses of subnets", said if free < needed else "", said, "name larger subnets")
     where = [{"Name": "vpc-id", "Values": [network.vpc]}]

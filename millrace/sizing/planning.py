@@ -18,7 +18,7 @@ from millrace.sizing.designs import JobPlanner, cheapest_partitions
 from millrace.sizing.jobs import divide_cores, fewest_cores
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
-from millrace.sizing.network import dns_cost, plan_network
+from millrace.sizing.network import dns_cost, jobs_inside, plan_network
 from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
 from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
@@ -58,7 +58,7 @@ def plan(environment: Environment) -> Plan:
         )
     demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
-    dns = dns_cost(environment, sum(job.max_workers.value for job in jobs.values()), table)
+    dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_inside(environment)), table)
     watched = alarms(environment, jobs, clusters)
     # SimPy and NumPy take long to import.
     from millrace.sizing.simulation.expected_cost import hold_where_late

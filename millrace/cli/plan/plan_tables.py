@@ -171,6 +171,7 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
             _reason(f"{_counted(job.cores, 'core')}: {job.cores.why}", terminal),
             _reason(f"{_counted(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
             _reason(_range(job), terminal),
+            _reason(f"network {_figure(job.network)}: {job.network.why}", terminal),
             Padding(_queries(job, terminal), (0, 0, 0, 2)) if terminal else _queries(job, terminal),
         ]
         parts += [

@@ -125,6 +125,8 @@ class JobBase(Model, ABC):
         Endings that it appends to the name of the job's log group, with ``{job}``.
     metric_namespaces
         Namespaces in which it writes metrics with the job's role.
+    runs_without_vpc
+        Whether its runs reach Kinesis, S3 and CloudWatch by AWS's public endpoints, without a VPC.
     """
 
     title: ClassVar[str]
@@ -141,6 +143,7 @@ class JobBase(Model, ABC):
     describes_streams: ClassVar[bool] = False
     log_group_endings: ClassVar[tuple[str, ...]] = ()
     metric_namespaces: ClassVar[tuple[str, ...]] = ()
+    runs_without_vpc: ClassVar[bool] = False
 
     engine: str
     version: str

@@ -117,6 +117,8 @@ class GlueJob(JobBase):
     # Groups below its prefix, and the security configuration's name that Glue appends.
     log_group_endings = ("/*", "-{job}*")
     metric_namespaces = ("Glue",)
+    # Its developer guide asks streaming jobs for a connection for Kafka only.
+    runs_without_vpc = True
 
     engine: Literal["glue"]
     version: Literal["5.1", "6.0"] = Field(
@@ -126,6 +128,13 @@ class GlueJob(JobBase):
         default="G.1X",
         description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses.",
         json_schema_extra=without_default,
+    )
+    network: Literal["vpc", "none"] | None = Field(
+        default=None,
+        description="`none` runs the job outside of any VPC: it reaches AWS by the public endpoints of its services, with TLS and "
+        "IAM, and pays for no endpoints of its own. `vpc` runs it in the environment's network. Left out, the plan takes `none` "
+        "where the job needs no VPC, the file has no section `network`, and the job is not deployed in one.",
+        examples=["none"],
     )
     maintenance_window: str = Field(
         default="Sun:5",

@@ -173,6 +173,8 @@ class StreamConfig(Model, ABC):
         Its name in words.
     named_by
         Key of the file that gives it a name different from the environment's.
+    is_public
+        Whether a job outside of any VPC reaches it.
     services
         Services that jobs call from the VPC to read it, by the names of their interface endpoints.
     repeats
@@ -207,6 +209,7 @@ class StreamConfig(Model, ABC):
 
     title: ClassVar[str]
     named_by: ClassVar[str]
+    is_public: ClassVar[bool] = False
     services: ClassVar[tuple[str, ...]] = ()
     repeats: ClassVar[bool] = True
     fetched_whole: ClassVar[bool] = False

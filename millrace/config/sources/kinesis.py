@@ -48,6 +48,7 @@ class KinesisStream(StreamConfig):
 
     title = "Kinesis stream"
     named_by = "existing"
+    is_public = True
     services = ("kinesis-streams",)
     repeats = False
     fetched_whole = True
