@@ -22,6 +22,9 @@ _BOOTSTRAP_VERSION = 6
 _AT_WORK = ("HEALING", "MAINTENANCE", "REBOOTING_BROKER", "UPDATING")
 """States in which clients are served (MSK developer guide, "Understand MSK Provisioned cluster states")."""
 
+_VPC_CONDITIONS = ("aws:SourceVpc", "aws:VpcSourceIp")
+"""Beginnings of the condition keys that a request from outside of a VPC lacks (IAM user guide, "Global condition context keys")."""
+
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
 
 
@@ -255,6 +258,29 @@ def lake_formation(account: Account) -> Iterator[Row]:
     )
 
 
+def vpc_conditions(account: Account) -> Iterator[Row]:
+    """Check that no policy of an existing bucket or key refuses the jobs that run outside of any VPC."""
+    jobs = [name for name, each in account.plan.jobs.items() if each.network.value == "none"]
+    storage = account.aws.names.environment.storage
+    policies = {}
+    for bucket in storage.buckets.values() if jobs else ():
+        found = account.existing("s3", "get_bucket_policy", Bucket=bucket)
+        policies[f"bucket {bucket}"] = "" if found is None else found["Policy"]
+    for _, key in storage.keys if jobs else ():
+        if key is not None:
+            policies[f"key {key}"] = account.client("kms").get_key_policy(KeyId=key)["Policy"]
+    for subject, policy in policies.items():
+        named = [each for each in _VPC_CONDITIONS if each.lower() in policy.lower()]
+        yield judged(
+            f"VPC conditions of {subject}",
+            f"its policy has {', '.join(named)}, and no VPC is the source of {', '.join(jobs)}"
+            if named
+            else "",
+            "none",
+            f"write jobs.{jobs[0]}.network: vpc, or except the jobs' roles from the condition",
+        )
+
+
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "bootstrap": bootstrap,
@@ -265,6 +291,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "subnets": subnets,
         "versions of MSK": kafka_versions,
         "buckets": bucket_names,
+        "VPC conditions": vpc_conditions,
         "streams": stream_names,
         "clusters": clusters,
         "Lake Formation": lake_formation,

@@ -148,7 +148,7 @@ def test_an_unconfirmed_price_is_named(from_text: Loader) -> None:
 
 
 def test_what_a_month_costs(from_text: Loader) -> None:
-    found = plan(from_text(text()))
+    found = plan(from_text(text(top="network: {egress: endpoints}")))
     shards, puts = found.streams["clicks"].cost
     assert shards.usd == pytest.approx(32 * 730 * 0.015)
     assert puts.usd == pytest.approx(23_900 * 730 * 3600 / 1e6 * 0.014)
