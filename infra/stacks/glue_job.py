@@ -15,6 +15,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from millrace.config.engines.glue import GlueJob
+from millrace.config.engines.versions import stands_for
 from millrace.config.grants import allow
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
@@ -62,7 +63,7 @@ class GlueJobStack(JobStack):
             ]
             or None,
             extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
-            glue_version=glue.GlueVersion[f"V{settings.version.replace('.', '_')}"],
+            glue_version=glue.GlueVersion[f"V{stands_for(settings.version).name.replace('.', '_')}"],
             worker_configuration=glue.WorkerConfiguration(
                 worker_type=glue.WorkerType[workers["type"].replace(".", "_")],
                 number_of_workers=workers["max"],
@@ -94,6 +95,7 @@ class GlueJobStack(JobStack):
         # of its choice. The timeout stays blank unless it is set: a timeout ends the run.
         resource = job.node.default_child
         assert isinstance(resource, glue.CfnJob)
+        resource.glue_version = settings.version
         resource.maintenance_window = settings.maintenance_window
         # Who may start a run would otherwise choose its script, files and jars, and with them what the role does. The argument
         # takes precedence over the script of the job's command (Glue developer guide, "Using job parameters").

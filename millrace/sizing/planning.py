@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from millrace.config import availability_zones as zone_tables
 from millrace.config import kafka_versions
+from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.advice import merge_advice
@@ -208,6 +209,13 @@ def _warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str
         if isinstance(cluster, MskCluster)
         and cluster.existing is None
         and kafka_versions.is_unconfirmed(cluster.tier, cluster.version)
+    ]
+    found += [
+        f"jobs.{name}.version: {job.release} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "
+        f"simulated like {row.name}, with the jars of Spark {row.spark_line.name}, and no test ran its Spark; AWS says whether it "
+        "exists when the job is deployed"
+        for name, job in environment.jobs.items()
+        if (row := versions.stands_for(job.version)).name != job.version
     ]
     chosen = zone_tables.chosen_by_aws(environment)
     return (*found, *([] if chosen is None else [chosen]))

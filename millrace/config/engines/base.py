@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from millrace.config.base import Model, RoleArn, Slug
-from millrace.config.engines.versions import SparkLine, spark_line_of
+from millrace.config.engines.versions import SparkLine, spark_line_of, stands_for
 from millrace.config.formats import PayloadFormat
 from millrace.config.problems import Finding, Path
 from millrace.config.queries import Query, SourceQuery, sink_writes
@@ -223,7 +223,7 @@ class JobBase(Model, ABC):
     @property
     def spark_version(self) -> str:
         """Spark version, such as 3.5.6."""
-        return self.spark_versions[self.version]
+        return stands_for(self.version).spark
 
     @property
     def spark_line(self) -> SparkLine:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from millrace.config.engines.base import Bill, Job, JobBase, Worker, without_default
-from millrace.config.engines.versions import spark_versions
+from millrace.config.engines.versions import spark_versions, version_of
 from millrace.config.explain import nearest
 from millrace.config.problems import Finding, Path
 from millrace.config.units import Duration, format_duration
@@ -121,8 +121,10 @@ class GlueJob(JobBase):
     runs_without_vpc = True
 
     engine: Literal["glue"]
-    version: Literal["5.1", "6.0"] = Field(
-        default="5.1", description="Version of Glue; docs/engines.md lists the contents of each."
+    version: Annotated[str, AfterValidator(version_of("glue"))] = Field(
+        default="5.1",
+        description="Version of Glue; docs/engines.md lists the contents of each. A later one is a warning.",
+        examples=["5.1", "6.0"],
     )
     worker: str = Field(
         default="G.1X",
