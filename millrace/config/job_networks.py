@@ -37,9 +37,11 @@ def _needs(environment: Environment, job: Job) -> Iterator[str]:
     if not job.runs_without_vpc:
         yield f"{job.title} reaches neither Kinesis nor CloudWatch's metrics without one"
     for query in job.queries.values():
-        for stream in query.streams if isinstance(query, SourceQuery) else ():
-            if not environment.streams[stream].is_public:
-                yield f"it reads {environment.streams[stream].title} {stream}"
+        for name in query.streams if isinstance(query, SourceQuery) else ():
+            # A stream that is not declared is another mistake.
+            stream = environment.streams.get(name)
+            if stream is not None and not stream.is_public:
+                yield f"it reads {stream.title} {name}"
     for sink in job.sinks:
         if not sink.is_public:
             yield f"it writes {sink.kind}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from millrace.config.engines.base import Bill
 from millrace.config.model import Job, Stream
 from millrace.config.sources.base import GB as GB
@@ -28,6 +31,36 @@ def item(
         why += f"; the price {price} is unconfirmed"
     usd = quantity * prices.usd(price)
     return CostItem(name, usd, why, assumed, unconfirmed, lambda: (prices.as_input(price), *inputs))
+
+
+def by_tier(
+    quantity: float, tiers: Sequence[tuple[float, str]], before: float = 0
+) -> list[tuple[float, str, float]]:
+    """Divide a quantity over the tiers of a price.
+
+    Parameters
+    ----------
+    tiers
+        Begin and name of each.
+    before
+        Quantity of others that comes first.
+
+    Returns
+    -------
+    list
+        Begin, name and quantity of each tier that it reaches.
+
+    Examples
+    --------
+    >>> by_tier(15, [(0, ""), (10, "after_10.")])
+    [(0, '', 10), (10, 'after_10.', 5)]
+    """
+    ends = [*(begin for begin, _ in tiers[1:]), math.inf]
+    parts = [
+        (begin, name, min(end, before + quantity) - max(begin, before))
+        for (begin, name), end in zip(tiers, ends, strict=True)
+    ]
+    return [part for part in parts if part[2] > 0]
 
 
 def stream_cost(

@@ -121,6 +121,8 @@ class ClusterPlan:
     broker_type: Figure[str] | None
     storage_gib_per_broker: Figure[int] | None
     cost: tuple[CostItem, ...]
+    volume_mib: int | None = None
+    """MiB/s of throughput that each volume is provisioned with; ``None`` for the default."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from millrace.config.job_networks import network_reasons, vpc_reason
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.config.queries import SourceQuery
-from millrace.sizing.cost import GB, HOURS, SECONDS, item
+from millrace.sizing.cost import GB, HOURS, SECONDS, by_tier, item
 from millrace.sizing.model import CostItem, Figure, Input, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
 from millrace.sizing.text_format import count
@@ -21,6 +21,9 @@ Egress = Literal["endpoints", "nat"]
 
 _NAMES: Mapping[Egress, str] = {"endpoints": "endpoints", "nat": "NAT gateways"}
 
+
+_DATA_TIERS = ((0, ""), (1e6, "after_1000000."), (5e6, "after_5000000."))
+"""GB a month before each tier of an endpoint's data, and the tier's price name (price page of PrivateLink)."""
 
 _AWS_DOMAINS = ("*.amazonaws.com", "*.amazonaws.com.cn", "*.api.aws", "*.internal")
 """Domains of services, and of machines in a VPC (VPC user guide, "DNS attributes for your VPC")."""
@@ -145,7 +148,12 @@ def _costs(
                 endpoints,
                 assumed=False,
             ),
-            item("endpoint data", volume, "network.endpoint_gb", prices, data, assumed=guess),
+            *(
+                item(
+                    "endpoint data", gb, f"network.{tier}endpoint_gb", prices, f"{gb:,.0f} GB", assumed=guess
+                )
+                for _, tier, gb in by_tier(volume, _DATA_TIERS) or [(0, "", 0.0)]
+            ),
         ),
         "nat": (
             item("NAT gateways", zones * HOURS, "network.nat_hour", prices, gateways, assumed=False),

@@ -20,7 +20,7 @@ from millrace.sizing.jobs import divide_cores, fewest_cores
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
 from millrace.sizing.network import dns_cost, jobs_inside, plan_network
-from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
+from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
 from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
 from millrace.sizing.shared_cost import shared_cost
@@ -78,12 +78,26 @@ def plan(environment: Environment) -> Plan:
         warnings=(
             *_of_prices(environment, table),
             *_warnings(environment, demands),
+            *_of_quotas(environment, clusters),
             *risks(environment, demands, streams, jobs),
         ),
         advice=tuple(merge_advice(jobs)),
         left_out=unpriced_costs(environment),
     )
     return hold_where_late(environment, found)
+
+
+def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
+    """Warn about numbers of brokers for which AWS has to raise a quota first."""
+    known = limits()
+    counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}
+    for name, number in counts.items():
+        version = getattr(environment.kafka[name], "version", "")
+        kind = "kraft" if version.endswith(".kraft") else "zookeeper"
+        if number > (most := known[f"msk.brokers.{kind}"]):
+            yield f"kafka.{name}: {number} brokers; a cluster of {version} has {most:g} at most until AWS raises the quota"
+    if sum(counts.values()) > (most := known["msk.brokers.account"]):
+        yield f"kafka: {sum(counts.values())} brokers; an account has {most:g} at most until AWS raises the quota"
 
 
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
