@@ -64,7 +64,14 @@ def by_tier(
 
 
 def stream_cost(
-    name: str, stream: Stream, partitions: Figure[int], readers: int, consumers: int, prices: PriceTable
+    name: str,
+    stream: Stream,
+    partitions: Figure[int],
+    readers: int,
+    consumers: int,
+    prices: PriceTable,
+    *,
+    advantage: bool,
 ) -> tuple[CostItem, ...]:
     """Return the cost of a stream; topics are paid for with their cluster.
 
@@ -78,8 +85,10 @@ def stream_cost(
         Queries that read it without fan-out.
     consumers
         Registered fan-out consumers, of our own queries and of others.
+    advantage
+        Whether the account has Kinesis On-demand Advantage.
     """
-    usage = Usage(partitions.value, partitions.assumed, readers, consumers)
+    usage = Usage(partitions.value, partitions.assumed, readers, consumers, advantage)
     return tuple(
         item(
             each.name,

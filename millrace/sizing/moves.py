@@ -230,6 +230,18 @@ def _changed(environment: Environment, change: _Change) -> Environment | None:
     return _with(environment, section, {**members, name: job})
 
 
+def all_on(environment: Environment, engine: str, version: str) -> Environment | None:
+    """Return the environment with all jobs on a version of an engine; None if a key does not fit it."""
+    jobs = {}
+    for name, job in environment.jobs.items():
+        given = {each: getattr(job, each) for each in job.model_fields_set}
+        try:
+            jobs[name] = KINDS[engine].model_validate({**given, "engine": engine, "version": version})
+        except ValidationError:
+            return None
+    return environment.model_copy(update={"jobs": jobs})
+
+
 def _with(model: M, key: str, value: Any) -> M:
     """Return a model with one value; without the key if the value is None, as if the file did not have it."""
     if value is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from millrace.config import availability_zones as zone_tables
@@ -11,6 +12,7 @@ from millrace.config import kafka_versions
 from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
+from millrace.sizing import roads
 from millrace.sizing.advice import merge_advice
 from millrace.sizing.alarms import alarms
 from millrace.sizing.cost import stream_cost
@@ -84,7 +86,8 @@ def plan(environment: Environment) -> Plan:
         advice=tuple(merge_advice(jobs)),
         left_out=unpriced_costs(environment),
     )
-    return hold_where_late(environment, found)
+    found = hold_where_late(environment, found)
+    return replace(found, advice=(*roads.advice(environment, found), *found.advice))
 
 
 def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
@@ -158,7 +161,15 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
             mode=stream.sizing,
             partitions=expected if stream.elastic_limits is None else None,
             expected_partitions=expected,
-            cost=stream_cost(name, stream, expected, shared, consumers, planner.prices),
+            cost=stream_cost(
+                name,
+                stream,
+                expected,
+                shared,
+                consumers,
+                planner.prices,
+                advantage=environment.governance.on_demand_advantage,
+            ),
         )
     return found, problems
 

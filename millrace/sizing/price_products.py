@@ -191,5 +191,5 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
     }
 )
 """Products by the name of the price. No public source names a product for prices that are missing here: Express data in,
-the throughput of MSK's volumes, the memory DPU of Glue 6.0, MSK Serverless.
+the throughput of MSK's volumes, Kinesis On-demand Advantage, the memory DPU of Glue 6.0, MSK Serverless.
 """

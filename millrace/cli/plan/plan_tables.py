@@ -39,6 +39,8 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     terminal = width is not None
     inline = width is None or width >= _WIDE
     yield Text(_LEGEND, "dim")
+    for line in plan.advice:
+        yield Text(f"Advice: {line}")
     yield from _section("Streams", _streams(plan.streams.values(), terminal, inline), terminal)
     if plan.clusters:
         yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
@@ -47,8 +49,6 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     yield Text(
         f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out(plan)}. {_WORKERS}", "dim"
     )
-    for line in plan.advice:
-        yield Text(f"Advice: {line}")
     for warning in plan.warnings:
         yield Text(f"Note: {warning}", "yellow")
 

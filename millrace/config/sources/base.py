@@ -151,6 +151,7 @@ class Usage:
     assumed: bool
     readers: int
     consumers: int
+    advantage: bool = False
 
 
 @dataclass(frozen=True)
@@ -294,6 +295,10 @@ class StreamConfig(Model, ABC):
     def cross_account_role(self) -> str | None:
         """Role in another account that jobs assume to read it."""
         return None
+
+    def most_consumers(self, *, advantage: bool) -> int:
+        """Return the most registered consumers, in an account with or without On-demand Advantage."""
+        return 0
 
     @property
     def consumers(self) -> tuple[str, ...]:

@@ -170,6 +170,25 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert total(found).value == pytest.approx(listed)
 
 
+def test_on_demand_advantage_is_the_account_s(from_text: Loader) -> None:
+    consumers = ", ".join(f"c-{number}" for number in range(21))
+    stream = f"mode: on-demand\n    retention: 3d\n    fan_out_consumers: [{consumers}]"
+    with pytest.raises(ConfigurationError, match="at most 20"):
+        plan(from_text(text(stream=stream)))
+    on = "governance: {on_demand_advantage: true}"
+    with pytest.raises(ConfigurationError, match="at most 20"):
+        plan(from_text(text(stream=stream.replace("mode: on-demand", "mode: provisioned"), top=on)))
+    cost = {
+        line.name: line.usd for line in plan(from_text(text(stream=stream, top=on))).streams["clicks"].cost
+    }
+    few = stream.replace(consumers, "c-1")
+    standard = {line.name: line.usd for line in plan(from_text(text(stream=few))).streams["clicks"].cost}
+    cheap = {line.name: line.usd for line in plan(from_text(text(stream=few, top=on))).streams["clicks"].cost}
+    assert standard.keys() - cheap.keys() == {"stream"}
+    assert all(cheap[name] == pytest.approx(0.4 * standard[name]) for name in cheap)
+    assert cost["data in"] == cheap["data in"]
+
+
 def test_retention_and_fan_out_cost(from_text: Loader) -> None:
     stream = "retention: 10d\n    fan_out_consumers: [one, two]"
     found = plan(from_text(text(stream=stream))).streams["clicks"]
