@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import BeforeValidator, Field
 
 from millrace.config.base import Model
 from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker, without_default
@@ -72,7 +72,7 @@ class EmrJob(JobBase):
     carries_libraries = True
 
     engine: Literal["emr"]
-    version: Annotated[str, AfterValidator(version_of("emr"))] = Field(
+    version: Annotated[str, BeforeValidator(version_of("emr"))] = Field(
         default="emr-7.13.0",
         description="Release label of EMR; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["emr-7.13.0", "emr-7.14.0", "emr-spark-8.1.0"],

@@ -11,7 +11,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import BeforeValidator, Field
 
 from millrace.config.engines.base import Bill, Job, JobBase, Worker, without_default
 from millrace.config.engines.versions import spark_versions, version_of
@@ -121,7 +121,7 @@ class GlueJob(JobBase):
     runs_without_vpc = True
 
     engine: Literal["glue"]
-    version: Annotated[str, AfterValidator(version_of("glue"))] = Field(
+    version: Annotated[str, BeforeValidator(version_of("glue"))] = Field(
         default="5.1",
         description="Version of Glue; docs/engines.md lists the contents of each. A later one is a warning.",
         examples=["5.1", "6.0"],

@@ -160,12 +160,13 @@ def _parsed(name: str) -> tuple[str, tuple[int, ...]]:
     return found[1], tuple(int(part) for part in found[2].split("."))
 
 
-def version_of(engine: str) -> Callable[[str], str]:
+def version_of(engine: str) -> Callable[[object], object]:
     """Return the check of an engine's key ``version``: a version of the table, or a later one of such a form."""
 
-    def check(name: str) -> str:
+    def check(name: object) -> object:
         try:
-            fits = stands_for(name).engine == engine
+            # YAML reads 5.1 as a number.
+            fits = isinstance(name, str) and stands_for(name).engine == engine
         except KeyError:
             fits = False
         if not fits:
