@@ -50,10 +50,13 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
     """
     environment = names.environment
     storage = StorageStack(app, names=names)
-    network = NetworkStack(app, names=names, plan=plan.network, logs_key=storage.logs_key)
+    network = None
+    if plan.network.egress.value != "none":
+        network = NetworkStack(app, names=names, plan=plan.network, logs_key=storage.logs_key)
     streams = StreamsStack(app, names=names, plan=plan) if owned_streams(environment) else None
     kafka = None
     if owned_clusters(environment) or owned_topics(environment):
+        assert network is not None, "brokers are in a VPC"
         kafka = KafkaStack(
             app,
             names=names,
@@ -74,6 +77,7 @@ def build(app: Construct, *, names: Names, plan: Plan, root: Path) -> dict[str, 
         streams_key=None if streams is None else streams.key,
     )
     if environment.history is not None:
+        assert network is not None, "the history server is in a VPC"
         private = needs_private_image(environment, plan.network)
         image = HistoryImageStack(app, names=names) if private else None
         history = HistoryStack(

@@ -7,6 +7,7 @@ from typing import get_args
 from aws_cdk import DefaultStackSynthesizer
 
 from millrace.config.grants import FILES, FINDS_BROKERS, NO_NARROWER, REMADE, Grant, allow, list_prefixes
+from millrace.config.job_networks import vpc_reason
 from millrace.config.model import ExternalCluster, MskCluster
 from millrace.config.platform import Bucket
 from millrace.config.sources.kafka import READS_TOPIC, arn_within_cluster
@@ -177,6 +178,9 @@ def preflight(scope: PermissionScope) -> list[Grant]:
     if environment.storage.lake_formation != "off":
         anywhere.append("lakeformation:GetDataLakeSettings")
     buckets = list(dict.fromkeys(scope.bucket(kind) for kind in get_args(Bucket)))
+    outside = any(vpc_reason(environment, job) is None for job in environment.jobs)
+    policies = [scope.s3(each) for each in environment.storage.buckets.values()] if outside else []
+    keys = [key for _, key in environment.storage.keys if key is not None] if outside else []
     assets = scope.s3(scope.bootstrap_name(DefaultStackSynthesizer.DEFAULT_FILE_ASSETS_BUCKET_NAME))
     return [
         allow("AskAccount", sorted(anywhere), ["*"], why=NO_NARROWER),
@@ -191,5 +195,7 @@ def preflight(scope: PermissionScope) -> list[Grant]:
         allow("AskStreams", ["kinesis:DescribeStreamSummary"], [names.stream_arn(name) for name in kinesis]),
         allow("AskClusters", ["kafka:DescribeClusterV2"], [each.existing for each in msk if each.existing]),
         allow("FindBuckets", ["s3:ListBucket"], buckets),
+        allow("AskBucketPolicies", ["s3:GetBucketPolicy"], policies),
+        allow("AskKeyPolicies", ["kms:GetKeyPolicy"], keys),
         allow("AskBootstrapKey", ["s3:GetEncryptionConfiguration"], [assets]),
     ]

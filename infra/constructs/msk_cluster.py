@@ -81,7 +81,12 @@ class ProvisionedCluster(Construct):
                 if plan.storage_gib_per_broker is None
                 else msk.CfnCluster.StorageInfoProperty(
                     ebs_storage_info=msk.CfnCluster.EBSStorageInfoProperty(
-                        volume_size=plan.storage_gib_per_broker.value
+                        volume_size=plan.storage_gib_per_broker.value,
+                        provisioned_throughput=None
+                        if plan.volume_mib is None
+                        else msk.CfnCluster.ProvisionedThroughputProperty(
+                            enabled=True, volume_throughput=plan.volume_mib
+                        ),
                     )
                 ),
             ),

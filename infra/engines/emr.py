@@ -10,6 +10,7 @@ from millrace.config.engines.base import GIB
 from millrace.config.engines.emr import EmrJob
 from millrace.config.grants import TAGGED, Grant, allow
 from millrace.sizing.model import JobPlan
+from millrace.sizing.prices_and_limits import limits
 
 from .base import Engine
 
@@ -21,6 +22,9 @@ _RUNS = "The id of a run is known when it has begun"
 
 _EMR_ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
 """A jar that a release ships without putting it on the class path (EMR Serverless user guide)."""
+
+_BACKLOG = f"{limits()['scaling.emr.backlog_timeout_seconds']:g}s"
+"""Time that tasks wait before Spark asks for executors, which the simulator takes, too."""
 
 _OVERHEAD_SHARE = 0.10
 _OVERHEAD_LEAST_MIB = 384
@@ -67,6 +71,10 @@ class Emr(Engine):
             "spark.dynamicAllocation.initialExecutors": str(scaling.initial_executors.value),
             "spark.dynamicAllocation.maxExecutors": str(plan.executors.value),
             "spark.dynamicAllocation.executorAllocationRatio": f"{scaling.allocation_ratio.value:g}",
+            # Both are Spark's defaults; from emr-spark-8.2.0 on a scaling profile writes what a job leaves out (EMR Serverless user
+            # guide, "Using Scaling Profiles", November 2026).
+            "spark.dynamicAllocation.schedulerBacklogTimeout": _BACKLOG,
+            "spark.dynamicAllocation.sustainedSchedulerBacklogTimeout": _BACKLOG,
             "spark.dynamicAllocation.executorIdleTimeout": f"{scaling.idle_timeout_seconds.value}s",
             "spark.dynamicAllocation.shuffleTracking.enabled": "true",
             "spark.dynamicAllocation.shuffleTracking.timeout": f"{scaling.shuffle_timeout_seconds.value}s",

@@ -32,7 +32,8 @@ class EmrJobStack(JobStack):
         super().__init__(scope, names=names, plan=plan, foundation=foundation, root=root)
         settings = names.environment.jobs[plan.name]
         assert isinstance(settings, EmrJob)
-        network, storage = foundation.network, foundation.storage
+        network, storage = self.network, foundation.storage
+        assert network is not None, "EMR Serverless reaches Kinesis and CloudWatch's metrics in a VPC only"
         workers = self.document["workers"]["max"]
         application = emr.CfnApplication(
             self,

@@ -15,6 +15,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from millrace.config.engines.glue import GlueJob
+from millrace.config.engines.versions import stands_for
 from millrace.config.grants import allow
 from millrace.config.names import Names
 from millrace.sizing.model import JobPlan
@@ -62,7 +63,7 @@ class GlueJobStack(JobStack):
             ]
             or None,
             extra_python_files=[_published(self, "PythonFiles", self.document["archive"])],
-            glue_version=glue.GlueVersion[f"V{settings.version.replace('.', '_')}"],
+            glue_version=glue.GlueVersion[f"V{stands_for(settings.version).name.replace('.', '_')}"],
             worker_configuration=glue.WorkerConfiguration(
                 worker_type=glue.WorkerType[workers["type"].replace(".", "_")],
                 number_of_workers=workers["max"],
@@ -70,7 +71,7 @@ class GlueJobStack(JobStack):
             # Two runs on one checkpoint destroy it.
             max_concurrent_runs=1,
             max_retries=settings.retries,
-            connections=list(connections),
+            connections=list(connections) or None,
             security_configuration=self._security(names, plan),
             continuous_logging=glue.ContinuousLoggingProps(
                 enabled=True, log_group=self.log_group, quiet=True
@@ -94,6 +95,7 @@ class GlueJobStack(JobStack):
         # of its choice. The timeout stays blank unless it is set: a timeout ends the run.
         resource = job.node.default_child
         assert isinstance(resource, glue.CfnJob)
+        resource.glue_version = settings.version
         resource.maintenance_window = settings.maintenance_window
         # Who may start a run would otherwise choose its script, files and jars, and with them what the role does. The argument
         # takes precedence over the script of the job's command (Glue developer guide, "Using job parameters").
@@ -130,7 +132,6 @@ class GlueJobStack(JobStack):
 
     def _connections(self) -> tuple[glue.Connection, ...]:
         # One for each zone: Glue takes the next when a zone has no addresses left or is down.
-        network = self.foundation.network
         connections = tuple(
             glue.Connection(
                 self,
@@ -140,7 +141,7 @@ class GlueJobStack(JobStack):
                 network=glue.ConnectionNetwork.subnet(subnet),
                 security_groups=list(self.groups),
             )
-            for number, subnet in enumerate(network.subnets, start=1)
+            for number, subnet in enumerate(self.network.subnets if self.network else (), start=1)
         )
         for connection in connections:
             acknowledge(
@@ -183,7 +184,17 @@ class GlueJobStack(JobStack):
         return made
 
     def _role(self, names: Names, plan: JobPlan, connections: tuple[glue.Connection, ...]) -> iam.IRole:
-        network = self.foundation.network
+        return self._take_role(
+            names,
+            plan.name,
+            service="glue.amazonaws.com",
+            source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
+            grants=[*self.permissions.grants(), *self._network_grants(names, connections)],
+        )
+
+    def _network_grants(self, names: Names, connections: tuple[glue.Connection, ...]) -> list[Grant]:
+        if self.network is None:
+            return []
         connect = Grant(
             sid="Connections",
             actions=("glue:GetConnection",),
@@ -192,21 +203,12 @@ class GlueJobStack(JobStack):
                 *(connection.connection_arn for connection in connections),
             ),
         )
-        return self._take_role(
+        made = glue_network_grants(
             names,
-            plan.name,
-            service="glue.amazonaws.com",
-            source_arn=f"arn:{self.partition}:glue:{self.region}:{names.account}:*",
-            grants=[
-                *self.permissions.grants(),
-                connect,
-                *glue_network_grants(
-                    names,
-                    subnet_ids=[subnet.subnet_id for subnet in network.subnets],
-                    security_group_ids=[group.security_group_id for group in self.groups],
-                ),
-            ],
+            subnet_ids=[subnet.subnet_id for subnet in self.network.subnets],
+            security_group_ids=[group.security_group_id for group in self.groups],
         )
+        return [connect, *made]
 
 
 def _published(scope: Construct, construct_id: str, url: str) -> glue.Code:

@@ -32,10 +32,10 @@ from .storage import StorageStack
 
 @dataclass(frozen=True)
 class SharedStacks:
-    """The shared stacks that jobs use."""
+    """The shared stacks that jobs use; without a network where nothing needs a VPC."""
 
     storage: StorageStack
-    network: NetworkStack
+    network: NetworkStack | None
     observability: ObservabilityStack
     streams_key: kms.IKey | None
 
@@ -71,8 +71,10 @@ class JobStack(EnvironmentStack):
         The launch document, from which the engine's resources are rendered.
     document_url
         Its URL; the stack's output ``LaunchDocument``.
+    network
+        Network of its workers; None for a job outside of any VPC.
     groups
-        Security groups of the job's workers: that of all jobs, and the job's own.
+        Security groups of the job's workers: that of all jobs, and the job's own; none outside of a VPC.
     log_group_name
         Log group of the job's lines.
     role
@@ -101,7 +103,10 @@ class JobStack(EnvironmentStack):
             f"{names.job(plan.name)}.json",
             json.dumps(self.document, indent=2) + "\n",
         )
-        self.groups: tuple[ec2.ISecurityGroup, ...] = (foundation.network.workers, self._group())
+        self.network = None if plan.network.value == "none" else foundation.network
+        self.groups: tuple[ec2.ISecurityGroup, ...] = ()
+        if self.network is not None:
+            self.groups = (self.network.workers, self._group(self.network))
         self.log_group_name = f"/{names.prefix}/jobs/{plan.name}"
         self.log_group = EncryptedLogGroup(
             self,
@@ -136,12 +141,12 @@ class JobStack(EnvironmentStack):
         """Return the engine's way to run the job; None for an engine that starts no runs: the job has no state machine then."""
         return None
 
-    def _group(self) -> ec2.SecurityGroup:
+    def _group(self, network: NetworkStack) -> ec2.SecurityGroup:
         """Make the group inside which the job's workers reach each other; Glue requires one of a connection's groups to be so."""
         group = ec2.SecurityGroup(
             self,
             "Group",
-            vpc=self.foundation.network.vpc,
+            vpc=network.vpc,
             description=f"Workers of job {self.plan.name} of {self.names.prefix}",
             allow_all_outbound=False,
         )

@@ -7,12 +7,13 @@ Calls for reading only: ``glue:GetJob``, ``GetJobRuns``, ``GetConnection``, ``Ge
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, get_args
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -32,6 +33,7 @@ from millrace.advisor.programs.streams import LONGEST
 from millrace.advisor.stream_candidates import RefusedError
 from millrace.config.check_jobs import FIXED_IN_CORE, is_owned
 from millrace.config.engines.emr import EMR_DISK_GIB, EMR_MEMORY_GIB
+from millrace.config.engines.versions import stands_for
 from millrace.config.model import EmrJob, GlueJob
 from millrace.config.problems import wrong_option
 
@@ -288,8 +290,9 @@ def _subnet(client: Client, connection: str) -> str | None:
 
 def _accepted(model: type[GlueJob | EmrJob], version: str) -> tuple[str, list[str]]:
     """Return the version, or the oldest that Millrace runs on, which is a change."""
-    known: tuple[str, ...] = get_args(model.model_fields["version"].annotation)
-    if version in known:
+    known = list(model.spark_versions)
+    with contextlib.suppress(KeyError):
+        stands_for(version)
         return version, []
     return known[0], [
         f"it runs on {version or 'an unnamed version'}, which is not one of {', '.join(known)}: {known[0]} is a change"

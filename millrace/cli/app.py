@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace.cli.extras import extra_of_missing_module
-from millrace.cli.plan import init, plan, policies, prices, simulate, split_topic, vendor
+from millrace.cli.plan import compare, init, plan, policies, prices, simulate, split_topic, vendor
 from millrace.cli.plan.bench import command as bench
 from millrace.cli.plan.existing import import_job, scan
 from millrace.cli.plan.report import preflight
@@ -42,6 +42,7 @@ GROUPS: Mapping[str, Mapping[str, Command]] = MappingProxyType(
             "import": import_job.import_command,
             "validate": plan.validate_command,
             "plan": plan.plan_command,
+            "compare": compare.compare,
             "simulate": simulate.simulate_command,
             "preflight": preflight.preflight,
             "bench": bench.bench,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
+from millrace.config.job_networks import network_reasons
 from millrace.config.model import Environment, MskCluster
 
 AS_OF = date(2026, 11, 23)
@@ -47,7 +48,7 @@ def own_brokers(environment: Environment) -> bool:
 def chosen_by_aws(environment: Environment) -> str | None:
     """Warn if AWS chooses the zones of subnets and a service is known to refuse some zones of the region."""
     network, region = environment.network, environment.region
-    if network.vpc is not None or network.zone_ids:
+    if network.vpc is not None or network.zone_ids or not network_reasons(environment):
         return None
     services = list(_limited(environment))
     services += ["MSK"] * (region in MSK_REFUSES and own_brokers(environment))

@@ -32,9 +32,6 @@ from millrace.config.queries import (
     sink_writes,
 )
 
-_MOST_CONSUMERS = 20
-"""Most registered consumers of one Kinesis stream (Kinesis quotas)."""
-
 _MOST_QUERIES = 100
 """Most queries of a job: a stop switches off one alarm of each, in one request (botocore's model, ``DisableAlarmActions``)."""
 
@@ -170,11 +167,12 @@ def _consumers(environment: Environment) -> Iterator[Finding]:
             continue
         own = readers[name]
         count = own + len(stream.consumers)
-        if count > _MOST_CONSUMERS:
+        most = stream.most_consumers(advantage=environment.governance.on_demand_advantage)
+        if count > most:
             yield Finding(
                 ("streams", name, "fan_out_consumers"),
                 f"{count} consumers",
-                f"at most {_MOST_CONSUMERS} for a stream, the {own} of this environment's jobs among them",
+                f"at most {most} for a stream, the {own} of this environment's jobs among them",
             )
 
 

@@ -16,6 +16,7 @@ from millrace.config.check_jobs import check_jobs
 from millrace.config.check_kafka_login import check_login
 from millrace.config.check_names import check_names, check_tags
 from millrace.config.explain import nearest
+from millrace.config.job_networks import check_job_networks
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import MISSING, Finding, refuse_keys
 from millrace.config.regions import AS_OF, REGIONS
@@ -52,6 +53,7 @@ def run_checks(
         )
     yield from check_tags(environment)
     yield from check_estate(environment)
+    yield from check_job_networks(environment)
     yield from _clusters(environment)
     for name, stream in environment.streams.items():
         yield from stream.check(StreamUse(name, environment, clusters))

@@ -37,11 +37,14 @@ class DeployedSizes:
         Partitions of its Kafka topics, by the stream's logical name.
     zones
         Availability Zones of its own VPC; None without one.
+    in_vpc
+        Whether a deployed job runs in a VPC, by the job's name.
     """
 
     clusters: Mapping[str, DeployedCluster] = field(default_factory=dict)
     partitions: Mapping[str, int] = field(default_factory=dict)
     zones: int | None = None
+    in_vpc: Mapping[str, bool] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Write it as text, which :meth:`from_json` reads."""
@@ -52,4 +55,4 @@ class DeployedSizes:
         """Read it from the text that :meth:`to_json` writes."""
         plain = json.loads(text)
         clusters = {name: DeployedCluster(**each) for name, each in plain["clusters"].items()}
-        return cls(clusters, plain["partitions"], plain["zones"])
+        return cls(clusters, plain["partitions"], plain["zones"], plain["in_vpc"])

@@ -179,7 +179,7 @@ def _allowed(
         pattern = _pattern(context)
         return pattern, nearest(shown, REGIONS) if pattern == _PATTERNS[REGION] else None
     if kind == "value_error":
-        return str(context["error"]), None
+        return str(context["error"]), f'write it in quotes: "{shown}"' if isinstance(value, float) else None
     if kind == "string_type" and isinstance(value, int | float):
         return "text", f'write it in quotes: "{shown}"'
     if kind in _BOUNDS:

@@ -182,6 +182,12 @@ class Governance(Model):
         "deployed.",
         examples=[5000],
     )
+    on_demand_advantage: bool = Field(
+        default=False,
+        description="The account has Kinesis On-demand Advantage, a setting of the account: on-demand streams cost no fee each and "
+        "less a GB, and take 50 fan-out consumers in place of 20. Millrace does not set it.",
+        examples=[True],
+    )
     other_accounts: tuple[Annotated[str, StringConstraints(pattern=r"^\d{12}$")], ...] = Field(
         default=(),
         description="Accounts beside the environment's own that its ARNs and images may be of.",

@@ -18,7 +18,14 @@ from millrace.sizing.model import Plan
 
 Verdict = Literal["ok", "warning", "failed", "not known"]
 
-ABSENT = ("ResourceNotFoundException", "NotFoundException", "404", "NoSuchBucket", "ParameterNotFound")
+ABSENT = (
+    "ResourceNotFoundException",
+    "NotFoundException",
+    "404",
+    "NoSuchBucket",
+    "NoSuchBucketPolicy",
+    "ParameterNotFound",
+)
 """Codes of errors of a subject that does not exist."""
 
 _THREADS = 8

@@ -22,6 +22,9 @@ _BOOTSTRAP_VERSION = 6
 _AT_WORK = ("HEALING", "MAINTENANCE", "REBOOTING_BROKER", "UPDATING")
 """States in which clients are served (MSK developer guide, "Understand MSK Provisioned cluster states")."""
 
+_VPC_CONDITIONS = ("aws:SourceVpc", "aws:VpcSourceIp")
+"""Beginnings of the condition keys that a request from outside of a VPC lacks (IAM user guide, "Global condition context keys")."""
+
 _BUCKETS: tuple[Bucket, ...] = ("lake", "checkpoints", "event-logs", "dead-letters", "access-logs")
 
 
@@ -77,7 +80,7 @@ def stacks(account: Account) -> Iterator[Row]:
 def zones(account: Account) -> Iterator[Row]:
     """Check that the region has the zones of a new VPC, for each engine."""
     environment = account.aws.names.environment
-    if environment.network.vpc is not None:
+    if environment.network.vpc is not None or account.plan.network.egress.value == "none":
         return
     found = account.client("ec2").describe_availability_zones()["AvailabilityZones"]
     usable = [each["ZoneId"] for each in found if each["State"] == "available"]
@@ -103,7 +106,7 @@ def _zones_of_services(account: Account, used: tuple[str, ...]) -> Iterator[Row]
 def subnets(account: Account) -> Iterator[Row]:
     """Check the given subnets: their VPC, zones, free addresses and routes to AWS."""
     network = account.aws.names.environment.network
-    if network.vpc is None:
+    if account.plan.network.egress.value != "existing":
         return
     ec2 = account.client("ec2")
     found = ec2.describe_subnets(SubnetIds=list(network.subnets))["Subnets"]
@@ -111,7 +114,8 @@ def subnets(account: Account) -> Iterator[Row]:
         yield Row("subnets", "failed", f"{', '.join(foreign)}: not in {network.vpc}", "write network.subnets")
     yield from _zones_of_services(account, tuple(each["AvailabilityZoneId"] for each in found))
     free = sum(each["AvailableIpAddressCount"] for each in found)
-    needed = sum(job.max_workers.value for job in account.plan.jobs.values())
+    jobs = [each for each in account.plan.jobs.values() if each.network.value == "vpc"]
+    needed = sum(job.max_workers.value for job in jobs)
     said = f"{free:,} free addresses for up to {needed:,} workers"
     yield judged("addresses of subnets", said if free < needed else "", said, "name larger subnets")
     where = [{"Name": "vpc-id", "Values": [network.vpc]}]
@@ -254,6 +258,29 @@ def lake_formation(account: Account) -> Iterator[Row]:
     )
 
 
+def vpc_conditions(account: Account) -> Iterator[Row]:
+    """Check that no policy of an existing bucket or key refuses the jobs that run outside of any VPC."""
+    jobs = [name for name, each in account.plan.jobs.items() if each.network.value == "none"]
+    storage = account.aws.names.environment.storage
+    policies = {}
+    for bucket in storage.buckets.values() if jobs else ():
+        found = account.existing("s3", "get_bucket_policy", Bucket=bucket)
+        policies[f"bucket {bucket}"] = "" if found is None else found["Policy"]
+    for _, key in storage.keys if jobs else ():
+        if key is not None:
+            policies[f"key {key}"] = account.client("kms").get_key_policy(KeyId=key)["Policy"]
+    for subject, policy in policies.items():
+        named = [each for each in _VPC_CONDITIONS if each.lower() in policy.lower()]
+        yield judged(
+            f"VPC conditions of {subject}",
+            f"its policy has {', '.join(named)}, and no VPC is the source of {', '.join(jobs)}"
+            if named
+            else "",
+            "none",
+            f"write jobs.{jobs[0]}.network: vpc, or except the jobs' roles from the condition",
+        )
+
+
 CHECKS: Mapping[str, Check] = MappingProxyType(
     {
         "bootstrap": bootstrap,
@@ -264,6 +291,7 @@ CHECKS: Mapping[str, Check] = MappingProxyType(
         "subnets": subnets,
         "versions of MSK": kafka_versions,
         "buckets": bucket_names,
+        "VPC conditions": vpc_conditions,
         "streams": stream_names,
         "clusters": clusters,
         "Lake Formation": lake_formation,

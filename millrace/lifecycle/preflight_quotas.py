@@ -97,7 +97,7 @@ def _brokers(account: Account) -> tuple[float, float]:
 
 
 def _vpcs(account: Account) -> tuple[float, float]:
-    if account.aws.names.environment.network.vpc is not None or account.has_stack("network"):
+    if account.plan.network.egress.value in ("existing", "none") or account.has_stack("network"):
         return 0, 0
     return 1, len(account.call("ec2", "describe_vpcs", "Vpcs"))
 

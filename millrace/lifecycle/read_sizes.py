@@ -15,7 +15,7 @@ from millrace.lifecycle.update_rules import Template, at
 
 
 def read_sizes(aws: Aws) -> DeployedSizes:
-    """Read the sizes of an environment's deployed clusters, topics and network.
+    """Read the sizes of an environment's deployed clusters, topics, network and jobs.
 
     Raises
     ------
@@ -23,15 +23,19 @@ def read_sizes(aws: Aws) -> DeployedSizes:
         AWS refused a request.
     """
     cloudformation, names = aws.client("cloudformation"), aws.names
+    jobs = names.environment.jobs
     with translate_aws_errors("reading the deployed sizes"):
-        kafka, network = (
-            deployed_template(cloudformation, names.stack(part)) for part in ("kafka", "network")
+        kafka, network, *own = (
+            deployed_template(cloudformation, names.stack(part))
+            for part in ("kafka", "network", *(f"job-{job}" for job in jobs))
         )
-    return sizes(names, kafka or {}, network or {})
+    return sizes(names, kafka or {}, network or {}, dict(zip(jobs, own, strict=True)))
 
 
-def sizes(names: Names, kafka: Template, network: Template) -> DeployedSizes:
-    """Find sizes in the templates of an environment's clusters and of its network."""
+def sizes(
+    names: Names, kafka: Template, network: Template, jobs: Mapping[str, Template | None]
+) -> DeployedSizes:
+    """Find sizes in the templates of an environment's clusters, of its network and of its jobs."""
     clusters = _by(of_type(kafka, "AWS::MSK::Cluster"), "ClusterName")
     topics = _by(of_type(kafka, "AWS::MSK::Topic"), "TopicName")
     own = {name: topics.get(names.stream(name)) for name in names.environment.streams}
@@ -54,7 +58,9 @@ def sizes(names: Names, kafka: Template, network: Template) -> DeployedSizes:
     subnets = len(of_type(network, "AWS::EC2::Subnet"))
     # A public subnet in each zone holds its gateway.
     zones = subnets // 2 if of_type(network, "AWS::EC2::NatGateway") else subnets
-    return DeployedSizes(found, partitions, zones or None)
+    # Only a job in a VPC has a security group.
+    inside = {job: bool(of_type(each, "AWS::EC2::SecurityGroup")) for job, each in jobs.items() if each}
+    return DeployedSizes(found, partitions, zones or None, inside)
 
 
 def _by(resources: Mapping[str, Any], key: str) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 from ruamel.yaml import YAML
 
-from millrace.config.engines import SPARK
 from millrace.config.engines.glue import glue_tasks_per_worker
+from millrace.config.engines.versions import stands_for
 
 
 class EngineValue(BaseModel):
@@ -87,5 +87,5 @@ def engine_settings(document: Mapping[str, Any]) -> dict[str, str]:
     engine, version, workers = document["engine"], document["engine_version"], document["workers"]
     tasks = workers["vcpu"] if engine == "emr" else glue_tasks_per_worker(version, workers["type"])
     slots = (workers["max"] - 1) * int(tasks)  # one worker is the driver
-    values = {name: row.of(engine, SPARK[version]) for name, row in table().settings.items()}
+    values = {name: row.of(engine, stands_for(version).spark) for name, row in table().settings.items()}
     return {name: value.format(slots=slots) for name, value in values.items() if value is not None}

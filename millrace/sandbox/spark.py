@@ -20,8 +20,7 @@ from urllib.parse import urlparse
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from millrace.config.engines import SPARK
-from millrace.config.engines.versions import spark_line_of
+from millrace.config.engines.versions import stands_for
 from millrace.lifecycle.deployed import LaunchDocument, split_url
 from millrace.sandbox import jars, local_driver
 from millrace.sandbox.child_processes import RUN, Process
@@ -158,7 +157,7 @@ class SandboxSpark:
             Its line is not installed; the message has the command that installs it.
         """
         document = launch.content
-        line = spark_line_of(SPARK[document["engine_version"]])
+        line = stands_for(document["engine_version"]).spark_line
         home = RUN / "jobs" / run
         shutil.rmtree(
             home, ignore_errors=True

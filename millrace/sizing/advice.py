@@ -1,4 +1,4 @@
-"""Advice on alternatives: merged jobs, split jobs, no Spark at all."""
+"""Advice on alternatives: merged jobs, split jobs, scheduled runs."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from millrace.config.model import Environment
-from millrace.config.queries import LandQuery
 from millrace.sizing.cost import HOURS
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import JobPlan
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.query import Source
 from millrace.sizing.text_format import count
-
-_FIREHOSE_SECONDS = 60.0
-"""Firehose's buffering into Iceberg tables that needs no tuning (Firehose developer guide: 0 to 900 s)."""
 
 _SCHEDULED = timedelta(minutes=30)
 """Shortest SLA for which scheduled runs can replace a job that runs all the time."""
@@ -38,7 +34,7 @@ def job_advice(
         )
         yield f"{plan.cores.value} cores are more than the {most} that one driver is trusted with: {way}"
     yield from _foreign(environment, plan, demands, sources)
-    yield from _without_spark(environment, plan, demands)
+    yield from _scheduled_runs(environment, plan, demands)
 
 
 def _unmeasured(environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]) -> Iterator[str]:
@@ -67,22 +63,9 @@ def _foreign(
                 )
 
 
-def _without_spark(environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]) -> Iterator[str]:
+def _scheduled_runs(environment: Environment, plan: JobPlan, demands: Sequence[QueryDemand]) -> Iterator[str]:
     job = environment.jobs[plan.name]
-    queries = list(job.queries.values())
     seconds = job.latency.total_seconds()
-    if seconds >= _FIREHOSE_SECONDS and all(
-        isinstance(query, LandQuery)
-        and query.format.in_firehose
-        and query.decompress_up_to is None
-        and not query.redact
-        and environment.streams[query.source].in_firehose
-        for query in queries
-    ):
-        yield (
-            "nothing is transformed here: where at-least-once and Firehose's own error output will do, "
-            "Amazon Data Firehose writes such a table without a job"
-        )
     if job.latency >= _SCHEDULED:
         usd, each = _scheduled(plan, demands, seconds)
         always = plan.worker_usd_hour * plan.max_workers.value * HOURS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from millrace.config.engines.base import Bill
 from millrace.config.model import Job, Stream
 from millrace.config.sources.base import GB as GB
@@ -30,8 +33,45 @@ def item(
     return CostItem(name, usd, why, assumed, unconfirmed, lambda: (prices.as_input(price), *inputs))
 
 
+def by_tier(
+    quantity: float, tiers: Sequence[tuple[float, str]], before: float = 0
+) -> list[tuple[float, str, float]]:
+    """Divide a quantity over the tiers of a price.
+
+    Parameters
+    ----------
+    tiers
+        Begin and name of each.
+    before
+        Quantity of others that comes first.
+
+    Returns
+    -------
+    list
+        Begin, name and quantity of each tier that it reaches.
+
+    Examples
+    --------
+    >>> by_tier(15, [(0, ""), (10, "after_10.")])
+    [(0, '', 10), (10, 'after_10.', 5)]
+    """
+    ends = [*(begin for begin, _ in tiers[1:]), math.inf]
+    parts = [
+        (begin, name, min(end, before + quantity) - max(begin, before))
+        for (begin, name), end in zip(tiers, ends, strict=True)
+    ]
+    return [part for part in parts if part[2] > 0]
+
+
 def stream_cost(
-    name: str, stream: Stream, partitions: Figure[int], readers: int, consumers: int, prices: PriceTable
+    name: str,
+    stream: Stream,
+    partitions: Figure[int],
+    readers: int,
+    consumers: int,
+    prices: PriceTable,
+    *,
+    advantage: bool,
 ) -> tuple[CostItem, ...]:
     """Return the cost of a stream; topics are paid for with their cluster.
 
@@ -45,8 +85,10 @@ def stream_cost(
         Queries that read it without fan-out.
     consumers
         Registered fan-out consumers, of our own queries and of others.
+    advantage
+        Whether the account has Kinesis On-demand Advantage.
     """
-    usage = Usage(partitions.value, partitions.assumed, readers, consumers)
+    usage = Usage(partitions.value, partitions.assumed, readers, consumers, advantage)
     return tuple(
         item(
             each.name,

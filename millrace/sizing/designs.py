@@ -110,7 +110,9 @@ def _usd(planner: JobPlanner, reading: Reading, number: int) -> float:
     stream, prices = reading.stream, planner.prices
     shared = sum(not demand.fan_out for demand in reading.readers)
     consumers = len(reading.readers) - shared + len(stream.consumers)
-    lines = stream_cost(reading.name, stream, Figure(number, stream.parts, ""), shared, consumers, prices)
+    advantage = planner.environment.governance.on_demand_advantage
+    figure = Figure(number, stream.parts, "")
+    lines = stream_cost(reading.name, stream, figure, shared, consumers, prices, advantage=advantage)
     usd = sum(line.usd for line in lines)
     if stream.has_shard_metrics:
         usd += number * limits()["kinesis.shard_metrics"] * prices.usd("cloudwatch.metric_month")

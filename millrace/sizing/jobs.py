@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from millrace.config.job_networks import vpc_reason
 from millrace.config.model import Environment, Job
 from millrace.config.problems import Finding
 from millrace.config.units import format_duration
@@ -163,12 +164,22 @@ def plan_job(
             ),
         ),
         scaling=scaling,
+        network=_network(environment, name),
         worker_usd_hour=worker_usd_hour(sized.bills, prices),
         choices=ways,
     )
     if job.scaling == "fixed":
         plan = hold(plan, "scaling: fixed holds all of them")
     return replace(plan, advice=tuple(job_advice(environment, plan, demands, sources))), []
+
+
+def _network(environment: Environment, name: str) -> Figure[str]:
+    why = vpc_reason(environment, name)
+    given = getattr(environment.jobs[name], "network", None)
+    if given is not None:
+        return pinned(given, "network", why or "pinned", ("jobs", name, "network"))
+    public = "it reaches AWS by public endpoints, with TLS and IAM; nothing it reads or writes needs a VPC"
+    return Figure("vpc" if why else "none", "network", why or public)
 
 
 def hold(plan: JobPlan, why: str) -> JobPlan:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from millrace.config.deployed_sizes import DeployedCluster
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
 from millrace.sizing.cost import HOURS, item
 from millrace.sizing.model import ClusterPlan, CostItem, Figure, Input, Inputs, pinned
-from millrace.sizing.prices_and_limits import LimitTable, PriceTable, limits
+from millrace.sizing.prices_and_limits import VOLUME_BYTES, LimitTable, PriceTable, limits
 
 MIB, GIB = 1024**2, 1024**3
 
@@ -130,44 +130,88 @@ def plan_cluster(
         return None, [Finding(("kafka", name, "broker_type"), cluster.broker_type, allowed)]
     candidates = types if cluster.broker_type is None else [cluster.broker_type]
     disk = cluster.tier == "standard"
-    needs = {each: _brokers(each, asked, zone_count, known, disk=disk) for each in candidates}
-    kind = min(candidates, key=lambda each: (needs[each] * prices.usd(f"msk.{each}_hour"), needs[each]))
+    options = [
+        each for kind in candidates for each in _options(kind, asked, zone_count, known, prices, disk=disk)
+    ]
+    most = known[f"msk.brokers.{'kraft' if cluster.version.endswith('.kraft') else 'zookeeper'}"]
+    chosen = min(options, key=lambda each: (each.brokers > most, each.usd, each.brokers))
     if cluster.brokers is not None:
-        able = [each for each in candidates if needs[each] <= cluster.brokers]
+        able = [each for each in options if each.brokers <= cluster.brokers]
         if not able:
-            largest = min(candidates, key=lambda each: needs[each])
-            allowed = f"at least {needs[largest]} of {largest}: {_why(largest, asked, zone_count, known)}"
+            largest = min(options, key=lambda each: each.brokers)
+            allowed = (
+                f"at least {largest.brokers} of {largest.kind}: {_why(largest, asked, zone_count, known)}"
+            )
             return None, [Finding(("kafka", name, "brokers"), str(cluster.brokers), allowed)]
-        kind = min(able, key=lambda each: prices.usd(f"msk.{each}_hour"))
+        chosen = min(able, key=lambda each: each.usd / each.brokers)
     deployed = asked.deployed
     if deployed is not None and deployed.broker_type in types and cluster.brokers is None:
         # Brokers are only added. Those of another type are replaced one by one, while the cluster runs.
-        if deployed.broker_type in candidates and needs[deployed.broker_type] <= deployed.brokers:
-            kind = deployed.broker_type
-        needs[kind] = max(needs[kind], deployed.brokers)
+        same = [
+            each for each in options if each.kind == deployed.broker_type and each.brokers <= deployed.brokers
+        ]
+        chosen = min(same, key=lambda each: each.usd) if same else chosen
+        chosen = replace(chosen, brokers=max(chosen.brokers, deployed.brokers))
     storage = None
     if disk:
-        storage, finding = _storage(name, cluster, cluster.brokers or needs[kind], asked)
+        storage, finding = _storage(name, cluster, cluster.brokers or chosen.brokers, asked)
         if finding is not None:
             return None, [finding]
-    return _provisioned(name, cluster, kind, needs[kind], storage, asked, zone_count, prices), []
+    return _provisioned(name, cluster, chosen, storage, asked, zone_count, prices), []
+
+
+@dataclass(frozen=True)
+class _Option:
+    """Brokers that carry a load.
+
+    Attributes
+    ----------
+    volume
+        MiB/s of throughput that each volume is provisioned with; None for the default.
+    takes
+        MiB/s from producers that a broker takes.
+    usd
+        Dollars a month.
+    """
+
+    kind: str
+    brokers: int
+    volume: int | None
+    takes: float
+    usd: float
+
+
+def _options(
+    kind: str, asked: Load, zone_count: int, known: LimitTable, prices: PriceTable, *, disk: bool
+) -> Iterator[_Option]:
+    broker, hour = known.brokers[kind], prices.usd(f"msk.{kind}_hour")
+    takes = broker.takes(asked.readers)
+    number = _brokers(takes, broker.partitions, asked, zone_count, known, disk=disk)
+    yield _Option(kind, number, None, takes, number * hour * HOURS)
+    if broker.volume_default is None:
+        return
+    takes = broker.takes(asked.readers, broker.volume)
+    number = _brokers(takes, broker.partitions, asked, zone_count, known, disk=disk)
+    volume = math.ceil(asked.mib_in / number * 2 * VOLUME_BYTES)
+    if volume > broker.volume_default:
+        usd = number * (hour * HOURS + volume * prices.usd("msk.volume_mib_month"))
+        yield _Option(kind, number, volume, takes, usd)
 
 
 def _provisioned(
     name: str,
     cluster: MskCluster,
-    kind: str,
-    needed: int,
+    chosen: _Option,
     storage: Figure[int] | None,
     asked: Load,
     zone_count: int,
     prices: PriceTable,
 ) -> ClusterPlan:
-    known = limits()
-    why = _why(kind, asked, zone_count, known)
+    known, kind, needed = limits(), chosen.kind, chosen.brokers
+    why = _why(chosen, asked, zone_count, known)
     kept = asked.deployed is not None and needed == asked.deployed.brokers
     broker, path = known.brokers[kind], ("kafka", name)
-    taken = f"{broker.mib_in:g} MiB/s in, {broker.partitions:,} partitions"
+    taken = f"{chosen.takes:.4g} MiB/s in, {broker.partitions:,} partitions"
 
     def inputs() -> Inputs:
         return (*asked.inputs, Input(kind, taken, origin=broker.origin), *known.as_inputs("msk."))
@@ -198,6 +242,17 @@ def _provisioned(
     if storage is not None:
         stored: float = storage.value * brokers.value
         why = f"{storage.value} GiB on each of {brokers.value} brokers"
+        if chosen.volume is not None:
+            cost.append(
+                item(
+                    "volume throughput",
+                    chosen.volume * brokers.value,
+                    "msk.volume_mib_month",
+                    prices,
+                    f"{chosen.volume} MiB/s on each of {brokers.value} brokers; the default is {broker.volume_default:g}",
+                    assumed=asked.assumed,
+                )
+            )
     else:
         stored = asked.stored_gib / asked.copies
         why = f"{stored:,.1f} GiB by retention, copies included in the price"
@@ -212,7 +267,7 @@ def _provisioned(
             )
         )
     cost.append(item("storage", stored, "msk.storage_gb_month", prices, why, assumed=asked.assumed))
-    return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost))
+    return ClusterPlan(name, cluster.tier, brokers, broker_type, storage, tuple(cost), chosen.volume)
 
 
 def _storage(
@@ -257,18 +312,22 @@ def coarse_gib(needed: int) -> int:
     return 100 * tenth
 
 
-def _brokers(kind: str, asked: Load, zone_count: int, known: LimitTable, *, disk: bool) -> int:
+def _brokers(
+    takes: float, partitions: int, asked: Load, zone_count: int, known: LimitTable, *, disk: bool
+) -> int:
     """Return the fewest brokers for incoming bytes, replicas and disk, with the same number in each zone."""
-    broker = known.brokers[kind]
-    terms = [asked.mib_in / broker.mib_in, asked.replicas / broker.partitions]
+    terms = [asked.mib_in / takes, asked.replicas / partitions]
     if disk:
         terms.append(asked.stored_gib * known["msk.storage.headroom"] / known["msk.broker.storage_gib"])
     return zone_count * max(1, math.ceil(max(terms) / zone_count))
 
 
-def _why(kind: str, asked: Load, zone_count: int, known: LimitTable) -> str:
-    broker = known.brokers[kind]
-    taken = f"{broker.mib_in:g} MiB/s a broker" + ("" if broker.confirmed else ", unconfirmed")
+def _why(option: _Option, asked: Load, zone_count: int, known: LimitTable) -> str:
+    taken = f"{option.takes:.4g} MiB/s a broker" + (
+        "" if known.brokers[option.kind].confirmed else ", unconfirmed"
+    )
+    if option.volume is not None:
+        taken += f" with {option.volume} MiB/s of provisioned volume throughput"
     return f"{asked.mib_in:,.1f} MiB/s in at peak ({taken}), as many in each of {zone_count} zones"
 
 

@@ -121,6 +121,8 @@ class ClusterPlan:
     broker_type: Figure[str] | None
     storage_gib_per_broker: Figure[int] | None
     cost: tuple[CostItem, ...]
+    volume_mib: int | None = None
+    """MiB/s of throughput that each volume is provisioned with; ``None`` for the default."""
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,8 @@ class JobPlan:
     memory: Figure[float]
     """Memory that one executor needs, in GiB."""
     scaling: ScalingPlan
+    network: Figure[str]
+    """``vpc``, or ``none``: it reaches AWS by public endpoints."""
     worker_usd_hour: float
     choices: tuple[WorkerChoice, ...]
     """The plan's choice first, then all others that are possible, cheapest first, then those that are not."""
@@ -319,11 +323,11 @@ class NetworkPlan:
     Attributes
     ----------
     egress
-        ``endpoints``, ``nat``, or ``existing`` for an existing VPC.
+        ``endpoints``, ``nat``, ``existing`` for an existing VPC, or ``none`` without a VPC.
     services
         Endpoint names of all services that are called, except S3, which has a gateway.
     zones
-        Number of zones with endpoints or gateways; 0 for an existing VPC.
+        Number of zones with endpoints or gateways; 0 for an existing VPC or none.
     """
 
     egress: Figure[str]

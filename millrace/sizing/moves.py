@@ -14,6 +14,8 @@ from millrace.config import kafka_versions
 from millrace.config.base import Model
 from millrace.config.checks import run_checks
 from millrace.config.engines import KINDS, Job
+from millrace.config.engines.versions import stands_for
+from millrace.config.job_networks import needs_vpc, network_reasons, vpc_reason
 from millrace.config.model import Environment, KinesisStream, MskCluster
 from millrace.config.problems import ConfigurationError, Path, dotted_path
 from millrace.config.units import format_duration
@@ -32,6 +34,7 @@ _TRIED = 60
 """Plans of one job that looking for moves may take; larger environments try fewer changes, of the most expensive members."""
 
 _DAY = timedelta(days=1)
+_PRIVATE = "the private network: the job reaches AWS by public endpoints, with TLS and IAM"
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,11 @@ def find_moves(environment: Environment, now: Plan, keeps: Keeps) -> tuple[Move,
             continue
         usd = total(after).value
         old = None if node is None else node.to_json()
-        move = Move(dotted_path(change.path), old, change.new, usd, before - usd, change.gives_up)
+        leaves = any(
+            each.network.value == "none" != now.jobs[name].network.value for name, each in after.jobs.items()
+        )
+        gives_up = change.gives_up + f"; {_PRIVATE}" * (leaves and change.path[-1] != "network")
+        move = Move(dotted_path(change.path), old, change.new, usd, before - usd, gives_up)
         if move.saved >= _WORTH:
             found.append((move, changed, after))
     found.sort(key=lambda each: -each[0].saved)
@@ -129,8 +136,10 @@ def _changes(environment: Environment) -> Iterator[_Change]:
             yield from _of_cluster(environment, name, cluster)
     for name, job in environment.jobs.items():
         yield from _of_job(name, job)
+        if needs_vpc(environment, job) is None and vpc_reason(environment, name) is not None:
+            yield _Change(("jobs", name, "network"), "none", _PRIVATE)
     network = environment.network
-    if network.vpc is None and environment.deployed.zones is None:
+    if network.vpc is None and environment.deployed.zones is None and network_reasons(environment):
         if environment.zones == 3 and not network.zone_ids:
             zone = "the third Availability Zone"
             if any(
@@ -188,7 +197,7 @@ def _of_job(name: str, job: Job) -> Iterator[_Change]:
             yield _Change((*path, key), None, f"{key} as pinned")
     measured = f"the rate's validity: it is that of {job.release}, and `millrace bench` measures the other"
     versions = list(job.spark_versions)
-    for version in versions[versions.index(job.version) + 1 :]:
+    for version in versions[versions.index(stands_for(job.version).name) + 1 :]:
         yield _Change((*path, "version"), version, measured)
     if getattr(job, "architecture", None) == "x86_64":
         lost = "the rate's validity: it is that of x86_64, and images and libraries of your own must be for arm64"
@@ -219,6 +228,18 @@ def _changed(environment: Environment, change: _Change) -> Environment | None:
     except ValidationError:
         return None
     return _with(environment, section, {**members, name: job})
+
+
+def all_on(environment: Environment, engine: str, version: str) -> Environment | None:
+    """Return the environment with all jobs on a version of an engine; None if a key does not fit it."""
+    jobs = {}
+    for name, job in environment.jobs.items():
+        given = {each: getattr(job, each) for each in job.model_fields_set}
+        try:
+            jobs[name] = KINDS[engine].model_validate({**given, "engine": engine, "version": version})
+        except ValidationError:
+            return None
+    return environment.model_copy(update={"jobs": jobs})
 
 
 def _with(model: M, key: str, value: Any) -> M:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Literal
 
 from millrace.config.accounts import named_hosts
+from millrace.config.job_networks import network_reasons, vpc_reason
 from millrace.config.kafka_login import secret_of
-from millrace.config.model import Environment, MskCluster
+from millrace.config.model import Environment, Job, MskCluster, Stream
 from millrace.config.queries import SourceQuery
-from millrace.sizing.cost import GB, HOURS, SECONDS, item
+from millrace.sizing.cost import GB, HOURS, SECONDS, by_tier, item
 from millrace.sizing.model import CostItem, Figure, Input, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
 from millrace.sizing.text_format import count
@@ -20,6 +21,9 @@ Egress = Literal["endpoints", "nat"]
 
 _NAMES: Mapping[Egress, str] = {"endpoints": "endpoints", "nat": "NAT gateways"}
 
+
+_DATA_TIERS = ((0, ""), (1e6, "after_1000000."), (5e6, "after_5000000."))
+"""GB a month before each tier of an endpoint's data, and the tier's price name (price page of PrivateLink)."""
 
 _AWS_DOMAINS = ("*.amazonaws.com", "*.amazonaws.com.cn", "*.api.aws", "*.internal")
 """Domains of services, and of machines in a VPC (VPC user guide, "DNS attributes for your VPC")."""
@@ -34,19 +38,36 @@ def services(environment: Environment) -> tuple[str, ...]:
     S3 and DynamoDB are not among them: their gateway endpoints cost nothing. A service that
     no job calls has no endpoint, as each costs by the hour and zone.
     """
-    found = ["logs", "monitoring", "kms", "sts", "glue"]
-    found += dict.fromkeys(each for stream in environment.streams.values() for each in stream.services)
+    jobs = jobs_inside(environment).values()
+    found = ["logs", "monitoring", "kms", "sts", "glue"] if jobs else ["logs"] * bool(environment.history)
+    found += dict.fromkeys(each for stream in _streams_inside(environment) for each in stream.services)
     if any(isinstance(cluster, MskCluster) for cluster in environment.kafka.values()):
         found.append("kafka")
-    if environment.observability.prometheus and any(job.remote_writes for job in environment.jobs.values()):
+    if environment.observability.prometheus and any(job.remote_writes for job in jobs):
         found.append("aps-workspaces")
-    asked = {service for sink in environment.sinks for service in sink.services}
+    asked = {service for job in jobs for sink in job.sinks for service in sink.services}
     if any(secret_of(cluster.authentication) for cluster in environment.kafka.values()):
         asked.add("secretsmanager")
     found += sorted(asked.difference(found))
     if environment.history is not None:
         found += ["ecr.api", "ecr.dkr"]
     return tuple(found)
+
+
+def jobs_inside(environment: Environment) -> dict[str, Job]:
+    """Return the jobs that run in the VPC, by name."""
+    return {name: job for name, job in environment.jobs.items() if vpc_reason(environment, name) is not None}
+
+
+def _streams_inside(environment: Environment) -> list[Stream]:
+    """Return the streams that queries of jobs in the VPC read; one for each query."""
+    return [
+        environment.streams[name]
+        for job in jobs_inside(environment).values()
+        for query in job.queries.values()
+        if isinstance(query, SourceQuery)
+        for name in query.streams
+    ]
 
 
 def needs_private_image(environment: Environment, network: NetworkPlan) -> bool:
@@ -70,8 +91,11 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
     Returns
     -------
     tuple
-        The plan, and its cost; an existing VPC costs this environment nothing.
+        The plan, and its cost; an existing VPC costs this environment nothing, and neither does none.
     """
+    if not network_reasons(environment):
+        why = "no job needs a VPC: all reach AWS by its public endpoints, with TLS and IAM"
+        return NetworkPlan(Figure("none", "egress", why), (), 0), ()
     called = services(environment)
     if environment.network.vpc is not None:
         why = f"{environment.network.vpc} is left as it is; it must reach {', '.join(called)} and S3"
@@ -100,13 +124,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
 
 def _volume(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
-    streams = [
-        environment.streams[name]
-        for _, _, query in environment.queries
-        if isinstance(query, SourceQuery)
-        for name in query.streams
-    ]
-    read = [stream.traffic for stream in streams if stream.services]
+    read = [stream.traffic for stream in _streams_inside(environment) if stream.services]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
     return gigabytes, any(t.basis == "assumed" for t in read)
 
@@ -130,7 +148,12 @@ def _costs(
                 endpoints,
                 assumed=False,
             ),
-            item("endpoint data", volume, "network.endpoint_gb", prices, data, assumed=guess),
+            *(
+                item(
+                    "endpoint data", gb, f"network.{tier}endpoint_gb", prices, f"{gb:,.0f} GB", assumed=guess
+                )
+                for _, tier, gb in by_tier(volume, _DATA_TIERS) or [(0, "", 0.0)]
+            ),
         ),
         "nat": (
             item("NAT gateways", zones * HOURS, "network.nat_hour", prices, gateways, assumed=False),

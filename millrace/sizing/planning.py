@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from millrace.config import availability_zones as zone_tables
 from millrace.config import kafka_versions
+from millrace.config.engines import versions
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import Finding
+from millrace.sizing import roads
 from millrace.sizing.advice import merge_advice
 from millrace.sizing.alarms import alarms
 from millrace.sizing.cost import stream_cost
@@ -18,8 +21,8 @@ from millrace.sizing.designs import JobPlanner, cheapest_partitions
 from millrace.sizing.jobs import divide_cores, fewest_cores
 from millrace.sizing.kafka import load, plan_cluster, zones
 from millrace.sizing.model import ClusterPlan, Figure, Input, JobPlan, Plan, StreamPlan
-from millrace.sizing.network import dns_cost, plan_network
-from millrace.sizing.prices_and_limits import PRICES, PriceTable, prices
+from millrace.sizing.network import dns_cost, jobs_inside, plan_network
+from millrace.sizing.prices_and_limits import PRICES, PriceTable, limits, prices
 from millrace.sizing.remedies import with_remedies
 from millrace.sizing.risks import risks
 from millrace.sizing.shared_cost import shared_cost
@@ -58,7 +61,7 @@ def plan(environment: Environment) -> Plan:
         )
     demands, streams, clusters, jobs = sized
     network, way_out = plan_network(environment, table)
-    dns = dns_cost(environment, sum(job.max_workers.value for job in jobs.values()), table)
+    dns = dns_cost(environment, sum(jobs[name].max_workers.value for name in jobs_inside(environment)), table)
     watched = alarms(environment, jobs, clusters)
     # SimPy and NumPy take long to import.
     from millrace.sizing.simulation.expected_cost import hold_where_late
@@ -77,12 +80,27 @@ def plan(environment: Environment) -> Plan:
         warnings=(
             *_of_prices(environment, table),
             *_warnings(environment, demands),
+            *_of_quotas(environment, clusters),
             *risks(environment, demands, streams, jobs),
         ),
         advice=tuple(merge_advice(jobs)),
         left_out=unpriced_costs(environment),
     )
-    return hold_where_late(environment, found)
+    found = hold_where_late(environment, found)
+    return replace(found, advice=(*roads.advice(environment, found), *found.advice))
+
+
+def _of_quotas(environment: Environment, clusters: Mapping[str, ClusterPlan]) -> Iterator[str]:
+    """Warn about numbers of brokers for which AWS has to raise a quota first."""
+    known = limits()
+    counts = {name: each.brokers.value for name, each in clusters.items() if each.brokers is not None}
+    for name, number in counts.items():
+        version = getattr(environment.kafka[name], "version", "")
+        kind = "kraft" if version.endswith(".kraft") else "zookeeper"
+        if number > (most := known[f"msk.brokers.{kind}"]):
+            yield f"kafka.{name}: {number} brokers; a cluster of {version} has {most:g} at most until AWS raises the quota"
+    if sum(counts.values()) > (most := known["msk.brokers.account"]):
+        yield f"kafka: {sum(counts.values())} brokers; an account has {most:g} at most until AWS raises the quota"
 
 
 _Sized = tuple[list[QueryDemand], dict[str, StreamPlan], dict[str, ClusterPlan], dict[str, JobPlan]]
@@ -143,7 +161,15 @@ def _streams(planner: JobPlanner, demands: list[QueryDemand]) -> tuple[dict[str,
             mode=stream.sizing,
             partitions=expected if stream.elastic_limits is None else None,
             expected_partitions=expected,
-            cost=stream_cost(name, stream, expected, shared, consumers, planner.prices),
+            cost=stream_cost(
+                name,
+                stream,
+                expected,
+                shared,
+                consumers,
+                planner.prices,
+                advantage=environment.governance.on_demand_advantage,
+            ),
         )
     return found, problems
 
@@ -208,6 +234,13 @@ def _warnings(environment: Environment, demands: list[QueryDemand]) -> tuple[str
         if isinstance(cluster, MskCluster)
         and cluster.existing is None
         and kafka_versions.is_unconfirmed(cluster.tier, cluster.version)
+    ]
+    found += [
+        f"jobs.{name}.version: {job.release} is newer than the table of versions (as of {versions.AS_OF}): it is packed, priced and "
+        f"simulated like {row.name}, with the jars of Spark {row.spark_line.name}, and no test ran its Spark; AWS says whether it "
+        "exists when the job is deployed"
+        for name, job in environment.jobs.items()
+        if (row := versions.stands_for(job.version)).name != job.version
     ]
     chosen = zone_tables.chosen_by_aws(environment)
     return (*found, *([] if chosen is None else [chosen]))

@@ -76,7 +76,7 @@ _MSK = {
         "AmazonMSK", f"{tier}.m7g.{size}", _hours("broker", "instance")
     )
     for tier in ("Kafka", "Express")
-    for size in ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge")
+    for size in ("large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "16xlarge")
 }
 
 _METRICS = {
@@ -141,6 +141,17 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
         "network.endpoint_gb": Product(
             "AmazonVPC", "VpcEndpoint-Bytes", _GB, attributes={"productFamily": "VpcEndpoint"}, tiers=True
         ),
+        **{
+            f"network.after_{begin}.endpoint_gb": Product(
+                "AmazonVPC",
+                "VpcEndpoint-Bytes",
+                _GB,
+                attributes={"productFamily": "VpcEndpoint"},
+                tiers=True,
+                begin=begin,
+            )
+            for begin in (1_000_000, 5_000_000)
+        },
         "network.nat_hour": Product(
             "AmazonEC2", "NatGateway-Hours", _HOUR, attributes={"productFamily": "NAT Gateway"}
         ),
@@ -180,5 +191,5 @@ PRODUCTS: Mapping[str, Product] = MappingProxyType(
     }
 )
 """Products by the name of the price. No public source names a product for prices that are missing here: Express data in,
-the memory DPU of Glue 6.0, MSK Serverless.
+the throughput of MSK's volumes, Kinesis On-demand Advantage, the memory DPU of Glue 6.0, MSK Serverless.
 """

@@ -106,10 +106,37 @@ class Limit(_Sourced):
 
 
 class Broker(_Sourced):
-    """Limits of one MSK broker of a type: MiB/s from producers, and partitions with replicas."""
+    """Limits of one MSK broker of a type.
 
-    mib_in: float = Field(gt=0)
+    Attributes
+    ----------
+    mib_in
+        MiB/s from producers, if a document states it.
+    volume, volume_default, network
+        MiB/s of its volumes, of volumes whose throughput is not provisioned, and of its network.
+    partitions
+        With replicas.
+    """
+
+    mib_in: float | None = Field(default=None, gt=0)
+    volume: float = Field(default=0, ge=0)
+    volume_default: float | None = Field(default=None, gt=0)
+    network: float = Field(default=0, ge=0)
     partitions: int = Field(gt=0)
+
+    def takes(self, readers: int, volume: float | None = None) -> float:
+        """Return the MiB/s that it takes from producers beside so many consumers, with a volume of this throughput.
+
+        Half of what AWS' formula gives, as AWS advises (MSK developer guide, "Right-size your cluster").
+        """
+        if self.mib_in is not None:
+            return self.mib_in
+        volume = volume or self.volume_default or self.volume
+        return min(volume / VOLUME_BYTES, self.network / (5.7 + 1.5 * readers)) / 2
+
+
+VOLUME_BYTES = 6.5
+"""Bytes that a volume writes for a byte from producers, in AWS' formula."""
 
 
 class LimitTable(Model):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from millrace.config.model import Environment
-from millrace.sizing.cost import HOURS, item
+from millrace.sizing.cost import HOURS, by_tier, item
 from millrace.sizing.metrics import metric_count
 from millrace.sizing.model import Alarm, CostItem, StreamPlan
 from millrace.sizing.network import created_keys
 from millrace.sizing.prices_and_limits import PriceTable, limits
 
-_TIERS = ((1_000_000, "after_1000000."), (250_000, "after_250000."), (10_000, "after_10000."), (0, ""))
+_TIERS = ((0, ""), (10_000, "after_10000."), (250_000, "after_250000."), (1_000_000, "after_1000000."))
 """Number of metrics of an account and region before each tier, and the tier's price name (AWS' price page of CloudWatch)."""
 
 
@@ -107,12 +107,6 @@ def _metrics(
     name: str, before: int, count: int, why: str, prices: PriceTable, *, assumed: bool
 ) -> Iterator[CostItem]:
     """Yield a line for each tier that ``count`` metrics after the first ``before`` reach, the cheapest tier last."""
-    left = before + count
-    found = []
-    for begin, tier in _TIERS:
-        within = max(0, left - max(begin, before))
-        left -= within
-        if within:
-            words = why if begin == 0 else f"{within:,} after the first {begin:,}: {why}"
-            found.append(item(name, within, f"cloudwatch.{tier}metric_month", prices, words, assumed=assumed))
-    yield from reversed(found)
+    for begin, tier, within in by_tier(count, _TIERS, before):
+        words = why if begin == 0 else f"{within:,} after the first {begin:,}: {why}"
+        yield item(name, within, f"cloudwatch.{tier}metric_month", prices, words, assumed=assumed)

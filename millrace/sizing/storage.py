@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from millrace.config.job_networks import network_reasons
 from millrace.config.model import Environment, MskCluster
 from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, WritesSink, sink_writes
 from millrace.sizing.cost import GB
@@ -64,7 +65,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
     found += [f"{what} of {', '.join(queries)}" for what, queries in rates.items()]
     if environment.history is not None:
         found += ["capacity units of the load balancer", "Container Insights of the history server"]
-    if environment.network.vpc is None:
+    if environment.network.vpc is None and network_reasons(environment):
         found.append("flow logs of the VPC")
     if any(isinstance(each, MskCluster) and each.existing is None for each in environment.kafka.values()):
         found.append("MSK's metrics by topic and broker")

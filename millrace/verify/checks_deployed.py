@@ -8,9 +8,8 @@ from typing import Any
 from urllib.parse import urlparse
 
 from millrace.config.availability_zones import MSK_REFUSES
-from millrace.config.engines import SPARK
 from millrace.config.engines.emr import EmrJob
-from millrace.config.engines.versions import VERSIONS
+from millrace.config.engines.versions import VERSIONS, stands_for
 from millrace.config.model import GlueJob, MskCluster
 from millrace.lifecycle.kafka_access import servers
 from millrace.sizing.metrics import namespace
@@ -134,7 +133,7 @@ def engine_versions(question: ClaimContext) -> Answer:
         line = f"{version}: Spark {spark}, Iceberg {iceberg[0]}"
         seen.add(line)
         if "unknown" not in line and not (
-            spark.startswith(SPARK[version]) and iceberg[0].startswith(ICEBERG.get(version, ""))
+            spark.startswith(stands_for(version).spark) and iceberg[0].startswith(ICEBERG.get(version, ""))
         ):
             wrong.add(line)
     if not seen or all("unknown" in line for line in seen):

@@ -49,6 +49,16 @@ _BY_HAND = """
 """
 
 
+_LOCALSTACK = """
+## The stand-in for AWS
+
+The sandbox and the integration tests run LocalStack 4.9.2, which is the last that runs on Python 3.11 without Docker; since March 2026 newer ones
+need a token. It stays as it is: what AWS changed later, no test here sees. Moto answers for CloudFormation, S3, Kinesis, DynamoDB,
+CloudWatch and Step Functions in the unit tests already; it could take over the integration tests that run no job (`test_alarms.py`,
+`test_dev_stacks.py`, `test_deployment.py`), not those whose jobs read a stream.
+"""
+
+
 class Claim(BaseModel):
     """A claim about AWS.
 
@@ -102,7 +112,7 @@ def page() -> str:
             asked.append(f"| {name} | {each.claim} | {of} | {used} | {each.line} |\n")
         else:
             by_hand.append(f"| {name} | {each.claim} | {used} | {_shown(each.proof or '')} | {each.line} |\n")
-    return f"{_HEAD}{_ASKED}{''.join(asked)}{_BY_HAND}{''.join(by_hand)}"
+    return f"{_HEAD}{_ASKED}{''.join(asked)}{_BY_HAND}{''.join(by_hand)}{_LOCALSTACK}"
 
 
 def _shown(proof: str) -> str:

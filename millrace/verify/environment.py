@@ -13,6 +13,7 @@ from typing import Any, get_args
 from ruamel.yaml import YAML
 
 from millrace.config import load
+from millrace.config.job_networks import network_reasons, vpc_reason
 from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic, MskCluster
 from millrace.config.names import Names
 from millrace.config.platform import Bucket, Disposable
@@ -218,13 +219,18 @@ def derive(
         }
     legs = []
     for engine, own in kinds.items():
-        job = next(each for each in environment.jobs.values() if each.engine == engine)
+        first, job = next((key, each) for key, each in environment.jobs.items() if each.engine == engine)
+        outside = vpc_reason(environment, first) is None and "kafka" not in own
         queries: dict[str, Any] = {}
         for kind in own:
             leg = Leg(engine, kind, f"{engine}_{kind}_landed", f"{engine}_{kind}_derived")
             legs.append(leg)
             queries |= _queries(leg, _payload_of(streams, kind)[0])
-        document["jobs"][engine] = {**_job(job), "queries": queries}
+        document["jobs"][engine] = {
+            **_job(job),
+            **({"network": "none"} if outside else {}),
+            "queries": queries,
+        }
     file = folder / f"{name}.yaml"
     folder.mkdir(parents=True, exist_ok=True)
     with file.open("w") as out:
@@ -305,6 +311,8 @@ def _short(environment: Environment, name: str, account: str) -> str:
 
 
 def _network(environment: Environment) -> dict[str, Any]:
+    if not network_reasons(environment):
+        return {}
     given: dict[str, Any] = environment.network.model_dump(mode="json", exclude_none=True)
     if environment.network.vpc is None:
         given["availability_zones"] = ZONES

@@ -26,8 +26,7 @@ from pathlib import Path
 import yaml
 
 from millrace.config import Names, load
-from millrace.config.engines import SPARK
-from millrace.config.engines.versions import spark_line_of
+from millrace.config.engines.versions import stands_for
 from millrace.lifecycle.checkpoints import LIVE_SECONDS
 from millrace.lifecycle.deploy import document_of
 from millrace.lifecycle.state_machine import Aws, Verb, execute
@@ -74,7 +73,7 @@ def moved(scene: Scene, engine: str, times: int) -> Iterator[tuple[str, bool]]:
             yield f"move {number} to {version}: {error}", False
             return
         runs = document_of(scene.aws.names, assemblies[version], JOB)["engine_version"]
-        line = spark_line_of(SPARK[version]).spark
+        line = stands_for(version).spark_line.spark
         how = ", after a SIGKILL" if killed else ""
         took = time.monotonic() - begun
         yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -116,6 +117,9 @@ DEPLOYED: dict[str, Callable[..., Any]] = {
     r"jobs/(glue|emr):([^/]+)/max_workers": lambda f, _e, j: f.documents[j]["workers"]["max"],
     r"jobs/(?:glue|emr):([^/]+)/cores": lambda f, j: int(spark("sql.shuffle.partitions", j, f)),
     r"jobs/emr:([^/]+)/executors": lambda f, j: int(spark("dynamicAllocation.maxExecutors", j, f)),
+    r"jobs/(?:glue|emr):([^/]+)/network": lambda f, j: (
+        "vpc" if "AWS::EC2::SecurityGroup" in json.dumps(f.templates[f"job-{j}"]) else "none"
+    ),
     r"jobs/emr:([^/]+)/vcpu": lambda f, j: int(spark("executor.cores", j, f)),
     r"jobs/emr:([^/]+)/memory_gib": lambda f, j: int(f.documents[j]["workers"]["memory"].split()[0]),
     r"jobs/emr:([^/]+)/disk_gib": lambda f, j: int(spark("emr-serverless.executor.disk", j, f)[:-1]),

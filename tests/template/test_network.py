@@ -18,9 +18,46 @@ def gateways(synthesise: Synthesise) -> Synthesis:
     return synthesise(environment.model_copy(update={"network": network}))
 
 
+@pytest.fixture(scope="module")
+def endpoints(synthesise: Synthesise) -> Synthesis:
+    environment = load("minimal", root=ROOT)
+    network = environment.network.model_copy(update={"egress": "endpoints"})
+    return synthesise(environment.model_copy(update={"network": network}))
+
+
 @pytest.fixture
-def endpoints(synthesis: object) -> Synthesis:
+def public(synthesis: object) -> Synthesis:
     return synthesis("minimal")  # type: ignore[operator]
+
+
+def test_a_job_without_a_vpc_has_nothing_of_one(public: Synthesis, endpoints: Synthesis) -> None:
+    assert "network" not in public.templates
+    types = {r["Type"] for t in public.templates.values() for r in t["Resources"].values()}
+    assert not [each for each in types if each.startswith(("AWS::EC2::", "AWS::Glue::Connection"))]
+    (job,) = public.resources("AWS::Glue::Job").values()
+    assert "Connections" not in job["Properties"]
+    text = json.dumps(public.templates).lower()
+    assert not [
+        each for each in ("aws:sourcevpc", "aws:vpcsourceip", "ec2:", "glue:getconnection") if each in text
+    ]
+    assert public.findings == []
+    # The job itself is the same: the network is all that differs.
+    (inside,) = endpoints.resources("AWS::Glue::Job").values()
+    assert {**inside["Properties"], "Connections": None, "Role": None} == {
+        **job["Properties"], "Connections": None, "Role": None,
+    }  # fmt: skip
+
+
+def test_a_network_beside_a_job_without_one(synthesise: Synthesise) -> None:
+    environment = load("minimal", root=ROOT)
+    job = environment.jobs["clicks"]
+    jobs = {"clicks": job, "inside": job.model_copy(update={"network": "vpc", "queries": {}})}
+    query = job.queries["land-clicks"].model_copy(update={"table": "others"})
+    jobs["inside"] = jobs["inside"].model_copy(update={"queries": {"land-others": query}})
+    found = synthesise(environment.model_copy(update={"jobs": jobs}))
+    assert "AWS::Glue::Connection" in {r["Type"] for r in found.templates["job-inside"]["Resources"].values()}
+    assert found.names.stack("network") not in json.dumps(found.templates["job-clicks"]["Resources"])
+    assert "AWS::EC2::SecurityGroup" not in json.dumps(found.templates["job-clicks"])
 
 
 def private(found: Synthesis) -> dict[str, str]:
@@ -38,8 +75,9 @@ def test_endpoints_are_those_of_the_plan(each: Synthesis) -> None:
         if e["Properties"]["VpcEndpointType"] == "Interface"
     }
     assert deployed == set(each.plan.network.services)
-    (paid,) = [line for line in each.plan.shared if line.name == "endpoints"]
-    assert paid.usd == pytest.approx(7.30 * len(deployed) * each.plan.network.zones)
+    paid = next((line for line in each.plan.shared if line.name == "endpoints"), None)
+    assert (paid is None) == (each.plan.network.egress.value == "none")
+    assert paid is None or paid.usd == pytest.approx(7.30 * len(deployed) * each.plan.network.zones)
 
 
 def test_keys_are_those_of_the_plan(each: Synthesis) -> None:
@@ -85,7 +123,8 @@ def test_endpoints_let_the_roles_of_other_accounts_read_their_streams(synthesise
             "read_role": "arn:aws:iam::999988887777:role/readers",
         }
     )
-    found = synthesise(environment.model_copy(update={"streams": {"clicks": stream}}))
+    network = environment.network.model_copy(update={"egress": "endpoints"})
+    found = synthesise(environment.model_copy(update={"streams": {"clicks": stream}, "network": network}))
     accounts = {}
     for endpoint in found.resources("AWS::EC2::VPCEndpoint", "network").values():
         properties = endpoint["Properties"]

@@ -115,7 +115,7 @@ def plan_command(
 
       millrace plan --env prod --traffic 2
 
-      millrace plan --env prod --apply 1,3
+      millrace plan --env prod --apply 1,2
     """
     if not 0 < traffic < math.inf:
         raise wrong_option("--traffic", f"{traffic:g}", "a number above 0")

@@ -39,6 +39,8 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     terminal = width is not None
     inline = width is None or width >= _WIDE
     yield Text(_LEGEND, "dim")
+    for line in plan.advice:
+        yield Text(f"Advice: {line}")
     yield from _section("Streams", _streams(plan.streams.values(), terminal, inline), terminal)
     if plan.clusters:
         yield from _section("Kafka clusters", _clusters(plan.clusters.values(), terminal, inline), terminal)
@@ -47,8 +49,6 @@ def render(environment: Environment, plan: Plan, *, width: int | None) -> Iterat
     yield Text(
         f"Prices of {plan.prices.isoformat()}, {plan.prices_of}. {costs_left_out(plan)}. {_WORKERS}", "dim"
     )
-    for line in plan.advice:
-        yield Text(f"Advice: {line}")
     for warning in plan.warnings:
         yield Text(f"Note: {warning}", "yellow")
 
@@ -171,6 +171,7 @@ def _jobs(environment: Environment, jobs: Iterable[JobPlan], terminal: bool) -> 
             _reason(f"{_counted(job.cores, 'core')}: {job.cores.why}", terminal),
             _reason(f"{_counted(job.max_workers, 'worker')}: {job.max_workers.why}", terminal),
             _reason(_range(job), terminal),
+            _reason(f"network {_figure(job.network)}: {job.network.why}", terminal),
             Padding(_queries(job, terminal), (0, 0, 0, 2)) if terminal else _queries(job, terminal),
         ]
         parts += [

@@ -21,8 +21,7 @@ from millrace.cli.shared.options import (
     wrong_argument,
 )
 from millrace.config import Environment, load
-from millrace.config.engines import SPARK
-from millrace.config.engines.versions import spark_line_of
+from millrace.config.engines.versions import spark_line_of, stands_for
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ def _refused_there(environment: Environment, source: Checkpoints, query: str, ot
 
     text = source.manifest(query)
     there = environment.jobs[other]
-    engine, spark = there.engine, SPARK[there.version]
+    engine, spark = there.engine, stands_for(there.version).spark
     if running_place(environment) is not None:
         engine, spark = "sandbox", spark_line_of(spark).spark
     return (

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millrace.config import find_root
-from millrace.config.engines import SPARK
+from millrace.config.engines.versions import stands_for
 
 if TYPE_CHECKING:
     from millrace.etl.checkpoints.manifest import Manifest, ManifestError
@@ -117,7 +117,7 @@ def _manifests(
     try:
         parsed = settings.parse(document["settings"])
         conf: Callable[[str], str | None] = document["spark"].get
-        planned = SPARK[document["engine_version"]]
+        planned = stands_for(document["engine_version"]).spark
     except (KeyError, SettingsError) as error:
         raise AnotherReleaseError(
             f"another release of Millrace wrote its launch document ({error})"

@@ -18,9 +18,6 @@ KINDS: dict[str, type[JobBase]] = load_kinds(
 )
 """Class with the configuration of a job, by ``engine``."""
 
-SPARK = {version: spark for each in KINDS.values() for version, spark in each.spark_versions.items()}
-"""Spark version, by version of an engine."""
-
 if TYPE_CHECKING:
     Job = JobBase
 else:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from millrace.config.base import Model, RoleArn, Slug
-from millrace.config.engines.versions import SparkLine, spark_line_of
+from millrace.config.engines.versions import SparkLine, spark_line_of, stands_for
 from millrace.config.formats import PayloadFormat
 from millrace.config.problems import Finding, Path
 from millrace.config.queries import Query, SourceQuery, sink_writes
@@ -125,6 +125,8 @@ class JobBase(Model, ABC):
         Endings that it appends to the name of the job's log group, with ``{job}``.
     metric_namespaces
         Namespaces in which it writes metrics with the job's role.
+    runs_without_vpc
+        Whether its runs reach Kinesis, S3 and CloudWatch by AWS's public endpoints, without a VPC.
     """
 
     title: ClassVar[str]
@@ -141,6 +143,7 @@ class JobBase(Model, ABC):
     describes_streams: ClassVar[bool] = False
     log_group_endings: ClassVar[tuple[str, ...]] = ()
     metric_namespaces: ClassVar[tuple[str, ...]] = ()
+    runs_without_vpc: ClassVar[bool] = False
 
     engine: str
     version: str
@@ -220,7 +223,7 @@ class JobBase(Model, ABC):
     @property
     def spark_version(self) -> str:
         """Spark version, such as 3.5.6."""
-        return self.spark_versions[self.version]
+        return stands_for(self.version).spark
 
     @property
     def spark_line(self) -> SparkLine:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from millrace.config.base import Model
 from millrace.config.engines.base import GIB, Bill, Job, JobBase, Worker, without_default
-from millrace.config.engines.versions import spark_versions
+from millrace.config.engines.versions import spark_versions, version_of
 from millrace.config.problems import Finding, Path
 from millrace.config.units import Duration, Size, format_duration
 
@@ -72,8 +72,10 @@ class EmrJob(JobBase):
     carries_libraries = True
 
     engine: Literal["emr"]
-    version: Literal["emr-7.13.0", "emr-spark-8.0.0"] = Field(
-        default="emr-7.13.0", description="Release label of EMR; docs/engines.md lists the contents of each."
+    version: Annotated[str, BeforeValidator(version_of("emr"))] = Field(
+        default="emr-7.13.0",
+        description="Release label of EMR; docs/engines.md lists the contents of each. A later one is a warning.",
+        examples=["emr-7.13.0", "emr-7.14.0", "emr-spark-8.1.0"],
     )
     worker: EmrWorker = Field(
         default=EmrWorker(),

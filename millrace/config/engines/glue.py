@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from millrace.config.engines.base import Bill, Job, JobBase, Worker, without_default
-from millrace.config.engines.versions import spark_versions
+from millrace.config.engines.versions import spark_versions, version_of
 from millrace.config.explain import nearest
 from millrace.config.problems import Finding, Path
 from millrace.config.units import Duration, format_duration
@@ -117,15 +117,26 @@ class GlueJob(JobBase):
     # Groups below its prefix, and the security configuration's name that Glue appends.
     log_group_endings = ("/*", "-{job}*")
     metric_namespaces = ("Glue",)
+    # Its developer guide asks streaming jobs for a connection for Kafka only.
+    runs_without_vpc = True
 
     engine: Literal["glue"]
-    version: Literal["5.1", "6.0"] = Field(
-        default="5.1", description="Version of Glue; docs/engines.md lists the contents of each."
+    version: Annotated[str, BeforeValidator(version_of("glue"))] = Field(
+        default="5.1",
+        description="Version of Glue; docs/engines.md lists the contents of each. A later one is a warning.",
+        examples=["5.1", "6.0"],
     )
     worker: str = Field(
         default="G.1X",
         description="Worker type, such as G.025X, G.1X, G.2X; left out, the plan chooses.",
         json_schema_extra=without_default,
+    )
+    network: Literal["vpc", "none"] | None = Field(
+        default=None,
+        description="`none` runs the job outside of any VPC: it reaches AWS by the public endpoints of its services, with TLS and "
+        "IAM, and pays for no endpoints of its own. `vpc` runs it in the environment's network. Left out, the plan takes `none` "
+        "where the job needs no VPC, the file has no section `network`, and the job is not deployed in one.",
+        examples=["none"],
     )
     maintenance_window: str = Field(
         default="Sun:5",

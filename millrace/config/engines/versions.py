@@ -6,8 +6,10 @@ of :data:`VERSIONS`; a new line is a row of :data:`LINES`, then ``make lock``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import date
 
 
 @dataclass(frozen=True)
@@ -112,16 +114,66 @@ VERSIONS = (
     # AWS Glue developer guide, "AWS Glue versions" and "Migrating to AWS Glue version 6.0".
     Version("glue", "5.1", spark="3.5.6", python="3.11", java="17", iceberg="1.10"),
     Version("glue", "6.0", spark="4.1.1", python="3.13", java="17", iceberg="1.11"),
-    # EMR release guide, read in November 2026. Python is the one that the launch document names.
-    Version("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg=None),
+    # EMR release guide and EMR Serverless user guide, read in November 2026. Python is the one that the launch document names. The
+    # page of 7.14.0 (2026-09-08) has Scala 2.12 and Delta 3.3, which are of Spark 3.5; its patch is taken to be that of 7.13.0.
+    Version("emr", "emr-7.13.0", spark="3.5.6", python="3.11", java="17", iceberg="1.10.0"),
+    Version("emr", "emr-7.14.0", spark="3.5.6", python="3.11", java="17", iceberg=None),
     Version("emr", "emr-spark-8.0.0", spark="4.0.2", python="3.11", java="17", iceberg="1.10.1"),
+    # 2026-09-08, supported to 2029-09 (LTS).
+    Version("emr", "emr-spark-8.1.0", spark="4.1.1", python="3.11", java="17", iceberg="1.11.0"),
+    Version("emr", "emr-spark-8.2.0", spark="4.1.3", python="3.11", java="17", iceberg="1.11.0"),
 )
-"""All versions that an environment may name."""
+"""All versions whose contents are known; a later one of the same series is taken to have those of the newest here."""
+
+AS_OF = date(2026, 11, 27)
+"""Date on which the table was last compared with AWS' documents."""
+
+_SERIES = re.compile(r"(emr-(?:spark-)?(?=\d+\.\d+\.\d+$)|(?=\d+\.\d+$))(.*)")
 
 
 def spark_versions(engine: str) -> dict[str, str]:
     """Return the Spark version of each version of an engine."""
     return {each.name: each.spark for each in VERSIONS if each.engine == engine}
+
+
+def stands_for(name: str) -> Version:
+    """Return the row of a version; for one that is newer than the table, the row of the newest before it in its series.
+
+    Raises
+    ------
+    KeyError
+        It is older than all known ones of its series, or no version has such a name.
+    """
+    series, number = _parsed(name)
+    earlier = [
+        each for each in VERSIONS if _parsed(each.name)[0] == series and _parsed(each.name)[1] <= number
+    ]
+    if not earlier:
+        raise KeyError(name)
+    return max(earlier, key=lambda each: _parsed(each.name)[1])
+
+
+def _parsed(name: str) -> tuple[str, tuple[int, ...]]:
+    found = _SERIES.fullmatch(name)
+    if found is None:
+        raise KeyError(name)
+    return found[1], tuple(int(part) for part in found[2].split("."))
+
+
+def version_of(engine: str) -> Callable[[object], object]:
+    """Return the check of an engine's key ``version``: a version of the table, or a later one of such a form."""
+
+    def check(name: object) -> object:
+        try:
+            # YAML reads 5.1 as a number.
+            fits = isinstance(name, str) and stands_for(name).engine == engine
+        except KeyError:
+            fits = False
+        if not fits:
+            raise ValueError(f"one of {', '.join(spark_versions(engine))}, or a later one")
+        return name
+
+    return check
 
 
 def spark_line_of(spark: str) -> SparkLine:

@@ -52,6 +52,11 @@ class AvroFormat(FormatConfig):
         default=None, description="Subject in the registry, such as orders-value.", examples=["orders-value"]
     )
 
+    @property
+    def is_public(self) -> bool:
+        """True without a registry, whose server is usually a company's own."""
+        return self.registry is None
+
     def settings(self) -> launch.AvroFormat:
         """Return its keys."""
         return launch.AvroFormat(self.framing, self.writers, self.registry, self.subject)

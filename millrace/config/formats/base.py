@@ -89,6 +89,11 @@ class FormatConfig(Model, ABC):
 
     kind: str
 
+    @property
+    def is_public(self) -> bool:
+        """True if a job outside of any VPC can decode it."""
+        return True
+
     def check(self, use: FormatUse) -> Iterable[Finding]:
         """Yield findings about its keys that the model cannot check."""
         return ()

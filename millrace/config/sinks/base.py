@@ -96,6 +96,8 @@ class SinkConfig(Model, ABC):
         Whether its files are in the lake's bucket, and on the plan's bill.
     in_python
         Whether rows pass through Python, which needs memory in addition to the heap.
+    is_public
+        Whether a job outside of any VPC reaches it.
     services, gateways
         Services that are called from the VPC, by the names of their interface and gateway endpoints.
     jars
@@ -115,6 +117,7 @@ class SinkConfig(Model, ABC):
     in_catalog: ClassVar[bool] = False
     in_lake: ClassVar[bool] = False
     in_python: ClassVar[bool] = False
+    is_public: ClassVar[bool] = False
     services: ClassVar[tuple[str, ...]] = ()
     gateways: ClassVar[tuple[str, ...]] = ()
     jars: ClassVar[Mapping[str, str]] = {}

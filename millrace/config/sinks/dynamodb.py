@@ -23,6 +23,7 @@ class DynamoDbSink(SinkConfig):
         "all rows as written; results older than the item as duplicates",
     )
     in_python = True
+    is_public = True
     gateways = ("dynamodb",)
     paid_by_write = "DynamoDB write requests"
     not_in_sandbox = "LocalStack fetches its DynamoDB from the internet at the first call"

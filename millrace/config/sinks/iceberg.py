@@ -18,6 +18,7 @@ class IcebergSink(SinkConfig):
     refuses = False
     in_catalog = True
     in_lake = True
+    is_public = True
 
     kind: Literal["iceberg"]
     table: TableName = Field(

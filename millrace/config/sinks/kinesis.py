@@ -29,6 +29,7 @@ class KinesisSink(StreamSink):
         "sent records, and those that were already there",
     )
     in_python = True
+    is_public = True
     keeps = "records cannot be taken back: what is read again is written again, under the same identities"
     stream_kind, label, named_by = KinesisStream, "Kinesis stream", "stream"
 

@@ -30,6 +30,7 @@ class ParquetSink(SinkConfig):
     refuses = False
     replaces = False
     in_lake = True
+    is_public = True
 
     kind: Literal["parquet"]
     table: TableName = Field(

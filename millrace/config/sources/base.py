@@ -151,6 +151,7 @@ class Usage:
     assumed: bool
     readers: int
     consumers: int
+    advantage: bool = False
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,8 @@ class StreamConfig(Model, ABC):
         Its name in words.
     named_by
         Key of the file that gives it a name different from the environment's.
+    is_public
+        Whether a job outside of any VPC reaches it.
     services
         Services that jobs call from the VPC to read it, by the names of their interface endpoints.
     repeats
@@ -207,6 +210,7 @@ class StreamConfig(Model, ABC):
 
     title: ClassVar[str]
     named_by: ClassVar[str]
+    is_public: ClassVar[bool] = False
     services: ClassVar[tuple[str, ...]] = ()
     repeats: ClassVar[bool] = True
     fetched_whole: ClassVar[bool] = False
@@ -291,6 +295,10 @@ class StreamConfig(Model, ABC):
     def cross_account_role(self) -> str | None:
         """Role in another account that jobs assume to read it."""
         return None
+
+    def most_consumers(self, *, advantage: bool) -> int:
+        """Return the most registered consumers, in an account with or without On-demand Advantage."""
+        return 0
 
     @property
     def consumers(self) -> tuple[str, ...]:

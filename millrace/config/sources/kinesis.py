@@ -48,6 +48,7 @@ class KinesisStream(StreamConfig):
 
     title = "Kinesis stream"
     named_by = "existing"
+    is_public = True
     services = ("kinesis-streams",)
     repeats = False
     fetched_whole = True
@@ -169,6 +170,10 @@ class KinesisStream(StreamConfig):
         """Role of the existing stream's account."""
         return self.read_role
 
+    def most_consumers(self, *, advantage: bool) -> int:
+        """Return the most registered consumers (Kinesis quotas, November 2026)."""
+        return 50 if advantage and self.mode == "on-demand" else 20
+
     @property
     def consumers(self) -> tuple[str, ...]:
         """Consumers of other programs."""
@@ -199,12 +204,6 @@ class KinesisStream(StreamConfig):
             )
         if self.shards_now is not None and self.mode == "on-demand":
             yield Finding((*path, "shards_now"), str(self.shards_now), "nothing with mode on-demand")
-        if len(self.fan_out_consumers) > 20:
-            yield Finding(
-                (*path, "fan_out_consumers"),
-                f"{len(self.fan_out_consumers)} consumers",
-                "at most 20 for a stream",
-            )
         for position, consumer in enumerate(self.fan_out_consumers):
             if consumer in self.fan_out_consumers[:position]:
                 yield Finding((*path, "fan_out_consumers", position), consumer, "each consumer once")

@@ -50,8 +50,9 @@ def on_demand(traffic: Traffic, retention: timedelta, usage: Usage) -> Iterator[
     Each record is rounded up, so records of different sizes cost more than the same number of records of their mean size.
     """
     volume, guess = traffic.monthly_gb, traffic.basis == "assumed"
-    name = "kinesis.on_demand."
-    yield Charge("stream", HOURS, f"{name}stream_hour", f"{HOURS} h", assumed=False)
+    name = "kinesis.advantage." if usage.advantage else "kinesis.on_demand."
+    if not usage.advantage:
+        yield Charge("stream", HOURS, f"{name}stream_hour", f"{HOURS} h", assumed=False)
     billed = traffic.records_per_second * _rounded(traffic.record_size) * SECONDS / GB
     why = f"{billed:,.0f} GB, each record rounded up to 1 KiB"
     yield Charge("data in", billed, f"{name}gb_in", why, guess)

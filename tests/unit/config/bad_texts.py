@@ -17,7 +17,7 @@ ROWS = {
     ),
     "a version that is no number": (
         '    version: "5.1"\n', "    version: 5.10 #!\n", "jobs.clicks.version", "5.10", "one of 5.1, 6.0",
-        "did you mean 5.1?",
+        'write it in quotes: "5.10"',
     ),
     "a tag of digits": (
         "  team: web\n", "  team: 0123 #!\n", "tags.team", "0123", "text", 'write it in quotes: "0123"',

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from millrace.config.engines import KINDS
-from millrace.config.engines.versions import BY_LINE, DEFAULT, LINES, VERSIONS, SparkLine, jar_set
+from millrace.config.engines.versions import (
+    BY_LINE,
+    DEFAULT,
+    LINES,
+    VERSIONS,
+    SparkLine,
+    jar_set,
+    stands_for,
+    version_of,
+)
 
 ROOT = Path(__file__).parents[3]
 OTHERS = [line for line in LINES.values() if not line.default]
@@ -56,9 +65,27 @@ def test_sets_that_hold_no_scala_serve_every_line() -> None:
         assert of_spark == (name.rpartition("-4.")[0] in BY_LINE or name in BY_LINE), name
 
 
-def test_every_version_that_a_file_may_name_has_a_row() -> None:
-    named = {
-        (kind, name) for kind in KINDS for name in KINDS[kind].model_fields["version"].annotation.__args__
-    }
-    assert {(each.engine, each.name) for each in VERSIONS} == named
-    assert len({each.name for each in VERSIONS}) == len(VERSIONS), "SPARK is by version alone"
+def test_a_version_is_of_one_engine() -> None:
+    assert {each.engine for each in VERSIONS} == set(KINDS)
+    assert len({each.name for each in VERSIONS}) == len(VERSIONS), "a Spark release is by version alone"
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("5.1", "5.1"), ("5.2", "5.1"), ("6.1", "6.0"), ("10.0", "6.0"), ("emr-7.15.0", "emr-7.14.0"),
+        ("emr-8.0.0", "emr-7.14.0"), ("emr-spark-8.1.1", "emr-spark-8.1.0"), ("emr-spark-9.0.0", "emr-spark-8.2.0"),
+        ("5.0", None), ("emr-7.12.0", None), ("emr-spark-7.0.0", None), ("6", None), ("6.0.0", None), ("emr-6", None),
+        ("emr-spark-8.1", None), ("latest", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_newer_version_stands_for_the_newest_before_it_in_its_series(name: str, row: str | None) -> None:
+    if row is not None:
+        assert stands_for(name).name == row
+    engine = "emr" if name.startswith("emr") else "glue"
+    for kind in KINDS:
+        if row is not None and kind == engine:
+            assert version_of(kind)(name) == name
+        else:
+            with pytest.raises(ValueError, match="or a later one"):
+                version_of(kind)(name)

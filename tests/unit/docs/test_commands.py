@@ -213,7 +213,7 @@ def placeholders(command: Command) -> bool:
     return re.search(r"\b[A-Z]{2,}\b(?!=)", command.text) is not None
 
 
-WITHOUT_ACCOUNT = {"plan", "policies", "validate", "simulate", "cost"}
+WITHOUT_ACCOUNT = {"plan", "compare", "policies", "validate", "simulate", "cost"}
 ASKS = {"--deployed", "--actual", "--templates"}
 """Options that ask AWS, or need what set-up installs."""
 

@@ -28,6 +28,7 @@ NO_TEST = {
     "The workers of a Glue job": "what is not protected",
     "A way out by DNS": "what is not protected",
     "A way out through AWS": "what is not protected",
+    "The way out of a job without a VPC": "what is not protected",
     "The entry script and JVM jars": "what is not protected",
     "Arguments that a job does not have": "what is not protected",
     "Payloads in memory": "what is not protected",

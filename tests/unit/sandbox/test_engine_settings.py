@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millrace.config import Names, environments, load
-from millrace.config.engines import SPARK
+from millrace.config.engines.versions import VERSIONS
 from millrace.infra.launch_document import AssetUrls, launch_document
 from millrace.sandbox.engine_settings import engine_settings, table
 from millrace.sandbox.localstack import LocalStack
@@ -95,7 +95,7 @@ def test_a_value_that_nobody_confirmed_says_what_it_rests_on() -> None:
     assert {value.confirmed for value in rows} == {True, False}
 
 
-@pytest.mark.parametrize("version", SPARK)
+@pytest.mark.parametrize("version", [each.name for each in VERSIONS])
 def test_every_version_that_is_known_has_a_profile(version: str) -> None:
     engine = "emr" if version.startswith("emr") else "glue"
     workers = {"type": "G.1X", "max": 3, "vcpu": 4}

@@ -19,6 +19,7 @@ from tests.unit.sizing.conftest import DERIVE, Loader, text
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+INSIDE = "network: {egress: endpoints}"
 BASE = ("logs", "monitoring", "kms", "sts", "glue", "kinesis-streams")
 
 
@@ -27,9 +28,11 @@ def names(found: object) -> set[str]:
 
 
 def test_services_are_those_that_are_called(from_text: Loader) -> None:
-    assert plan(from_text(text())).network.services == BASE
-    with_history = plan(from_text(text(top="history: {clients: [10.20.0.0/24]}")))
+    assert plan(from_text(text(top=INSIDE))).network.services == BASE
+    with_history = plan(from_text(text(top=f"{INSIDE}\nhistory: {{clients: [10.20.0.0/24]}}")))
     assert with_history.network.services == (*BASE, "ecr.api", "ecr.dkr")
+    alone = plan(from_text(text(top="history: {clients: [10.20.0.0/24]}")))
+    assert alone.network.services == ("logs", "ecr.api", "ecr.dkr")
     assert plan(load("prod", root=ROOT)).network.services[:7] == (*BASE, "kafka")
 
 

@@ -14,6 +14,7 @@ from millrace.config.engines.glue import glue_workers
 from millrace.config.model import Environment
 from millrace.sizing import plan, total
 from millrace.sizing.prices_and_limits import limits, prices
+from millrace.sizing.roads import roads
 from tests.unit.sizing.conftest import DERIVE, Loader, text
 from tests.unit.sizing.test_plan import KAFKA, built
 
@@ -299,11 +300,31 @@ def test_a_large_job_is_told_to_be_shared_out(from_text: Loader) -> None:
 
 
 def test_firehose_and_a_run_now_and_then(from_text: Loader) -> None:
-    plain = plan(from_text(text(rate="100", sla="2h"))).jobs["clicks"].advice
-    assert any("Firehose" in line for line in plain)
-    assert any("a run that starts every 60 min" in line for line in plain)
-    derived = plan(from_text(text(rate="100", sla="2h", more=DERIVE))).jobs["clicks"].advice
-    assert not any("Firehose" in line for line in derived)
+    plain = plan(from_text(text(rate="100", sla="2h")))
+    assert "nothing beyond Amazon Data Firehose" in plain.advice[0]
+    assert any("a run that starts every 60 min" in line for line in plain.jobs["clicks"].advice)
+    # Without it: a transform, an SLA below its buffering, and where a job costs less.
+    for changes in (
+        {"more": DERIVE},
+        {"sla": "59s"},
+        {"rate": "23900", "per_core": "50000", "size": "1000B"},
+    ):
+        found = plan(from_text(text(**{"rate": "100", "sla": "2h", **changes})))
+        assert not any("Firehose" in line for line in found.advice)
+
+
+def test_dollars_that_nobody_knows_take_no_part_in_the_ranking(from_text: Loader) -> None:
+    environment = from_text(text(rate="100", sla="2h"))
+    now = plan(environment)
+    first, *others = roads(environment, now, {"Glue 6.0": 1.0, "Glue 7.0": "no plan"})
+    known = [each.usd for each in others if each.usd is not None]
+    assert (first.usd, known) == (total(now).value, sorted(known))
+    assert [each.usd for each in others[len(known) :]] == [None] * (len(others) - len(known))
+    assert {each.usd for each in others if each.name in ("Glue 7.0", "Kinesis streaming tables")} == {None}
+    (firehose,) = [each for each in others if "Firehose" in each.name]
+    # By hand: the stream, what the table stores, and 100 records of 100 bytes a second for 730 hours.
+    kept = [*now.streams["clicks"].cost, *(c for c in now.jobs["clicks"].cost if c.name == "S3 storage")]
+    assert firehose.usd == pytest.approx(sum(c.usd for c in kept) + 0.075 * 100 * 100 * 730 * 3600 / 1e9)
 
 
 RATES = st.floats(1, 50_000)

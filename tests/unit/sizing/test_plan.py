@@ -1,6 +1,7 @@
 """Plans of whole environments: the advice's examples, limits, demands, pins, costs."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,7 +149,7 @@ def test_an_unconfirmed_price_is_named(from_text: Loader) -> None:
 
 
 def test_what_a_month_costs(from_text: Loader) -> None:
-    found = plan(from_text(text()))
+    found = plan(from_text(text(top="network: {egress: endpoints}")))
     shards, puts = found.streams["clicks"].cost
     assert shards.usd == pytest.approx(32 * 730 * 0.015)
     assert puts.usd == pytest.approx(23_900 * 730 * 3600 / 1e6 * 0.014)
@@ -167,6 +168,25 @@ def test_what_a_month_costs(from_text: Loader) -> None:
     assert shared["alarms"] == pytest.approx(len(found.alarms) * 0.10)
     listed = shards.usd + puts.usd + sum(job.values()) + sum(shared.values())
     assert total(found).value == pytest.approx(listed)
+
+
+def test_on_demand_advantage_is_the_account_s(from_text: Loader) -> None:
+    consumers = ", ".join(f"c-{number}" for number in range(21))
+    stream = f"mode: on-demand\n    retention: 3d\n    fan_out_consumers: [{consumers}]"
+    with pytest.raises(ConfigurationError, match="at most 20"):
+        plan(from_text(text(stream=stream)))
+    on = "governance: {on_demand_advantage: true}"
+    with pytest.raises(ConfigurationError, match="at most 20"):
+        plan(from_text(text(stream=stream.replace("mode: on-demand", "mode: provisioned"), top=on)))
+    cost = {
+        line.name: line.usd for line in plan(from_text(text(stream=stream, top=on))).streams["clicks"].cost
+    }
+    few = stream.replace(consumers, "c-1")
+    standard = {line.name: line.usd for line in plan(from_text(text(stream=few))).streams["clicks"].cost}
+    cheap = {line.name: line.usd for line in plan(from_text(text(stream=few, top=on))).streams["clicks"].cost}
+    assert standard.keys() - cheap.keys() == {"stream"}
+    assert all(cheap[name] == pytest.approx(0.4 * standard[name]) for name in cheap)
+    assert cost["data in"] == cheap["data in"]
 
 
 def test_retention_and_fan_out_cost(from_text: Loader) -> None:
@@ -263,7 +283,47 @@ def test_brokers_by_throughput(from_text: Loader, cluster: str, rate: int, broke
     assert found.brokers is not None
     assert found.broker_type is not None
     assert (found.brokers.value, found.broker_type.value) == (brokers, kind)
-    assert brokers * limits().brokers[kind].mib_in >= rate / 1024
+    assert brokers * limits().brokers[kind].takes(1) >= rate / 1024
+
+
+@pytest.mark.parametrize(
+    ("kind", "provisioned", "default"),
+    [
+        ("large", 6.1, 6.1), ("xlarge", 12.0, 12.0), ("2xlarge", 24.0, 24.0), ("4xlarge", 48.1, 19.2),
+        ("8xlarge", 76.9, 19.2), ("12xlarge", 76.9, 19.2), ("16xlarge", 76.9, 19.2),
+    ],
+)  # fmt: skip
+def test_a_standard_broker_takes_what_the_formula_of_aws_gives(
+    kind: str, provisioned: float, default: float
+) -> None:
+    broker = limits().brokers[f"kafka.m7g.{kind}"]
+    assert broker.takes(1, broker.volume) == pytest.approx(provisioned, abs=0.05)
+    assert broker.takes(1) == pytest.approx(default, abs=0.05)
+    # Many readers make the network the limit: 5.7 and 1.5 for each, halved.
+    assert broker.takes(1000, broker.volume) == pytest.approx(broker.network / 1505.7 / 2)
+
+
+def test_volumes_get_the_throughput_that_the_plan_counts_on(from_text: Loader) -> None:
+    cluster = "tier: standard, broker_type: kafka.m7g.8xlarge"
+    found = plan(from_text(KAFKA.format(cluster=cluster, retention="6h", rate=1024 * 200))).clusters["main"]
+    assert found.brokers is not None
+    assert found.brokers.value == 3
+    # Twice what AWS' formula gives, times the bytes of a byte: 200 MiB/s over three brokers.
+    assert found.volume_mib == math.ceil(200 / 3 * 2 * 6.5)
+    cost = {line.name: line.usd for line in found.cost}
+    assert cost["volume throughput"] == pytest.approx(3 * found.volume_mib * 0.08)
+    small = plan(from_text(KAFKA.format(cluster=cluster, retention="6h", rate=1024 * 50))).clusters["main"]
+    assert small.volume_mib is None
+
+
+def test_more_brokers_than_a_quota_are_a_warning(from_text: Loader) -> None:
+    cluster = "tier: standard, broker_type: kafka.m7g.large"
+    found = plan(from_text(KAFKA.format(cluster=cluster, retention="1d", rate=1024 * 560)))
+    words = [each for each in found.warnings if "until AWS raises the quota" in each]
+    assert ["60 at most" in words[0], "90 at most" in words[1]] == [True, True]
+    few = plan(from_text(KAFKA.format(cluster="tier: standard", retention="1d", rate=1024 * 560)))
+    assert few.clusters["main"].brokers is not None
+    assert few.clusters["main"].brokers.value <= 60, "the search stays within it where it can"
 
 
 def test_a_job_that_reads_some_partitions_has_its_part_of_peak_and_average(from_text: Loader) -> None:

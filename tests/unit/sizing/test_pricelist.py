@@ -60,6 +60,9 @@ def answer(
 def tiers_of(name: str, factor: float = 1.1) -> dict[str, str]:
     if name.endswith(".metric_month"):
         return METRIC_TIERS
+    if name.endswith("endpoint_gb"):
+        begins = {"0": 0.01, "1000000": 0.006, "5000000": 0.004}
+        return {begin: f"{usd * factor:.12f}" for begin, usd in begins.items()}
     product = PRODUCTS[name]
     usd = f"{prices(ELSEWHERE).usd(name) * factor / product.factor:.12f}"
     return {"0": usd, "51200": "0.001"} if product.tiers else {"0": usd}

@@ -323,7 +323,9 @@ def _brokers(found: CheckedPlan) -> Iterator[Risk]:
         peak = sum(
             t.traffic.records_per_second * t.traffic.peak_factor * t.traffic.record_size for t in topics
         )
-        share = peak / 1024**2 / ((brokers - 1) * known[cluster.broker_type.value].mib_in)
+        share = (
+            peak / 1024**2 / ((brokers - 1) * known[cluster.broker_type.value].takes(1, cluster.volume_mib))
+        )
         if share > 1:
             words = (
                 f"with one broker of {name} down, as for each patch, the other {count(brokers - 1, 'broker')} "

@@ -1,0 +1,58 @@
+"""``millrace compare``: this plan beside other engines, versions and services of AWS."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import typer
+from rich.markup import escape
+
+from millrace.cli.shared.console import figures, plain_table, show, words
+from millrace.cli.shared.options import AsJson, EnvironmentName
+from millrace.config import ConfigurationError, Environment, load
+from millrace.config.engines import KINDS
+from millrace.sizing import plan, total
+from millrace.sizing.moves import all_on
+from millrace.sizing.roads import roads
+from millrace.sizing.text_format import dollars
+
+
+def compare(env: EnvironmentName, as_json: AsJson = False) -> None:
+    """Compare the plan with the same work on each engine and version, and with services of AWS that need no job.
+
+    Dollars a month with streams and storage, each with its date and source. Unknown dollars take no part in the ranking.
+
+    [bold]Examples[/bold]
+
+      millrace compare --env prod
+
+      millrace compare --env prod --json | jq '.[0].usd'
+    """
+    environment = load(env)
+    found = roads(environment, plan(environment), _engines(environment))
+    if as_json:
+        typer.echo(json.dumps([asdict(each) for each in found], indent=2, ensure_ascii=False))
+        return
+    listing = plain_table(
+        *words("way"), *figures("$/month"), "price", "does not do", "of which the file uses"
+    )
+    for each in found:
+        usd = "unknown" if each.usd is None else dollars(each.usd)
+        listing.add_row(*map(escape, (each.name, usd, each.price, each.lacks, "; ".join(each.beyond))))
+    show(listing)
+
+
+def _engines(environment: Environment) -> dict[str, float | str]:
+    """Return the dollars of the environment with all jobs on each engine and version, or why there is no such plan."""
+    found: dict[str, float | str] = {}
+    for engine, kind in KINDS.items():
+        for version in kind.spark_versions:
+            other = all_on(environment, engine, version)
+            try:
+                usd = None if other is None else total(plan(other)).value
+                words = "a key of a job does not fit it"
+            except ConfigurationError as error:
+                usd, words = None, f"no plan: {error.problems[0].allowed}"
+            found[f"{kind.title} {version}"] = words if usd is None else usd
+    return found
