@@ -16,11 +16,14 @@ from millrace.advisor.what_if import parse, twin_of_application
 from millrace.benchmark.result import fit_outcome
 from millrace.cli.plan.bench.report import page as benchmark_page
 from millrace.cli.plan.plan import check_plan
-from millrace.cli.plan.report.plan_page import plan_page
+from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import simulation_verdict
-from millrace.cli.shared.html_pages import write_page
+from millrace.cli.plan.simulate import to_json as simulation_json
+from millrace.cli.shared.html_pages import html_page, write_page
+from millrace.cli.shared.verdict import to_json as verdict_json
+from millrace.cli.watch.advise import to_json as advice_json
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import load
@@ -55,7 +58,8 @@ def advice(file: Path) -> None:
     assert found.findings
     twin = twin_of_application(found.history, 0.44)
     asked = [twin.what_if(parse(text, ["short"]), draws=3) for text in ("cores=4", "limit=6000")]
-    write_page(file, advice_page(found, advice_verdict(found), twin, asked))
+    document = advice_json(found) | {"verdict": verdict_json(advice_verdict(found))}
+    write_page(file, advice_page(document, found.history, twin, asked))
 
 
 def simulated(file: Path) -> None:
@@ -66,13 +70,16 @@ def simulated(file: Path) -> None:
     played = {"on-glue": result}
     verdict = simulation_verdict(environment, sized, played, env="x", again="millrace simulate", fixed=False)
     assert verdict.sla.state == "missed"
-    write_page(file, simulation_page(environment, sized, played, verdict))
+    jobs = {"on-glue": simulation_json(sized, "on-glue", result)}
+    write_page(file, simulation_page("spiky", {"verdict": verdict_json(verdict), "jobs": jobs}, played))
 
 
 def planned(file: Path) -> None:
     environment = load("prod", ROOT)
     found = check_plan(environment, plan(environment))
-    write_page(file, plan_page(found, plan_verdict(found, "prod")))
+    write_page(
+        file, html_page("plan", "flights-prod: plan", plan_document(found, plan_verdict(found, "prod")))
+    )
 
 
 def measured(file: Path) -> None:

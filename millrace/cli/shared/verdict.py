@@ -152,14 +152,16 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``cost`` (``usd_month``, ``assumed``, ``words``), ``sla`` (``state``: ``kept``, ``at risk``, ``missed`` or
+        ``subject``, ``cost`` (``usd_month``, ``assumed``, ``headline``, ``words``), ``sla`` (``state``: ``kept``, ``at risk``, ``missed`` or
         ``unknown``; ``share``, ``words``), ``risks``, the largest first, each with ``kind``, ``severity`` (``breach``,
         ``warning`` or ``note``), ``words``, ``concerns`` and ``usd_month``, and ``next`` (``command``, ``words``).
     """
     return {
+        "subject": verdict.subject,
         "cost": {
             "usd_month": verdict.usd_month,
             "assumed": verdict.assumed,
+            "headline": verdict.cost,
             "words": f"{verdict.cost}, {verdict.cost_words}",
         },
         "sla": {"state": verdict.sla.state, "share": verdict.sla.share, "words": verdict.sla.words},

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from millrace.cli.plan.report.plan_page import plan_page, worst_age
 
 from millrace.cli.plan.plan import check_plan
-from millrace.cli.plan.report.plan_page import plan_page, worst_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
