@@ -164,9 +164,9 @@ def show_forecasts(found: TwinAnswers) -> None:
     head, rows = forecast_table(found.forecasts)
     if rows:
         table = plain_table(*words(*head[:2]), *figures(*head[2:], no_wrap=False))
-        for row in rows:
-            red = {_BACKLOG: "red"} if row[_BACKLOG] != "stays" else {}
-            table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(row)))
+        for cells in rows:
+            red = {_BACKLOG: "red"} if cells[_BACKLOG] != "stays" else {}
+            table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(cells)))
         show("", table)
         missed = ", ".join(f"{name} {share:.1%}" for name, share in found.missed.items())
         show(Text(f"error of the simulation on the batches of this log (median duration): {missed}", "dim"))

@@ -271,7 +271,9 @@ def _show(rows: Sequence[Row], now: datetime) -> None:
 
 def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetime) -> str:
     cells = [_cells(each, now) for each in rows]
-    tables = [{"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}]
+    tables: list[dict[str, Any]] = [
+        {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
+    ]
     if said := [(each.job.name, line) for each in rows for line in _said(each)]:
         caption = "The first finding of each job, and what is not known."
         tables.append({"head": ("job", "what to look at"), "rows": said, "caption": caption, "words": True})
