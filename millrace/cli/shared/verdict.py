@@ -182,7 +182,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     """Yield a verdict: a coloured panel in a terminal, plain lines in a pipe.
 
-    The panel has no sides, and the command has its own line, so that it can be copied.
+    The panel has no sides, and the command has its own line before its explanation, so that it can be copied.
     """
     cost = Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
     rows = [("cost", cost), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
@@ -203,11 +203,12 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, told in (*rows, ("next", Text(verdict.why))):
+    for name, told in rows:
         grid.add_row(name, told)
     colour = _COLOURS[MARKS[verdict.worst_state]]
     title = Text("VERDICT", f"bold {colour}")
-    inside = Group(Text(verdict.subject, "bold"), grid, Text(verdict.command, "bold"))
+    command = Text(verdict.command, "bold")
+    inside = Group(Text(verdict.subject, "bold"), grid, command, Text(verdict.why, "dim"))
     yield Panel(
         inside, box=box.HORIZONTALS, title=title, title_align="left", border_style=colour, padding=(0, 1)
     )
