@@ -77,6 +77,15 @@ def test_a_chart_says_what_it_shows():
     assert cells[-5:] == ["land", "2", "1.5", "1.25", "2"]
 
 
+def test_a_series_may_have_the_name_of_a_part_of_every_object():
+    names = ("constructor", "__proto__", "toString")
+    made = curve("Why?", "s", [0.0, 1.0], {name: [1.0, 3.0] for name in names}, limits={"toString": 2.0})
+    shown = drawn(report(made), "document.querySelector().append(draw(data.curves[0], 600));")
+    assert "NaN" not in shown
+    assert shown.count('class="limit ') == 1
+    assert shown.count('class="line ') == 3
+
+
 def test_a_long_curve_keeps_its_peaks_and_a_value_that_is_none_is_left_out():
     values = [0.0] * 100_000
     values[77_777] = 9.0

@@ -29,6 +29,9 @@ function stack(series) {
   });
 }
 
+/** A series may be called like a part of every object, such as "constructor". */
+const limitOf = ({ limits }, name) => (Object.hasOwn(limits, name) ? limits[name] : Infinity);
+
 /** The figure of a curve: its question, its drawing, its legend, and a table of its points. */
 function chart(curve) {
   const { question, unit, series, kind } = curve;
@@ -42,7 +45,7 @@ function chart(curve) {
   const words = names.slice(0, 8).map(spread).join(", ") + (names.length > 8 ? ` and ${names.length - 8} more` : "");
   const place = make("div", { class: "chart", role: "img", "aria-label": `${question} ${words}` });
   new ResizeObserver(() => place.clientWidth && place.replaceChildren(draw(curve, place.clientWidth))).observe(place);
-  const late = names.some(name => series[name].some(point => point[1] > (curve.limits[name] ?? Infinity)));
+  const late = names.some(name => series[name].some(point => point[1] > limitOf(curve, name)));
   return make("figure", {},
     make("figcaption", {}, question),
     place,
@@ -120,7 +123,7 @@ function draw({ series, kind, x: xTitle, unit, limits, fits = {} }, width) {
   }[kind]();
 
   // Limits, each in the colour of its series, and a triangle on whatever is above its own.
-  const bounds = Object.keys(series).map((name, place) => name in limits && [
+  const bounds = Object.keys(series).map((name, place) => limitOf({ limits }, name) < Infinity && [
     make("line", { class: `limit c${place % 8}`, x1: LEFT, x2: width - RIGHT, y1: toY(limits[name]), y2: toY(limits[name]) }),
     series[name].filter(([, y]) => y > limits[name]).map(([x, y]) =>
       make("path", { class: "late", d: `M${at(x)} ${toY(y) - 5}l5 8h-10z` })),
