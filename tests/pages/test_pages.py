@@ -108,12 +108,6 @@ def wait(page: Page, expression: str) -> None:
         page.wait_for_timeout(20)
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    with browser.running() as started:
-        yield started
-
-
 @pytest.fixture(scope="module", params=PAGES)
 def opened(request, chromium: Browser, tmp_path_factory) -> Iterator[tuple[str, Opened]]:
     make, _ = PAGES[request.param]

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from tests.pages.test_pages import ROOT, chromium, wait
-
-__all__ = ["chromium"]
+from tests.pages.test_pages import ROOT, wait
 
 
 def test_the_site_on_a_disk_is_searched_and_no_code_is_clipped(chromium: Browser, tmp_path: Path) -> None:
