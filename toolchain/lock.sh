@@ -14,9 +14,8 @@ project() {
     --no-emit-package millrace-streams -c requirements-dev.txt -c requirements.txt pyproject.toml "$@"
 }
 project -o toolchain/locks/base.txt
-project --extra pages -o toolchain/locks/pages.txt
 project --extra deploy -o toolchain/locks/deploy.txt
-project --extra pages --extra sandbox toolchain/project.in -o toolchain/locks/sandbox.txt
+project --extra sandbox toolchain/project.in -o toolchain/locks/sandbox.txt
 for name in java mutants node uv; do
   compile "toolchain/$name.in" -o "toolchain/$name.txt"
 done

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 EXTRAS: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(("altair", "vl_convert"), "pages"),
         **dict.fromkeys(
             (
                 "aws_cdk", "aws_msk_iam_sasl_signer", "cdk_nag", "confluent_kafka", "constructs", "psutil",

@@ -20,6 +20,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "reference/environment.md": environment_page,
     "reference/commands.md": commands_page,
 }
+_SHIM = "https://unpkg.com/iframe-worker/shim"
 _LINK = re.compile(r"\[([^\]]*)\]\(((?!https?:|#|mailto:)[^)#\s]+)(#[^)]*)?\)")
 
 
@@ -64,3 +65,14 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
         return f"[{text}]({posixpath.relpath(inside, posixpath.dirname(source) or '.')}{anchor})"
 
     return _LINK.sub(led, markdown)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Load what searches on a disk from the site; the theme's offline search would fetch it from a network."""
+    ours = posixpath.relpath("search-on-disk.js", posixpath.dirname(page.file.dest_uri) or ".")
+    return output.replace(_SHIM, ours)
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """Do the same in the page of a missing page."""
+    return output_content.replace(_SHIM, "/search-on-disk.js")

@@ -18,14 +18,13 @@ from millrace.cli.plan import plan_diff
 from millrace.cli.plan.plan_tables import render
 from millrace.cli.plan.report import template_diff
 from millrace.cli.plan.report.apply_moves import apply_moves, move_lines
-from millrace.cli.plan.report.plan_page import plan_page
+from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
 from millrace.cli.shared.expected_failures import REFUSED
-from millrace.cli.shared.html_pages import write_page
+from millrace.cli.shared.html_pages import check_page, html_page, write_page
 from millrace.cli.shared.options import AsJson, EnvironmentName
 from millrace.cli.shared.verdict import panel
-from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.config import ConfigurationError, Environment, load
 from millrace.config.accounts import inherited_names
 from millrace.config.check_formats import advise_on_schemas
@@ -35,7 +34,7 @@ from millrace.config.problems import wrong_option
 from millrace.config.regions import partition
 from millrace.sizing import Plan, plan
 from millrace.sizing.export import to_json
-from millrace.sizing.moves import Move, find_moves
+from millrace.sizing.moves import find_moves
 from millrace.sizing.number_derivation import Node, explain
 from millrace.sizing.plan_difference import differences
 from millrace.sizing.prices_and_limits import prices
@@ -132,6 +131,8 @@ def plan_command(
     for option, asked in (("--markdown", as_markdown), ("--templates", with_templates)):
         if asked and diff is None:
             raise wrong_option(option, "(no --diff)", "only with --diff")
+    if html is not None:
+        check_page(html)
     environment = load(env)
     if deployed:
         environment = environment.with_deployed(_deployed_sizes(environment))
@@ -141,14 +142,14 @@ def plan_command(
         apply_moves(environment, find_moves(environment, sized, keeps), apply)
         return
     verdict = None
-    moves: tuple[Move, ...] = ()
     if html is not None or (diff is None and key is None):
         doubted = check_plan(environment, sized)
         moves = find_moves(environment, sized, keeps) if traffic == 1 else ()
         sized = doubted.plan
         verdict = replace(plan_verdict(doubted, env), moves=tuple(move_lines(moves)))
+        document = plan_document(doubted, verdict, moves)
         if html is not None:
-            write_page(html, plan_page(doubted, verdict))
+            write_page(html, html_page("plan", f"{environment.project}-{environment.name}: plan", document))
     if diff is not None:
         _differs(
             environment,
@@ -166,13 +167,6 @@ def plan_command(
     if verdict is None:  # with --explain or --diff, which have returned
         return
     if as_json:
-        document = to_json(sized)
-        document = {
-            "version": document.pop("version"),
-            "verdict": verdict_json(verdict),
-            "moves": [asdict(each) for each in moves],
-            **document,
-        }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         return
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from millrace.cli.plan.report.simulate_page import simulation_page
 from millrace.cli.plan.report.simulate_verdict import month, simulation_verdict
 from millrace.cli.shared.console import figures, plain_table, show, width, words
-from millrace.cli.shared.html_pages import write_page
+from millrace.cli.shared.html_pages import check_page, write_page
 from millrace.cli.shared.options import EnvironmentName
 from millrace.cli.shared.verdict import panel
 from millrace.cli.shared.verdict import to_json as verdict_json
@@ -113,6 +113,8 @@ def simulate_command(
     from millrace.sizing.simulation import Outage, simulate
     from millrace.sizing.simulation.plan_scenario import scenario, streams_of
 
+    if html is not None:
+        check_page(html)
     environment = load(env)
     jobs = [_known(job, environment)] if job is not None else list(environment.jobs)
     away = [Outage(at, _seconds("--outage", rest)) for at, rest in map(_at("--outage"), outage or [])]
@@ -157,16 +159,16 @@ def simulate_command(
         again=shlex.join(["millrace", "simulate", "--env", env, *words]),
         fixed=fixed,
     )
+    document = {
+        "version": 1,
+        "environment": environment.name,
+        "verdict": verdict_json(verdict),
+        "jobs": {name: to_json(sized, name, result) for name, result in found.items()},
+    }
     if html is not None:
-        write_page(html, simulation_page(environment, sized, found, verdict))
+        title = f"{environment.project}-{environment.name}: simulation"
+        write_page(html, simulation_page(title, document, found))
     if as_json:
-        jobs_ = {name: to_json(sized, name, result) for name, result in found.items()}
-        document = {
-            "version": 1,
-            "environment": environment.name,
-            "verdict": verdict_json(verdict),
-            "jobs": jobs_,
-        }
         typer.echo(json.dumps(document, indent=2))
         return
     show(*panel(verdict, terminal=sys.stdout.isatty()))
@@ -297,13 +299,15 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
         ``seconds``, ``usd``, ``usd_month``, ``worker_seconds``, ``mean_executors``, ``executors`` (``times`` and
         ``count``), ``queries`` by name: ``arrived``, ``committed``, ``waiting``, ``most_waiting`` records,
         ``age`` (``p50``, ``p95``, ``p99``, ``max`` in seconds, weighted by records), ``sla``, ``within_sla`` (share of
-        the records that were committed in time, among those committed or already too late), and ``batches`` (``start``,
+        the records that were committed in time, among those committed or already too late), ``kept``, and ``batches`` (``start``,
         ``end``, ``records``, ``waiting``, ``oldest``, as lists).
     """
+    from millrace.sizing.simulation.self_check import WITHIN
+
     queries = {}
     for name, query in result.queries.items():
         sla = plan.jobs[job].queries[name].latency_seconds.value
-        some = len(query.ends) > 0
+        some, within = len(query.ends) > 0, query.in_time(sla, result.seconds)
         age = {f"p{p}": query.ages.percentile(p) for p in PERCENTILES} | {"max": query.ages.oldest}
         queries[name] = {
             "arrived": query.arrived,
@@ -312,7 +316,8 @@ def to_json(plan: Plan, job: str, result: JobResult) -> dict[str, Any]:
             "most_waiting": query.most_waiting,
             "age": age if some else None,
             "sla": sla,
-            "within_sla": query.in_time(sla, result.seconds),
+            "within_sla": within,
+            "kept": within >= WITHIN,
             "batches": {
                 "start": query.starts.tolist(),
                 "end": query.ends.tolist(),

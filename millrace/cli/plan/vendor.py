@@ -30,7 +30,6 @@ FOLDER = "vendor"
 
 LOCKS: Mapping[str, str] = {
     "base": "requirements.txt",
-    "pages": "requirements-pages.txt",
     "deploy": "requirements-deploy.txt",
     "sandbox": "requirements-sandbox.txt",
 }
@@ -91,7 +90,7 @@ def into_project(wheel: Path, root: Path) -> list[Path]:
     digest = hashlib.sha256(content).hexdigest()
     written = {target: content}
     for name, lock in locks.items():
-        extras = "" if name == "base" else f"[{'pages,sandbox' if name == 'sandbox' else name}]"
+        extras = "" if name == "base" else f"[{name}]"
         head = "# By `millrace vendor`, for Python 3.11: pip install --require-hashes -r " + LOCKS[name]
         line = f"./{FOLDER}/{wheel.name}{extras} \\\n    --hash=sha256:{digest}"
         written[root / LOCKS[name]] = f"{head}\n{line}\n{lock}".encode()

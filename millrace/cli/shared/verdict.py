@@ -152,14 +152,16 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``cost`` (``usd_month``, ``assumed``, ``words``), ``sla`` (``state``: ``kept``, ``at risk``, ``missed`` or
+        ``subject``, ``cost`` (``usd_month``, ``assumed``, ``headline``, ``words``), ``sla`` (``state``: ``kept``, ``at risk``, ``missed`` or
         ``unknown``; ``share``, ``words``), ``risks``, the largest first, each with ``kind``, ``severity`` (``breach``,
         ``warning`` or ``note``), ``words``, ``concerns`` and ``usd_month``, and ``next`` (``command``, ``words``).
     """
     return {
+        "subject": verdict.subject,
         "cost": {
             "usd_month": verdict.usd_month,
             "assumed": verdict.assumed,
+            "headline": verdict.cost,
             "words": f"{verdict.cost}, {verdict.cost_words}",
         },
         "sla": {"state": verdict.sla.state, "share": verdict.sla.share, "words": verdict.sla.words},
@@ -180,7 +182,7 @@ def to_json(verdict: Verdict) -> dict[str, Any]:
 def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     """Yield a verdict: a coloured panel in a terminal, plain lines in a pipe.
 
-    The panel has no sides, and the command has its own line, so that it can be copied.
+    The panel has no sides, and the command has its own line before its explanation, so that it can be copied.
     """
     cost = Text.assemble((verdict.cost, "bold"), f", {verdict.cost_words}")
     rows = [("cost", cost), ("SLA", _marked(verdict.sla.state, verdict.sla.words, terminal))]
@@ -201,11 +203,12 @@ def panel(verdict: Verdict, *, terminal: bool) -> Iterator[RenderableType]:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
-    for name, told in (*rows, ("next", Text(verdict.why))):
+    for name, told in rows:
         grid.add_row(name, told)
     colour = _COLOURS[MARKS[verdict.worst_state]]
     title = Text("VERDICT", f"bold {colour}")
-    inside = Group(Text(verdict.subject, "bold"), grid, Text(verdict.command, "bold"))
+    command = Text(verdict.command, "bold")
+    inside = Group(Text(verdict.subject, "bold"), grid, command, Text(verdict.why, "dim"))
     yield Panel(
         inside, box=box.HORIZONTALS, title=title, title_align="left", border_style=colour, padding=(0, 1)
     )

@@ -21,7 +21,7 @@ from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.cli.watch import advise_options as options
 from millrace.cli.watch.advise_options import Apply, Html, Numbers, ScoreFile, WhatIfs
 from millrace.cli.watch.advise_page import advice_page
-from millrace.cli.watch.advise_verdict import advice_verdict
+from millrace.cli.watch.advise_verdict import advice_verdict, severity
 from millrace.config import Environment, load
 from millrace.config.problems import wrong_option
 from millrace.sizing import plan
@@ -130,12 +130,12 @@ def advise_command(
     words = [word for option, value in given if value is not None for word in (option, value)]
     source = shlex.join([*([] if path is None else [path]), *words])
     verdict = advice_verdict(advice, subject, ran, changed=foreseen.forecasts[1:], source=source, env=env)
+    document = to_json(advice) | {"verdict": verdict_json(verdict)} | options.to_json(foreseen)
     if html is not None:
-        write_page(html, advice_page(advice, verdict, foreseen.twin, foreseen.forecasts))
+        write_page(html, advice_page(document, history, foreseen.twin, foreseen.forecasts))
     told = options.apply(advice, env, finding or ()) if apply else None
     if as_json:
-        made = to_json(advice) | {"verdict": verdict_json(verdict)} | options.to_json(foreseen)
-        typer.echo(json.dumps(made, indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         if told is not None:
             typer.echo(told, err=True)
         return
@@ -245,7 +245,7 @@ def to_json(advice: Advice) -> dict[str, Any]:
         ``id``, ``name``, ``spark``, ``engine``, ``cores``, ``started``, ``ended``, ``complete``; ``queries``, one for each run,
         with ``name``, ``run``, ``batches``, ``failure``; ``disturbed`` (words or null); ``notes``; ``findings``, the most
         expensive first, each with ``kind``, ``query``, ``words``, ``evidence``, ``batches``, ``changes``, ``effect`` (``what``,
-        ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month`` and ``run`` (of the query). With ``--json`` also the keys of
+        ``unit``, ``low``, ``likely``, ``high``), ``dollars_a_month``, ``run`` (of the query) and ``severity``. With ``--json`` also the keys of
         :func:`millrace.cli.watch.advise_options.to_json`.
     """
     history = advice.history
@@ -272,7 +272,7 @@ def to_json(advice: Advice) -> dict[str, Any]:
         ],
         "disturbed": advice.disturbed,
         "notes": list(advice.notes),
-        "findings": [asdict(each) for each in advice.findings],
+        "findings": [asdict(each) | {"severity": severity(each)} for each in advice.findings],
     }
 
 

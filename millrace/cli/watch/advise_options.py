@@ -161,19 +161,12 @@ def to_json(found: TwinAnswers) -> dict[str, Any]:
 
 def show_forecasts(found: TwinAnswers) -> None:
     """Print forecasts and scores."""
-    from millrace.advisor.forecast_figures import FIGURES
-
-    if len(found.forecasts) > 1:
-        seconds = (f"{title}, s" for title in FIGURES.values())
-        table = plain_table(
-            *words("what if", "query"), *figures("machines", "a month", "backlog", *seconds, no_wrap=False)
-        )
-        for each in found.forecasts:
-            dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
-            for name, query in each.queries.items():
-                backlog = Text(backlog_of(query), "" if query.keeps_up else "red")
-                cells = map(Text, forecast_cells(query))
-                table.add_row(*map(Text, (str(each), name, str(each.workers), dollars)), backlog, *cells)
+    head, rows = forecast_table(found.forecasts)
+    if rows:
+        table = plain_table(*words(*head[:2]), *figures(*head[2:], no_wrap=False))
+        for cells in rows:
+            red = {_BACKLOG: "red"} if cells[_BACKLOG] != "stays" else {}
+            table.add_row(*(Text(cell, red.get(place, "")) for place, cell in enumerate(cells)))
         show("", table)
         missed = ", ".join(f"{name} {share:.1%}" for name, share in found.missed.items())
         show(Text(f"error of the simulation on the batches of this log (median duration): {missed}", "dim"))
@@ -196,7 +189,33 @@ def show_forecasts(found: TwinAnswers) -> None:
         show("", Text(f"scored: {scored.forecast}"), table)
 
 
-def backlog_of(query: QueryForecast) -> str:
+_BACKLOG = 4
+"""Column of the backlog in a table of forecasts."""
+
+
+def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[str]]]:
+    """Return the head and the rows of a table of forecasts; no rows if there is only that of the run as it was."""
+    from millrace.advisor.forecast_figures import FIGURES
+
+    head = [
+        "what if",
+        "query",
+        "machines",
+        "a month",
+        "backlog",
+        *(f"{each}, s" for each in FIGURES.values()),
+    ]
+    rows = []
+    for each in forecasts if len(forecasts) > 1 else ():
+        dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
+        rows += [
+            [str(each), name, str(each.workers), dollars, _backlog_of(query), *_forecast_cells(query)]
+            for name, query in each.queries.items()
+        ]
+    return head, rows
+
+
+def _backlog_of(query: QueryForecast) -> str:
     """Return whether the backlog of a query stays or grows, in words."""
     if query.keeps_up:
         return "stays"
@@ -204,7 +223,7 @@ def backlog_of(query: QueryForecast) -> str:
     return f"grows by {grows.value:,.0f} [{max(0.0, grows.low):,.0f}, {grows.high:,.0f}] records/s"
 
 
-def forecast_cells(query: QueryForecast) -> list[str]:
+def _forecast_cells(query: QueryForecast) -> list[str]:
     """Return each figure of a query with its interval; "grows" for an age that only grows."""
     if not query.ended:
         longest = next(iter(query.figures.values())).value

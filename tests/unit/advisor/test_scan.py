@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from millrace.advisor.account_scan import Window, emr_jobs, glue_jobs, with_log
 from millrace.cli.app import app
 from millrace.config import ConfigurationError
+from tests.drawn_page import drawn
 from tests.unit.advisor.made import history, twice
 from tests.unit.advisor.test_import_log import reading
 from tests.unit.advisor.written import write
@@ -92,7 +93,7 @@ def test_an_account_of_glue_jobs(account: Clients, tmp_path: Path) -> None:
     assert "--rate N" in doubled["notes"][0]
     assert "--spark-event-logs-path" in jobs["silent"]["notes"][0]
     assert jobs["silent"]["plan_usd_month"] is None
-    page = (tmp_path / "page.html").read_text()
+    page = drawn((tmp_path / "page.html").read_text())
     assert all(words in page for words in (*made, "silent", "rows-counted-twice"))
     told = scan("--tag", "team=doubled").stdout
     assert "1 streaming job," in told.splitlines()[0]

@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 from millrace.advisor.advise import advise
 from millrace.advisor.what_if import twin_of_application
 from millrace.cli.app import app
-from millrace.cli.shared.html_pages import write_page
+from millrace.cli.shared.verdict import to_json as verdict_json
 from millrace.cli.watch import advise_page
+from millrace.cli.watch.advise import to_json
 from millrace.cli.watch.advise_page import advice_page
 from millrace.cli.watch.advise_verdict import advice_verdict
+from tests.drawn_page import drawn
 from tests.unit.advisor.made import batch, history, job, stage, twice
 from tests.unit.advisor.runs import Truth
 from tests.unit.advisor.runs import history as costed
@@ -68,7 +70,7 @@ def test_names_in_forecasts_and_scores_are_printed_as_they_are(tmp_path: Path):
     assert f"\n{QUERY}    batch duration, median " in text
 
 
-def again(tmp_path: Path) -> str:
+def again() -> str:
     """The page of an application in which a query was started again: each run with its own trouble."""
     first, second = (
         history(limited, count=12, every=2.0).queries[0],
@@ -84,24 +86,22 @@ def again(tmp_path: Path) -> str:
         ("silent-backlog", "orders", "first"),
         ("missing-cache", "orders", "second"),
     ]
-    write_page(
-        tmp_path / "page.html", advice_page(found, advice_verdict(found), twin_of_application(found.history))
-    )
-    return (tmp_path / "page.html").read_text().split("<script", 1)[0]
+    document = to_json(found) | {"verdict": verdict_json(advice_verdict(found))}
+    return drawn(advice_page(document, found.history, twin_of_application(found.history)))
 
 
-def test_runs_of_one_query_have_tables_and_charts_of_their_own(tmp_path: Path, monkeypatch):
+def test_runs_of_one_query_have_tables_and_charts_of_their_own(monkeypatch):
     monkeypatch.setattr(advise_page, "_DRAWS", 1)
-    page = again(tmp_path)
+    page = again()
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     assert [each for each in ids if each.startswith("batch-")] == [
-        *(f"batch-orders-1-{number}" for number in range(12)),
-        *(f"batch-orders-2-{number}" for number in range(6, 20)),
+        *(f"batch-1-{number}" for number in range(12)),
+        *(f"batch-2-{number}" for number in range(6, 20)),
     ]
     backlog, cache = page.split('id="finding-1"')[1].split('id="finding-2"')
-    assert set(re.findall(r'href="#batch-orders-(\d)-', backlog)) == {"1"}
-    assert set(re.findall(r'href="#batch-orders-(\d)-', cache.split("</section>")[0])) == {"2"}
+    assert set(re.findall(r'href="#batch-(\d)-', backlog)) == {"1"}
+    assert set(re.findall(r'href="#batch-(\d)-', cache.split("<h2>Queries")[0])) == {"2"}
     for run in ("orders, run 1 of 2", "orders, run 2 of 2"):
         assert f"Query {run}" in page
         assert f"Batches of {run}" in page

@@ -126,7 +126,7 @@ def test_json_for_scripts() -> None:
     found = plan(load("prod", root=ROOT))
     assert document["total"]["value"] == pytest.approx(total(found).value)
     assert document["jobs"].keys() == found.jobs.keys()
-    assert document["verdict"].keys() == {"cost", "sla", "risks", "next"}
+    assert document["verdict"].keys() == {"subject", "cost", "sla", "risks", "next"}
     assert document["verdict"]["cost"]["usd_month"] == pytest.approx(total(found).value)
 
 

@@ -121,9 +121,8 @@ def test_the_wheel_that_runs_is_the_projects_and_pinned(project: Path) -> None:
     assert {"millrace/cli/plan/vendor.py", "millrace/etl/main.py"} <= names
     for name, extras in (
         ("", ""),
-        ("-pages", "[pages]"),
         ("-deploy", "[deploy]"),
-        ("-sandbox", "[pages,sandbox]"),
+        ("-sandbox", "[sandbox]"),
     ):
         lines = (project / f"requirements{name}.txt").read_text().replace("\\\n", "").splitlines()
         wanted, *others = (line for line in lines if not line.startswith("#"))

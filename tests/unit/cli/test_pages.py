@@ -2,106 +2,164 @@
 
 from __future__ import annotations
 
-import itertools
+import base64
+import hashlib
 import json
 import re
+from html import unescape
+from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as some
 
 from millrace.cli.plan.plan import check_plan
-from millrace.cli.plan.report.flow import flow
-from millrace.cli.plan.report.plan_page import costs, plan_page
+from millrace.cli.plan.report.plan_document import plan_document
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
-from millrace.cli.shared.bars import SHOWN, Bar, Branch, bars
-from millrace.cli.shared.charts import interval_chart, line_chart
-from millrace.cli.shared.flow_picture import OPEN, Arrow, Box, flow_picture
-from millrace.cli.shared.html_pages import Link, Page, format_number
+from millrace.cli.shared.curves import POINTS, curve
+from millrace.cli.shared.html_pages import SCRIPTS, html_page
 from millrace.config import environments, load
 from millrace.sizing import plan, total
-from millrace.sizing.text_format import dollars
+from millrace.sizing.text_format import count, dollars, duration_text, percent
+from tests.drawn_page import drawn
 from tests.unit.cli.test_commands import ROOT
 
-NASTY = "<img src=x onerror=\"alert('1')\"></script>&"
+NASTY = "<img src=x onerror=\"alert('1')\"></script>&{{SCRIPT}}"
+FOLDER = ROOT / "millrace" / "cli" / "shared" / "page"
 
 
-def parts(page: Page) -> tuple[str, str]:
-    before, program = page.html().split('<script type="module">', 1)
-    return before, program
+def report(*curves: dict[str, Any], text: str = "x", title: str = "page") -> str:
+    table = {"head": [text, text], "rows": [[text, text]], "caption": text}
+    return html_page("report", title, {"texts": [text], "tables": [table], "curves": curves})
 
 
 def test_names_out_of_a_log_are_words_and_no_markup():
-    page = Page(NASTY)
-    page.add_heading(NASTY)
-    page.text(NASTY)
-    page.table(["", NASTY], [[Link(NASTY, NASTY), NASTY]], NASTY, ids=[NASTY])
-    page.links(NASTY, [Link(NASTY, NASTY)])
-    page.chart(line_chart(NASTY, {NASTY: [(0.0, 1.0), (1.0, 3.0)]}, rules={NASTY: 2.0}), NASTY)
-    before, program = parts(page)
-    assert "<img" not in before
-    assert 'onerror="alert' not in program
-    assert program.count("</script>") == 1
-    charts = before.split('<script type="application/json" id="specs">')[1]
-    [spec] = json.loads(charts.removesuffix("</script>"))
-    assert NASTY in json.dumps(spec, ensure_ascii=False).replace('\\"', '"')
+    made = curve(NASTY, NASTY, [0.0, 1.0], {NASTY: [1.0, 3.0]}, limits={NASTY: 2.0})
+    page = report(made, text=NASTY, title=NASTY)
+    assert "<img" not in page
+    assert page.count("</script>") == 2
+    assert page.count("{{SCRIPT}}") >= 2, "what looks like a place of the template is a word of the document"
+    shown = drawn(page)
+    assert "<img" not in shown
+    assert unescape(shown).count(NASTY) > 8
+    data = page.split('id="data">')[1].split("</script>")[0]
+    assert json.loads(data)["texts"] == [NASTY]
+
+
+def test_no_script_turns_a_text_into_markup_or_a_program():
+    for name in SCRIPTS:
+        text = (FOLDER / name).read_text(encoding="utf-8")
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|Function\(|setTimeout|srcdoc|fetch\(",
+            text,
+        ), name
+
+
+def test_a_page_runs_its_own_script_only_and_fetches_nothing():
+    page = report(curve("one", "records", [0.0], {"a": [1.0]}))
+    [policy] = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)
+    script = page.split("<script>")[1].split("</script>")[0]
+    hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hashed}'"
+    assert not re.search(r"\b(src|srcset)=|url\(|@import|\bimport\(", page)
+    assert set(re.findall(r"https?:[^\"]+", page)) == {"http://www.w3.org/2000/svg"}
 
 
 def test_a_chart_says_what_it_shows():
-    page = Page("page")
-    page.chart(line_chart("records", {"a": [(n / 60, float(n)) for n in range(600)]}, x="minutes"), "waiting")
-    page.chart(interval_chart("seconds", [("2", 1.5, 1.25, 2.0, "land")], x="cores"), "duration by cores")
-    before, _ = parts(page)
-    assert 'aria-label="waiting: a 0 to 599"' in before
-    assert "<caption>waiting, records, 24 of 600 points</caption>" in before
-    assert before.count("<tr>") == 1 + 24 + 2 * 2
-    assert '<th scope="row">land</th><td>2</td><td>1.5</td>' in before
-    assert '<th scope="row">land</th><td>2</td><td>1.25</td><td>2</td>' in before
+    shown = drawn(report(curve("Who waits?", "records", range(600), {"a": range(600)})))
+    assert 'aria-label="Who waits? a 0 to 599"' in shown
+    assert "Who waits? 24 of 600 points" in shown
+    assert shown.count("<tr>") == 2 + 1 + 24
+    told = curve("", "", [], {}) | {
+        "kind": "interval",
+        "x": "cores",
+        "series": {"land": [["2", 1.5, 1.25, 2.0]]},
+    }
+    cells = re.findall(r"<span>([^<]*)</span>", drawn(report(told)))
+    assert cells[-5:] == ["land", "2", "1.5", "1.25", "2"]
 
 
-def test_a_page_may_fetch_nothing():
-    page = Page("page")
-    page.chart(line_chart("records", {"a": [(0.0, 1.0)]}), "one")
-    before, _ = parts(page)
-    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', before)
-    assert policy
-    assert policy[1].startswith("default-src 'none';")
-    said, _, specs = before.partition("<script")
-    assert specs
-    assert not re.search(r"https?:", said)
+def test_a_series_may_have_the_name_of_a_part_of_every_object():
+    names = ("constructor", "__proto__", "toString")
+    made = curve("Why?", "s", [0.0, 1.0], {name: [1.0, 3.0] for name in names}, limits={"toString": 2.0})
+    shown = drawn(report(made), "document.querySelector().append(draw(data.curves[0], 600));")
+    assert "NaN" not in shown
+    assert shown.count('class="limit ') == 1
+    assert shown.count('class="line ') == 3
 
 
-def test_figures_keep_three_digits_and_all_of_large_ones():
-    assert [format_number(each) for each in (0.12345, 12.345, 123456.7, 0, "x", True)] == [
-        "0.123",
-        "12.3",
-        "123,457",
-        "0",
-        "x",
-        "True",
+def test_a_long_curve_keeps_its_peaks_and_a_value_that_is_none_is_left_out():
+    values = [0.0] * 100_000
+    values[77_777] = 9.0
+    values[5] = float("nan")
+    [points] = curve("", "", range(100_000), {"a": values})["series"].values()
+    assert len(points) <= POINTS
+    assert [77_777.0, 9.0] in points
+    assert "null" not in json.dumps(points)
+    bars = curve("", "", range(5000), {"a": values[:5000], "b": values[:5000]}, kind="bars")["series"]
+    assert len(bars["b"]) <= POINTS // 2
+
+
+@pytest.mark.parametrize(
+    ("ours", "script"),
+    [
+        (percent, "percent"),
+        (duration_text, "duration"),
+        (dollars, "dollars"),
+        (lambda number: count(round(number), "query"), "(each => count(Math.round(each), 'query'))"),
+    ],
+)
+def test_numbers_are_written_as_in_a_terminal(ours, script):
+    values = [
+        0.0,
+        0.0004,
+        0.0091,
+        0.25,
+        0.3412,
+        0.9951,
+        1.0,
+        1.21,
+        4.26,
+        9.96,
+        12.4,
+        59.7,
+        99.999,
+        200.0,
+        3599.0,
+        7261.0,
+        90061.0,
+        1e6,
     ]
+    told = drawn(
+        report(),
+        f"document.querySelector().replaceChildren(JSON.stringify({values}.map(each => {script}(each))));",
+    )
+    shown = json.loads(unescape(told.removeprefix("<main>").removesuffix("</main>")))
+    pairs = [
+        (value, word) for value, word in zip(values, shown, strict=True) if script != "percent" or value <= 2
+    ]
+    assert [word for _, word in pairs] == [ours(value) for value, _ in pairs]
 
 
 @pytest.fixture(scope="module", params=environments(ROOT))
-def planned(request) -> tuple[CheckedPlan, str]:
+def planned(request) -> tuple[CheckedPlan, dict[str, Any], str]:
     environment = load(request.param, root=ROOT)
     found = check_plan(environment, plan(environment))
-    return found, plan_page(found, plan_verdict(found)).html()
+    document = plan_document(found, plan_verdict(found))
+    return found, document, drawn(html_page("plan", "plan", document))
 
 
 def test_the_verdict_comes_first_and_says_what_the_plan_costs(planned):
-    found, page = planned
-    main = page.split("<main>")[1]
-    assert re.match(r'<h1>[^<]+</h1><section class="verdict ', main)
-    verdict = main.split("</section>")[0]
+    found, _, page = planned
+    assert re.match(r'<main><h1>[^<]+</h1><section class="verdict ', page)
+    verdict = page.split("</section>")[0]
     assert f"{dollars(total(found.plan).value)} a month</span>" in verdict
     assert "<dt>SLA</dt>" in verdict
     assert 0 < verdict.split("</ol>")[0].count("<li>") <= 3
     assert "<dt>Next</dt><dd><code>millrace " in verdict
+    assert "--json" not in page
 
 
 def test_the_flow_has_each_stream_job_and_table_once(planned):
-    found, page = planned
+    found, document, page = planned
     environment = found.environment
     tables = {
         (place[-1], table)
@@ -114,34 +172,48 @@ def test_the_flow_has_each_stream_job_and_table_once(planned):
     ]
     expected += [f"{'letters' if place == 'dead_letters' else 'table'} {table}" for place, table in tables]
     assert sorted(re.findall(r'data-box="([^"]+)"', page)) == sorted(expected)
-    boxes, arrows = flow(found, plan_verdict(found).risks)
-    keys = [box.key for box in boxes]
-    assert all(each.begin in keys and each.end in keys for each in arrows)
-    drawn = re.findall(r'<svg class="(across|down)"[^>]*>(.*?)</svg>', page)
-    for way in ("across", "down"):
-        assert sum(paths.count("<path") for kind, paths in drawn if kind == way) == len(arrows)
+    keys = {box["key"] for box in document["flow"]["boxes"]}
+    assert all({each["begin"], each["end"]} <= keys for each in document["flow"]["arrows"])
 
 
-def test_the_tree_adds_up_to_the_total(planned):
-    found, page = planned
+def test_the_flow_says_which_table_comes_from_which_and_no_count_has_the_rate_of_its_input(planned):
+    found, document, _ = planned
+    boxes = {box["key"]: box for box in document["flow"]["boxes"]}
+    arrows = {(each["begin"], each["end"]) for each in document["flow"]["arrows"]}
+    for name, job in found.environment.jobs.items():
+        landed = {query.table for query in job.queries.values() if query.kind in ("land", "route")}
+        for query in job.queries.values():
+            if query.kind != "derive" or query.sink.catalog_table is None:
+                continue
+            target = f"table {query.sink.catalog_table}"
+            begin = f"table {query.source}" if query.source in landed else f"job {name}"
+            assert (begin, target) in arrows
+            assert any(line.startswith("from ") and query.source in line for line in boxes[target]["lines"])
+            assert not any(line.startswith("peak ") for line in boxes[target]["lines"])
 
-    def leaves(branch: Branch) -> float:
-        return sum(map(leaves, branch.children)) if branch.children else branch.usd
 
-    def agrees(branch: Branch) -> None:
-        if branch.children:
-            assert branch.usd == pytest.approx(sum(each.usd for each in branch.children))
-        for each in branch.children:
-            agrees(each)
+def test_the_tree_adds_up_and_a_stream_that_is_not_ours_has_no_price(planned):
+    found, document, page = planned
+    tree = page.split('<div class="tree">')[1].split("</figure>")[0]
+    assert f">{dollars(total(found.plan).value, assumed='>~$' in tree.split('</summary>')[0])}<" in tree
+    others = sum(not each["ours"] for each in document["streams"].values())
+    assert tree.count(">not ours<") == others
+    assert ">$0.00<" not in tree
+    lines = [line for cost in found.plan.costs.values() for line in cost if line.usd]
+    assert tree.count('class="why"') == len(lines)
 
-    tree = costs(found.plan)
-    agrees(tree)
-    assert leaves(tree) == pytest.approx(total(found.plan).value)
-    assert page.count('<span class="row">') > sum(1 for _ in found.items())
+
+def test_a_branch_of_a_tenth_of_the_cost_is_open(planned):
+    found, _, page = planned
+    tree = page.split('<div class="tree">')[1].split("</figure>")[0]
+    for name in found.plan.jobs:
+        share = found.usd(f"jobs.{name}") / (total(found.plan).value or 1)
+        before = tree.split(f'<span class="name">{name}</span>')[0].rsplit("<details", 1)[1]
+        assert before.startswith(" open") == (share >= 0.1)
 
 
 def test_each_picture_has_a_question_and_its_text(planned):
-    _, page = planned
+    _, _, page = planned
     pictures = re.findall(r'<figure class="\w+" aria-label="([^"]+)"><figcaption><h2>([^<]+)</h2>', page)
     assert len(pictures) >= 4
     for words, question in pictures:
@@ -149,69 +221,59 @@ def test_each_picture_has_a_question_and_its_text(planned):
         assert words.startswith(f"{question} ")
         assert len(words) > len(question) + 10
     assert page.count("<figure") == len(pictures)
-    assert "<summary>What flows where at the peak? As a table</summary>" in page
-
-
-def test_a_planned_page_runs_no_program_and_fetches_nothing(planned):
-    _, page = planned
-    assert "<script" not in page
-    assert "default-src 'none'; style-src 'unsafe-inline'" in page
-    assert not re.search(r"https?:|\b(src|srcset)=|url\(|@import", page)
     assert not re.search(r"\b1 (shards|partitions|workers|queries|jobs|streams|clusters|cores)\b", page)
 
 
-def test_a_bound_that_is_broken_is_marked_by_a_word_and_a_shape():
-    drawn = bars([Bar("calm", 0.5, "x"), Bar("full", 0.95, "x"), Bar("late", 1.2, "x")], "query")
-    late, full, calm = drawn.split("<li")[1:]
+def limits(*shares: float) -> str:
+    """A page's bars of queries with these shares."""
+    rows = [{"name": f"b{share}", "share": share, "words": "x", "severity": None} for share in shares]
+    for row in rows:
+        row["severity"] = "breach" if row["share"] > 1 else "warning" if row["share"] > 0.9 else None
+    return drawn(
+        report(), f"document.querySelector().replaceChildren(bars('Fit?', 'query', {json.dumps(rows)}));"
+    )
+
+
+def test_a_limit_that_is_broken_is_marked_by_a_word_and_a_shape():
+    late, full, calm = limits(0.5, 0.95, 1.2).split("<li")[1:]
     assert 'class="breach"' in late
     assert "✖</span> breach</span> 120%" in late
     assert "▲</span> warning</span> 95%" in full
     assert "mark" not in calm
 
 
-def test_many_bars_branches_and_flows_are_behind_a_summary_and_none_is_lost():
-    many = [Bar(f"b{n}", n / 100, "x") for n in range(50)]
-    drawn = bars(many, "query")
-    shown, folded = drawn.split("<details>")
-    assert shown.count("<li") == SHOWN
-    assert folded.count("<li") == 50 - SHOWN
-    assert f"{50 - SHOWN} queries with more room" in folded
-    branch = Branch.of("jobs", [Branch(f"j{n}", float(n)) for n in range(50)], "job")
-    assert [each.usd for each in branch.children[:SHOWN]] == [float(n) for n in range(49, 49 - SHOWN, -1)]
-    assert branch.usd == sum(range(50))
-    boxes = [Box(f"job j{n}", "job", f"j{n}", usd=float(n)) for n in range(50)]
-    picture = flow_picture(boxes, [])
-    assert picture.split("<details>")[0].count("data-box=") == OPEN
+def test_many_bars_and_flows_are_behind_a_summary_and_none_is_lost():
+    shown, folded = limits(*(n / 100 for n in range(1, 51))).split("<details>")
+    assert shown.count("<li") == 12
+    assert folded.count("<li") == 38
+    assert "38 queries with more room" in folded
+    box = {"kind": "job", "lines": [], "link": None, "severity": None, "trouble": ""}
+    boxes = [box | {"key": f"job j{n}", "name": f"j{n}", "usd": n} for n in range(50)]
+    boxes[0] |= {"severity": "breach", "trouble": "late"}
+    flows = json.dumps({"boxes": boxes, "arrows": []})
+    picture = drawn(report(), f"document.querySelector().replaceChildren(flow({flows})[0]);")
+    assert picture.split("<details>")[0].count("data-box=") == 6
     assert picture.count("data-box=") == 50
-    assert f"{50 - OPEN} more flows: {50 - OPEN} jobs" in picture
-    late = [*boxes[1:], Box("job j0", "job", "j0", severity="breach", trouble="late")]
-    first = flow_picture(late, []).split("data-box=")[1]
+    assert "44 more flows: 44 jobs" in picture
+    first = picture.split("data-box=")[1]
     assert first.startswith('"job j0"'), "what is late is not folded away, however little it costs"
-    assert 'class="box job breach"' in flow_picture(late, [])
 
 
-@given(some.lists(some.tuples(some.integers(0, 7), some.integers(0, 7)), max_size=20, unique=True))
-def test_whatever_flows_no_box_lies_on_another(pairs):
-    """Circles among them."""
-    boxes = [Box(f"job {n}", "job", "a name " * (n + 1), ("a line " * n,)) for n in range(8)]
-    drawn = flow_picture(boxes, [Arrow(f"job {a}", f"job {b}", "x") for a, b in pairs if a != b])
-    for graph in drawn.split('<div class="graph"')[1:]:
-        places = [
-            tuple(map(int, each))
-            for each in re.findall(r"--x:(\d+)px;--y:(\d+)px;--nx:(\d+)px;--ny:(\d+)px;--b:(\d+)px", graph)
-        ]
-        for column in {x for x, *_ in places}:
-            across = sorted((y, y + tall) for x, y, _, _, tall in places if x == column)
-            assert all(above[1] <= below[0] for above, below in itertools.pairwise(across))
-        down = sorted((y, y + tall) for _, _, _, y, tall in places)
-        assert all(above[1] <= below[0] for above, below in itertools.pairwise(down))
-
-
-def test_records_that_are_late_have_a_shape_and_a_word_in_a_chart():
-    points = {"land": [(0.0, 10.0), (1.0, 70.0)]}
-    spec = line_chart("s", points, rules={"land": 60.0}).to_dict()
-    late = spec["layer"][-1]
-    assert late["mark"]["shape"] == "triangle-up"
-    rows = late["data"].get("values") or spec["datasets"][late["data"]["name"]]
-    assert [(row["value"], row["late"]) for row in rows] == [(70.0, "beyond the bound of land")]
-    assert len(line_chart("s", points, rules={"land": 80.0}).to_dict()["layer"]) == 2
+def test_a_circle_of_boxes_is_drawn():
+    boxes = [
+        {
+            "key": key,
+            "name": key,
+            "kind": "job",
+            "lines": [],
+            "usd": 0,
+            "link": None,
+            "severity": None,
+            "trouble": "",
+        }
+        for key in "abc"
+    ]
+    arrows = [{"begin": begin, "end": end, "label": ""} for begin, end in ("ab", "bc", "ca", "aa")]
+    flows = json.dumps({"boxes": boxes, "arrows": arrows})
+    picture = drawn(report(), f"document.querySelector().replaceChildren(flow({flows})[0]);")
+    assert picture.count("data-box=") == 3

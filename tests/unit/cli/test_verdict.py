@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
+from rich.console import Console
 
 from millrace.advisor.advise import advise
 from millrace.advisor.job_context import AdvisedJob
@@ -19,7 +21,7 @@ from millrace.advisor.what_if import twin_of_application
 from millrace.cli.plan.plan import check_plan
 from millrace.cli.plan.report.plan_verdict import CheckedPlan, plan_verdict
 from millrace.cli.plan.report.simulate_verdict import longest_spell, simulation_verdict, waiting_for
-from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first
+from millrace.cli.shared.verdict import SEVERITIES, Risk, Verdict, largest_first, panel
 from millrace.cli.watch.advise_verdict import advice_verdict
 from millrace.config import environments, load
 from millrace.config.edit import set_value
@@ -335,3 +337,11 @@ def test_a_path_is_quoted_in_the_command() -> None:
     environment = load("minimal", root=ROOT)
     words = shlex.split(plan_verdict(check_plan(environment, plan(environment)), "a b/my plan.yaml").command)
     assert words[words.index("--env") + 1] == "a b/my plan.yaml"
+
+
+def test_the_command_stands_before_its_explanation_in_a_narrow_terminal() -> None:
+    found = plan_verdict(check_plan(environment := load("prod", root=ROOT), plan(environment)), "prod")
+    console = Console(width=60, record=True, file=io.StringIO(), force_terminal=True)
+    console.print(*panel(found, terminal=True))
+    shown = console.export_text()
+    assert shown.index(found.command) < shown.index(" ".join(found.why.split()[:4]))

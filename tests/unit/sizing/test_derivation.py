@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from millrace.cli.plan.plan import check_plan
-from millrace.cli.plan.report.plan_page import plan_page, worst_age
+from millrace.cli.plan.report.plan_document import plan_document, worst_age
 from millrace.cli.plan.report.plan_verdict import plan_verdict
+from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError, environments, load
 from millrace.sizing import plan
 from millrace.sizing.export import to_json
 from millrace.sizing.number_derivation import Node, explain, number_keys
+from tests.drawn_page import drawn
 from tests.unit.cli.test_commands import millrace
 from tests.unit.sizing.conftest import Loader, text
 
@@ -141,10 +144,12 @@ def test_the_command_prints_the_tree() -> None:
 def test_the_page_has_all_ways_to_run_each_job_behind_a_summary() -> None:
     environment = load("prod", root=ROOT)
     found = check_plan(environment, plan(environment))
-    page = plan_page(found, plan_verdict(found)).html()
+    page = drawn(html_page("plan", "plan", plan_document(found, plan_verdict(found))))
     for job in found.plan.jobs.values():
         folded = page.split(f'<details id="job-{job.name}">')[1].split("</details>")[0]
         assert folded.startswith(f"<summary>{job.name}: {job.choices[0]}, ")
         for choice in job.choices:
-            assert f'<th scope="row">{choice}</th><td>{choice.workers}</td>' in folded
+            assert re.search(
+                rf">{re.escape(str(choice))}</span></th><td[^>]*><span>{choice.workers}</span>", folded
+            )
         assert worst_age(environment, job, job.choices[0]) > 0

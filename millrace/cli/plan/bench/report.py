@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 
 from millrace.cli.shared.console import figures, plain_table, words
-from millrace.cli.shared.html_pages import Page
+from millrace.cli.shared.html_pages import html_page
 from millrace.config import Environment
 
 if TYPE_CHECKING:
@@ -73,49 +73,40 @@ def _between(estimate: Interval, factor: float, digits: int) -> str:
     return f"{value} [{low}, {high}]"
 
 
-def page(environment: Environment, job: str, found: Outcome) -> Page:
+def page(environment: Environment, job: str, found: Outcome) -> str:
     """Return the page of a benchmark: each batch's duration against its records, and the fit through them."""
-    made = Page(f"{environment.project}-{environment.name}: benchmark of {job}")
     result = found.result
-    made.text(
+    ran = (
         f"{result.measured_at:%Y-%m-%d %H:%M} UTC on {result.where}, {result.worker}, Spark "
         f"{result.versions.get('spark', '?')}; records of {result.record_bytes:,.0f} bytes."
     )
-    made.table(_HEAD, [_row(query, fit) for query, fit in found.fits.items()], f"Cost of each query of {job}")
-    for each in found.disturbances:
-        made.text(f"Disturbed: {each}")
-    made.add_heading(f"Batches of {found.costliest}")
-    made.chart(_chart(found), f"{found.costliest}: duration of a batch by its records, and the fit")
-    return made
+    rows = [_row(query, fit) for query, fit in found.fits.items()]
+    document = {
+        "texts": [ran, *(f"Disturbed: {each}" for each in found.disturbances)],
+        "tables": [{"head": _HEAD, "rows": rows, "caption": f"Cost of each query of {job}"}],
+        "curves": [_curve(found)],
+    }
+    return html_page("report", f"{environment.project}-{environment.name}: benchmark of {job}", document)
 
 
-def _chart(found: Outcome) -> Any:
-    import altair as alt
-
+def _curve(found: Outcome) -> dict[str, Any]:
+    """Return the batches of each number of partitions and cores as points, and the fit through them as a line."""
     fit = found.fits[found.costliest]
     kept = [each for each in found.result.batches if not each.warm_up]
-    rows = [
-        {
-            "records": each.records,
-            "seconds": each.seconds,
-            "of": f"{each.partitions} partitions on {each.cores} cores",
-        }
-        for each in kept
-    ]
-    cells = sorted({(each.partitions, each.cores) for each in kept})
     most = max(each.records for each in kept)
-    lines = [
-        {
-            "records": records,
-            "seconds": fit.duration(records, partitions, cores),
-            "of": f"{partitions} partitions on {cores} cores",
-        }
-        for partitions, cores in cells
-        for records in (most * step / 40 for step in range(41))
-    ]
-    x = alt.X("records:Q", title="records in a batch")
-    y = alt.Y("seconds:Q", title="duration of the batch, s")
-    color = alt.Color("of:N", title=None)
-    marks = alt.Chart({"values": rows}).mark_circle(opacity=0.5).encode(x=x, y=y, color=color)
-    curves = alt.Chart({"values": lines}).mark_line().encode(x=x, y=y, color=color)
-    return (marks + curves).properties(height=360)
+    points: dict[str, list[list[float]]] = {}
+    fits = {}
+    for each in kept:
+        name = f"{each.partitions} partitions on {each.cores} cores"
+        points.setdefault(name, []).append([each.records, each.seconds])
+        at = (most * step / 40 for step in range(41))
+        fits[name] = [[records, fit.duration(records, each.partitions, each.cores)] for records in at]
+    return {
+        "question": f"How long does a batch of {found.costliest} last by its records, and the fit?",
+        "unit": "duration of the batch, s",
+        "x": "records in a batch",
+        "kind": "points",
+        "series": points,
+        "fits": fits,
+        "limits": {},
+    }

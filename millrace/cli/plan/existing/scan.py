@@ -19,7 +19,7 @@ from rich.text import Text
 from millrace.cli.plan.existing.import_plans import fitted_plans
 from millrace.cli.shared.console import figures, plain_table, show, words
 from millrace.cli.shared.expected_failures import FAILED
-from millrace.cli.shared.html_pages import Page, check_page, write_page
+from millrace.cli.shared.html_pages import check_page, html_page, write_page
 from millrace.cli.shared.options import AsJson
 from millrace.config import ConfigurationError
 from millrace.config.problems import wrong_option
@@ -269,21 +269,16 @@ def _show(rows: Sequence[Row], now: datetime) -> None:
             show(Text(f"{each.job.name}: {line}"))
 
 
-def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetime) -> Page:
-    page = Page("Streaming jobs of an account")
-    page.text(heading)
-    page.table(_HEAD, [_cells(each, now) for each in rows], "Streaming jobs, the most expensive first.")
-    said = [(each.job.name, line) for each in rows for line in _said(each)]
-    if said:
-        page.table(
-            ("job", "what to look at"),
-            said,
-            "The first finding of each job, and what is not known.",
-            words=True,
-        )
-    for each in unread:
-        page.text(each)
-    return page
+def _page(rows: Sequence[Row], heading: str, unread: Sequence[str], now: datetime) -> str:
+    cells = [_cells(each, now) for each in rows]
+    tables: list[dict[str, Any]] = [
+        {"head": _HEAD, "rows": cells, "caption": "Streaming jobs, the most expensive first."}
+    ]
+    if said := [(each.job.name, line) for each in rows for line in _said(each)]:
+        caption = "The first finding of each job, and what is not known."
+        tables.append({"head": ("job", "what to look at"), "rows": said, "caption": caption, "words": True})
+    document = {"texts": [heading, *unread], "tables": tables}
+    return html_page("report", "Streaming jobs of an account", document)
 
 
 def to_json(rows: Sequence[Row], region: str, window: Any, unread: Sequence[str]) -> dict[str, Any]:

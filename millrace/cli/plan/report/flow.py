@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
 
 from millrace.cli.plan.report.plan_verdict import CheckedPlan
-from millrace.cli.shared.flow_picture import Arrow, Box
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
 from millrace.config.queries import DeriveQuery, Landing, Query, sink_writes
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
+from millrace.sizing.demand import QueryDemand
 from millrace.sizing.storage import stored_gb
-from millrace.sizing.text_format import count, dollars, format_bytes, format_number
+from millrace.sizing.text_format import count, dollars, format_bytes, format_number, join_names
 
 _TROUBLES: Mapping[str, str] = {
     "late-at-peak": "late at the peak",
@@ -26,35 +27,86 @@ _TROUBLES: Mapping[str, str] = {
 }
 """Words in a box for each kind of risk that concerns a single stream or job."""
 
+_KINDS = {"table": "Iceberg table", "letters": "dead letters"}
 
-def flow(found: CheckedPlan, risks: Sequence[Risk]) -> tuple[list[Box], list[Arrow]]:
+
+def flow(found: CheckedPlan, risks: Sequence[Risk]) -> dict[str, list[dict[str, Any]]]:
     """Return a box for each stream, job and table that a job writes, and the arrows between them.
 
-    A sink that is a stream of the environment shares that stream's box. A table that its own job reads again has
-    only one arrow, from the job to the table.
+    A sink that is a stream of the environment shares that stream's box. What a query derives from a table of its own job has
+    its arrow from that table; all else that a job writes has it from the job.
 
     Parameters
     ----------
     risks
         Risks of the plan's verdict; each box shows those that concern it.
+
+    Returns
+    -------
+    dict
+        ``boxes``, each with ``key``, ``kind`` (``stream``, ``job`` or ``table``), ``name``, ``lines``, ``usd`` a month, ``link``
+        (element of the page), ``severity`` and ``trouble``; ``arrows``, each with ``begin`` and ``end`` (keys) and ``label``.
     """
-    troubles = _troubles(risks)
-    writers = _written(found)
-    streams = [_stream(found, name, troubles) for name in found.environment.streams]
-    jobs = [_job(found, name, troubles) for name in found.environment.jobs]
-    names = {box.key for box in streams}
-    tables = [_table(key, *told) for key, (_, told) in writers.items() if key not in names]
-    arrows = [*_reads(found, writers)]
-    arrows += [Arrow(f"job {job}", key) for key, (by_job, _) in writers.items() for job in sorted(by_job)]
-    return [*streams, *jobs, *tables], arrows
+    streams = [_stream(found, name) for name in found.environment.streams]
+    boxes = {box["key"]: box for box in (*streams, *(_job(found, name) for name in found.environment.jobs))}
+    queries = [(each, found.environment.jobs[each.job].queries[each.query]) for each in found.demands]
+    landed = {(each.job, query.table) for each, query in queries if isinstance(query, Landing)}
+    flows: dict[tuple[str, str], float] = {}
+    for demand, query in queries:
+        job, sources = f"job {demand.job}", list(demand.streams)
+        begins = [job]
+        if isinstance(query, DeriveQuery):
+            sources = [table for table, _ in query.reads]
+            own = [f"table {table}" for table in sources if (demand.job, table) in landed]
+            begins = own or begins
+            flows |= {(f"table {table}", job): 0.0 for table in sources if f"table {table}" not in own}
+        else:
+            for name, part in demand.streams.items():
+                size = found.environment.streams[name].traffic.record_size
+                flows[f"stream {name}", job] = (
+                    flows.get((f"stream {name}", job), 0.0) + demand.work.rate * part * size
+                )
+        targets = list(dict.fromkeys(_targets(query, found.environment.streams)))
+        alone = sum(not key.startswith("letters ") for key in targets) == 1
+        for key in targets:
+            box = boxes.setdefault(
+                key, _box(key, "table", [_KINDS.get(key.split(" ")[0], key.split(" ")[0])])
+            )
+            if box["kind"] == "table":
+                told = _written(found, demand, query) if alone and not key.startswith("letters ") else []
+                box["lines"] += [f"from {join_names(sources)}", *told]
+            flows |= {(begin, key): 0.0 for begin in begins}
+    for key, (severity, trouble) in _troubles(risks).items():
+        boxes[key] |= {"severity": severity, "trouble": trouble}
+    arrows = [
+        {"begin": begin, "end": end, "label": f"{format_bytes(flowing)}/s" if flowing else ""}
+        for (begin, end), flowing in flows.items()
+    ]
+    return {"boxes": list(boxes.values()), "arrows": arrows}
 
 
-def flow_rows(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> list[list[str]]:
-    """Return the flow as rows of a table: each arrow, then the boxes without an arrow."""
-    touched = {each for arrow in arrows for each in (arrow.begin, arrow.end)}
-    told = {box.key: "; ".join((*box.lines, box.trouble)).rstrip("; ") for box in boxes}
-    rows = [[each.begin, each.end, each.label or "-", told[each.begin]] for each in arrows]
-    return rows + [[box.key, "-", "-", told[box.key]] for box in boxes if box.key not in touched]
+def _box(key: str, kind: str, lines: list[str], usd: float = 0.0, link: str | None = None) -> dict[str, Any]:
+    name = key.split(" ", 1)[1]
+    return {
+        "key": key,
+        "kind": kind,
+        "name": name,
+        "lines": lines,
+        "usd": usd,
+        "link": link,
+        "severity": None,
+        "trouble": "",
+    }
+
+
+def _written(found: CheckedPlan, demand: QueryDemand, query: Query) -> list[str]:
+    """Return the rows of a query's only target; those of a transform are unknown, so the records that it reads."""
+    rate = f"{format_number(demand.work.rate)} records/s"
+    gb_month = stored_gb(found.environment, query, demand) * SECONDS
+    return [
+        f"peak {rate}" if isinstance(query, Landing) else f"reads {rate} at the peak",
+        *([f"+{format_bytes(gb_month * GB)} a month"] if gb_month else []),
+    ]
 
 
 def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
@@ -68,43 +120,30 @@ def _troubles(risks: Sequence[Risk]) -> dict[str, tuple[Severity, str]]:
     return found
 
 
-def _stream(found: CheckedPlan, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
+def _stream(found: CheckedPlan, name: str) -> dict[str, Any]:
     stream, sized = found.environment.streams[name], found.plan.streams[name]
-    traffic, key = stream.traffic, f"stream {name}"
-    severity, trouble = troubles.get(key, (None, ""))
+    traffic = stream.traffic
     peak = traffic.records_per_second * traffic.peak_factor
     parts = count(sized.expected_partitions.value, stream.parts.removesuffix("s"))
     guess = "" if traffic.basis == "measured" else "~"
-    lines = (
+    lines = [
         f"{sized.kind} {sized.mode}, {parts}",
         f"{guess}{format_number(traffic.records_per_second)} records/s, peak {format_number(peak)}",
         f"{guess}{format_bytes(traffic.record_size)} a record",
-    )
-    return Box(key, "stream", name, lines, found.usd(f"streams.{name}"), None, severity, trouble)
+    ]
+    return _box(f"stream {name}", "stream", lines, found.usd(f"streams.{name}"))
 
 
-def _job(found: CheckedPlan, name: str, troubles: Mapping[str, tuple[Severity, str]]) -> Box:
-    job, key = found.plan.jobs[name], f"job {name}"
-    severity, trouble = troubles.get(key, (None, ""))
+def _job(found: CheckedPlan, name: str) -> dict[str, Any]:
+    job = found.plan.jobs[name]
     usd = found.usd(f"jobs.{name}")
     sla = format_duration(found.environment.jobs[name].latency)
-    lines = (
+    lines = [
         f"{KINDS[job.engine].title} {job.version}",
         f"{count(job.max_workers.value, 'worker')} of {job.worker}",
         f"SLA {sla}, {dollars(usd, assumed=any(line.assumed for line in job.cost))} a month",
-    )
-    return Box(key, "job", name, lines, usd, f"job-{name}", severity, trouble)
-
-
-def _table(key: str, rate: float, gb_month: float) -> Box:
-    kind, name = key.split(" ", 1)
-    lines = [f"peak {format_number(rate)} records/s"] * bool(rate) + [
-        f"+{format_bytes(gb_month * GB)} a month"
-    ] * bool(gb_month)
-    return Box(key, "table", name, (_KINDS.get(kind, kind), *lines))
-
-
-_KINDS = {"table": "Iceberg table", "letters": "dead letters"}
+    ]
+    return _box(f"job {name}", "job", lines, usd, f"job-{name}")
 
 
 def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
@@ -122,42 +161,3 @@ def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
     letters = getattr(query, "dead_letters", None)
     if letters is not None:
         yield f"letters {letters}"
-
-
-_Written = dict[str, tuple[set[str], tuple[float, float]]]
-"""By target: the jobs that write it, rows a second at the peak, and GB added a month; 0 if unknown."""
-
-
-def _written(found: CheckedPlan) -> _Written:
-    writers: _Written = {}
-    for demand in found.demands:
-        query = found.environment.jobs[demand.job].queries[demand.query]
-        targets = list(dict.fromkeys(_targets(query, found.environment.streams)))
-        own = [key for key in targets if not key.startswith("letters ")]
-        added = stored_gb(found.environment, query, demand) * SECONDS
-        for key in targets:
-            # With several sinks the share of each is unknown, and so is the number of dead letters.
-            alone = float(own == [key])
-            jobs, (rate, gb_month) = writers.get(key, (set(), (0.0, 0.0)))
-            writers[key] = (jobs | {demand.job}, (rate + alone * demand.work.rate, gb_month + alone * added))
-    return writers
-
-
-def _reads(found: CheckedPlan, writers: _Written) -> Iterator[Arrow]:
-    """Yield arrows from streams to jobs with the bytes at the peak, and from tables to jobs that do not write them."""
-    flows: dict[tuple[str, str], float] = {}
-    for demand in found.demands:
-        query = found.environment.jobs[demand.job].queries[demand.query]
-        if isinstance(query, DeriveQuery):
-            for table, _ in query.reads:
-                if demand.job not in writers[f"table {table}"][0]:
-                    flows.setdefault((f"table {table}", f"job {demand.job}"), 0.0)
-            continue
-        for name, part in demand.streams.items():
-            key = (f"stream {name}", f"job {demand.job}")
-            flows[key] = (
-                flows.get(key, 0.0)
-                + demand.work.rate * part * found.environment.streams[name].traffic.record_size
-            )
-    for (begin, end), flowing in flows.items():
-        yield Arrow(begin, end, f"{format_bytes(flowing)}/s" if flowing else "")

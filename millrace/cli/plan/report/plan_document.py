@@ -1,0 +1,101 @@
+"""A checked plan as a document: what ``millrace plan --json`` prints and its page draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from millrace.cli.plan.report.flow import flow
+from millrace.cli.shared.verdict import Verdict
+from millrace.cli.shared.verdict import to_json as verdict_json
+from millrace.config import Environment
+from millrace.sizing.demand import query_demands
+from millrace.sizing.export import to_json
+from millrace.sizing.model import JobPlan, WorkerChoice
+from millrace.sizing.moves import Move
+from millrace.sizing.risks import FULL, fullness
+from millrace.sizing.text_format import count, duration_text, format_number
+
+if TYPE_CHECKING:
+    from millrace.cli.plan.report.plan_verdict import CheckedPlan
+
+
+def plan_document(found: CheckedPlan, verdict: Verdict, moves: Sequence[Move] = ()) -> dict[str, Any]:
+    """Return a checked plan with its verdict as an object that ``json.dumps`` takes.
+
+    Returns
+    -------
+    dict
+        The keys of :func:`millrace.sizing.export.to_json`, and ``verdict``; ``moves``, changes of the file that cost less;
+        ``flow`` (:func:`millrace.cli.plan.report.flow.flow`); ``room``, by limit (``capacity`` and ``age`` of queries, ``shards`` of
+        streams) the ``share`` of it that each subject uses; ``ours`` of each stream; ``way`` and ``worst_age_seconds`` of each
+        choice of a job's workers.
+    """
+    environment = found.environment
+    document = to_json(found.plan)
+    for name, stream in environment.streams.items():
+        document["streams"][name]["ours"] = not stream.belongs_to_others
+    for name, job in found.plan.jobs.items():
+        for choice, told in zip(job.choices, document["jobs"][name]["choices"], strict=True):
+            told |= {"way": str(choice), "worst_age_seconds": worst_age(environment, job, choice)}
+    return {
+        "version": document.pop("version"),
+        "verdict": verdict_json(verdict),
+        "moves": [asdict(each) for each in moves],
+        **document,
+        "flow": flow(found, verdict.risks),
+        "room": {"capacity": [*_capacity(found)], "age": [*_ages(found)], "shards": [*_shards(found)]},
+    }
+
+
+def _bar(name: str, share: float, words: str) -> dict[str, Any]:
+    severity = "breach" if share > 1 else "warning" if share > FULL else None
+    return {"name": name, "share": share, "words": words, "severity": severity}
+
+
+def _capacity(found: CheckedPlan) -> Iterator[dict[str, Any]]:
+    """Yield the peak as a share of the capacity of full batches."""
+    for demand in found.demands:
+        query = found.plan.jobs[demand.job].queries[demand.query]
+        if query.records_per_batch is None:
+            continue
+        limit, trigger = query.records_per_batch.value, query.trigger_seconds.value
+        each = (query.batch_seconds.value - demand.work.overhead) / (demand.work.rate * trigger)
+        capacity = limit / max(trigger, demand.work.overhead + limit * each)
+        words = f"{format_number(demand.work.rate)} of {format_number(capacity)} records/s"
+        yield _bar(f"{demand.job}/{demand.query}", demand.work.rate / capacity, words)
+
+
+def _ages(found: CheckedPlan) -> Iterator[dict[str, Any]]:
+    """Yield the oldest record of the simulation as a share of the SLA."""
+    for each in found.played:
+        if each.oldest == each.oldest:  # NaN if nothing was committed; the verdict says so
+            words = f"oldest {duration_text(each.oldest)} of {duration_text(each.sla)}"
+            yield _bar(f"{each.job}/{each.query}", each.oldest / each.sla, words)
+
+
+def _shards(found: CheckedPlan) -> Iterator[dict[str, Any]]:
+    for name, stream in found.environment.streams.items():
+        sized = found.plan.streams[name]
+        if share := fullness(stream, sized):
+            yield _bar(
+                name, share, f"of {count(sized.expected_partitions.value, stream.parts.removesuffix('s'))}"
+            )
+
+
+def worst_age(environment: Environment, job: JobPlan, choice: WorkerChoice) -> float:
+    """Return the age in seconds that no record exceeds at the peak with a choice's cores: T + D, in each query.
+
+    Cores of complete workers, including those that the queries do not need, are divided as in the plan.
+    """
+    own = [demand for demand in query_demands(environment)[0] if demand.job == job.name]
+    factor = choice.executors * choice.vcpu / job.cores.value
+    ages = {}
+    for demand in own:
+        query = job.queries[demand.query]
+        work = query.batch_seconds.value - demand.work.overhead
+        ages[demand.query] = query.trigger_seconds.value + demand.work.overhead + work / factor
+    landed = max((ages[demand.query] for demand in own if demand.lands), default=0.0)
+    derived = max((ages[demand.query] for demand in own if not demand.lands), default=0.0)
+    return landed + derived

@@ -1,0 +1,18 @@
+"""Pages as their script draws them, without a browser: for what a page says, not for how it looks."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from millrace.sandbox.toolchain import node_bin
+
+_DRAW = Path(__file__).with_name("drawn_page.cjs")
+
+
+def drawn(page: str, then: str = "") -> str:
+    """Return the HTML of a page's ``main``; ``then`` is a script that runs behind its own."""
+    command = [str(node_bin() / "node"), str(_DRAW), then]
+    done = subprocess.run(command, input=page, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert not done.returncode, done.stderr
+    return done.stdout
