@@ -15,14 +15,10 @@ from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import launch_document
 from millrace.lifecycle.kafka_access import Settings
-from millrace.lifecycle.preflight import Account
-from millrace.lifecycle.preflight_account import bootstrap
-from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox import kafka, localstack
+from millrace.sandbox import deployment, kafka, localstack
 from millrace.sandbox.child_processes import only_one
 from millrace.sandbox.spark import Job, SandboxSpark, forget_tables
 from millrace.sizing.model import Plan
-from millrace.verify import cdk_command
 from millrace.verify.environment import VerificationCopy
 from millrace.verify.verification_cost import Run, quantities
 from millrace.verify.verification_target import ExpectedSeconds, Place, TimeLimits, VerifyError
@@ -79,15 +75,8 @@ class SandboxPlace(Place):
         return self._clients[service]
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
-        """Deploy to LocalStack; bootstrap it first where it is new."""
-        account, region = copy.names.account, copy.environment.region
-        environment = self.stack.environment()
-        asked = Account(Aws(copy.names, self.client), self.plan)
-        if any(row.verdict != "ok" for row in bootstrap(asked)):
-            cdk_command.run(
-                "cdklocal", ["bootstrap", f"aws://{account}/{region}", "-a", str(assembly)], environment
-            )
-        cdk_command.deploy("cdklocal", assembly, environment, copy.tags)
+        """Deploy to LocalStack."""
+        deployment.deploy(self.stack, assembly, copy.names.account, copy.tags)
 
     @property
     def spark(self) -> SandboxSpark:

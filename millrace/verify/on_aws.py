@@ -6,7 +6,6 @@ the deployment's own means restart it: an event, a rule and the machine.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,9 +25,8 @@ from millrace.lifecycle.preflight import Account
 from millrace.lifecycle.preflight_account import bootstrap
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
-from millrace.sandbox.toolchain import program_environment
+from millrace.sandbox import cdk
 from millrace.sizing.model import Plan
-from millrace.verify import cdk_command
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removal import admin_client
 from millrace.verify.removal_scope import all_stacks
@@ -57,13 +55,10 @@ class AwsAccount(Place):
         Clients, with the names of the verified environment.
     plan
         Plan of the copy; not necessary for a removal.
-    program
-        ``cdk``; ``cdklocal`` where ``AWS_ENDPOINT_URL`` leads to a LocalStack.
     """
 
     aws: Aws
     plan: Plan | None = None
-    program: str = "cdk"
     poll_seconds: float = POLL_SECONDS
     patience: TimeLimits = PATIENCE
     paid: bool = True
@@ -136,7 +131,7 @@ class AwsAccount(Place):
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy with CDK's command line."""
-        cdk_command.deploy(self.program, assembly, program_environment(), copy.tags)
+        cdk.deploy(assembly, tags=copy.tags)
 
     def catalog(self, names: Names) -> Catalog:
         """Open the Glue Data Catalog."""
@@ -274,11 +269,6 @@ class AwsAccount(Place):
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]
             return [_emr_run(job, settings, workers, emr.get_job_run(**each)["jobRun"]) for each in asked]
-
-
-def cdk_program() -> str:
-    """Return CDK's command line; its wrapper where ``AWS_ENDPOINT_URL`` leads to a LocalStack."""
-    return "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
 
 
 def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:

@@ -252,7 +252,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
     def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[Place]:
         del copy
-        return nullcontext(on_aws.AwsAccount(aws, plan, on_aws.cdk_program()))
+        return nullcontext(on_aws.AwsAccount(aws, plan))
 
     where = f"account {aws.names.account}, {environment.region}"
     return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.external_clusters(environment), opened)
