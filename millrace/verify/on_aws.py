@@ -26,12 +26,13 @@ from millrace.lifecycle.preflight_account import bootstrap
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.sandbox import cdk
+from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
 from millrace.sizing.model import Plan
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removal import admin_client
 from millrace.verify.removal_scope import all_stacks
 from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import ExpectedSeconds, Place, TimeLimits, VerifyError, wait_for
+from millrace.verify.verification_target import ExpectedSeconds, Place
 
 POLL_SECONDS = 5.0
 
@@ -152,14 +153,14 @@ class AwsAccount(Place):
     def _verb(self, names: Names, job: str, verb: Any) -> None:
         done = execute(Aws(names, self.aws.client), job, verb, progress=lambda _: None, reason="verification")
         if not done.ok:
-            raise VerifyError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
+            raise DrillError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
 
         Raises
         ------
-        AwsError, VerifyError
+        AwsError, DrillError
             AWS refuses, there is no run, or it does not end.
         """
         if isinstance(names.environment.jobs[job], GlueJob):
@@ -171,7 +172,7 @@ class AwsAccount(Place):
     def _kill_glue(self, name: str) -> None:
         live, glue = self._glue_live(name), self.client("glue")
         if not live:
-            raise VerifyError(f"{name} has no run that could be killed")
+            raise DrillError(f"{name} has no run that could be killed")
         with translate_aws_errors(f"ending the run of {name}"):
             glue.batch_stop_job_run(JobName=name, JobRunIds=live)
         self._wait_for_end(
@@ -182,7 +183,7 @@ class AwsAccount(Place):
 
     def _kill_emr(self, application: str, live: list[str]) -> None:
         if not live:
-            raise VerifyError(f"application {application} has no run that could be killed")
+            raise DrillError(f"application {application} has no run that could be killed")
         emr, asked = self.client("emr-serverless"), {"applicationId": application}
         with translate_aws_errors(f"ending the run of {application}"):
             for run in live:

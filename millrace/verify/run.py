@@ -16,16 +16,17 @@ from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.sandbox import cdk
 from millrace.sandbox.child_processes import SandboxError
+from millrace.sandbox.drill import DrillError, Say
 from millrace.sizing.model import Plan
 from millrace.verify.claim_checks import ClaimAnswer
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removal import drop_topic, remove
 from millrace.verify.removal_scope import VerificationScope
-from millrace.verify.scenario import Say, ScenarioRun, order_disturbances
+from millrace.verify.scenario import ScenarioRun, order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
 from millrace.verify.verification_outcome import Outcome, Step, TableComparison
-from millrace.verify.verification_target import ExpectedSeconds, Place, VerifyError
+from millrace.verify.verification_target import ExpectedSeconds, Place
 
 TROUBLE = (
     AwsError,
@@ -35,7 +36,7 @@ TROUBLE = (
     NotDeployedError,
     OSError,
     SandboxError,
-    VerifyError,
+    DrillError,
 )
 """Errors that end a verification with a message; after each, its resources are removed and its cost is reported."""
 

@@ -18,6 +18,7 @@ from millrace.config import Names, load
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
 from millrace.sandbox import cdk, lake_tables
+from millrace.sandbox.drill import DrillError, aws_errors, wait_for
 from millrace.sizing import plan
 from millrace.verify import on_aws, removal
 from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
@@ -25,7 +26,6 @@ from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import Outcome
-from millrace.verify.verification_target import VerifyError, aws_errors, wait_for
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
@@ -258,7 +258,7 @@ def test_a_catalog_that_refuses_ends_it_with_its_outcome(
 def test_what_is_asked_too_often_is_asked_again() -> None:
     busy = Refusing(THROTTLED, 2)
     with pytest.raises(
-        VerifyError,
+        DrillError,
         match=r"timeout after 0 s of waiting for rows \(asking the catalog for t: AWS is throttling",
     ):
         wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)
