@@ -15,7 +15,7 @@ from threading import Event as Flag
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, Landing, SourceQuery
+from millrace.config.queries import DeriveQuery, Landing
 from millrace.sandbox import lake_tables, traffic
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
 from millrace.sandbox.drill import Drill, DrillError, Say
@@ -82,12 +82,7 @@ def needed_jobs(environment: Environment, job: str | None) -> tuple[str, ...]:
 
 def needed_streams(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
     """Return the streams that some jobs read, in the file's order."""
-    read = {
-        stream
-        for job, _, query in environment.queries
-        if job in jobs and isinstance(query, SourceQuery)
-        for stream in query.streams
-    }
+    read = {stream for job, _, query in environment.queries if job in jobs for stream in query.streams}
     return tuple(stream for stream in environment.streams if stream in read)
 
 
@@ -222,9 +217,7 @@ class _Trial(Drill):
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         found: dict[str, set[str]] = {}
         skipping = set()
-        landing = (
-            query for query in self._queries if isinstance(query, Landing) and isinstance(query, SourceQuery)
-        )
+        landing = (query for query in self._queries if isinstance(query, Landing))
         for query in landing:
             found.setdefault(query.table, set()).update(query.streams)
             if query.start != "earliest":

@@ -30,7 +30,7 @@ class LocalRun:
 
     @property
     def seconds(self) -> float:
-        """How long it ran, so far."""
+        """Seconds that it ran, so far."""
         return (time.monotonic() if self.ended is None else self.ended) - self.began
 
 

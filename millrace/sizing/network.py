@@ -9,7 +9,6 @@ from typing import Literal
 from millrace.config.accounts import named_hosts
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, item
 from millrace.sizing.model import CostItem, Figure, Input, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
@@ -100,12 +99,7 @@ def plan_network(environment: Environment, prices: PriceTable) -> tuple[NetworkP
 
 def _volume(environment: Environment) -> tuple[float, bool]:
     """Return the GB a month that jobs read from services, and whether that is assumed; S3 traffic uses its gateway."""
-    streams = [
-        environment.streams[name]
-        for _, _, query in environment.queries
-        if isinstance(query, SourceQuery)
-        for name in query.streams
-    ]
+    streams = [environment.streams[name] for _, _, query in environment.queries for name in query.streams]
     read = [stream.traffic for stream in streams if stream.services]
     gigabytes = sum(t.records_per_second * t.record_size for t in read) * SECONDS / GB
     return gigabytes, any(t.basis == "assumed" for t in read)
