@@ -19,9 +19,6 @@ from millrace.sandbox import lake_tables
 from millrace.sandbox.child_processes import StalledError, wait_until
 from millrace.sandbox.producer import Background
 
-_MOMENT_SECONDS = 3.0
-"""Longest pause before a kill: longer than a trigger, so that a kill hits any part of a batch or the time between two."""
-
 Say = Callable[[str], None]
 
 
@@ -120,6 +117,9 @@ class Drill:
         Called with each step.
     """
 
+    moment_seconds = 3.0
+    """Longest pause before a kill: longer than a trigger, so that a kill hits any part of a batch or the time between two."""
+
     def __init__(self, runs: JobRuns, names: Names, jobs: Sequence[str], *, seed: int, say: Say) -> None:
         self.runs, self.names, self.jobs, self.say = runs, names, tuple(jobs), say
         self.catalog = runs.catalog(names)
@@ -169,7 +169,7 @@ class Drill:
         """
         number, dead, took = len(self.kills) // len(self.jobs) + 1, {}, {}
         for job in self.jobs:
-            time.sleep(self._choose.uniform(0.0, _MOMENT_SECONDS))
+            time.sleep(self._choose.uniform(0.0, self.moment_seconds))
             self.check(())
             self.say(f"{what}: {job}")
             asked = time.monotonic()

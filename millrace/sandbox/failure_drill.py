@@ -85,6 +85,9 @@ class Outcome:
 class FailureDrill(Drill):
     """Drill of one job of a sandbox with a feed."""
 
+    moment_seconds = 1.5
+    """In the first batches: a part of the backlog is left for the restarted job."""
+
     def __init__(
         self, sandbox: Sandbox, job: str, feed: Feed, *, seed: int, report: Callable[[DrillProgress], None]
     ) -> None:
