@@ -204,23 +204,18 @@ class SourceQuery(AnyQuery):
     @property
     def kafka_reading(self) -> KafkaReading | None:
         """Options for the Kafka topic that it reads."""
-        return None
+        return getattr(self, "kafka", None)
 
     @property
     def uses_fan_out(self) -> bool:
         """True if it reads through its own fan-out consumer."""
-        return False
+        return getattr(self, "fan_out", False)
 
 
 class StreamQuery(Reading, SourceQuery):
     """Keys of queries that read one stream."""
 
     kafka: KafkaReading | None = Field(default=None, description="Options for reading a Kafka topic.")
-
-    @property
-    def kafka_reading(self) -> KafkaReading | None:
-        """Options under ``kafka``."""
-        return self.kafka
 
 
 class Landing(SourceQuery):
@@ -238,11 +233,6 @@ class LandQuery(StreamQuery, Landing):
     fan_out: bool = Field(
         default=False, description="Kinesis: reads through the query's own enhanced fan-out consumer."
     )
-
-    @property
-    def uses_fan_out(self) -> bool:
-        """True if the file says so."""
-        return self.fan_out
 
 
 class Route(Reading):
