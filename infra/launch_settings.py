@@ -15,12 +15,11 @@ from millrace.config.queries import (
     DirectRouteQuery,
     Enrichment,
     Query,
+    Reading,
     Route,
-    Routing,
     Rule,
     SourceQuery,
     State,
-    StreamQuery,
     Watermark,
 )
 from millrace.config.sinks.base import SinkContext
@@ -88,12 +87,7 @@ def _upkeep(environment: Environment, job: str, names: Names) -> launch.UpkeepSe
 
 def sources(environment: Environment, job: Job) -> dict[str, Stream]:
     """Return the streams that a job's queries read, by logical name and in the queries' order."""
-    return {
-        name: environment.streams[name]
-        for query in job.queries.values()
-        if isinstance(query, SourceQuery)
-        for name in query.streams
-    }
+    return {name: environment.streams[name] for query in job.queries.values() for name in query.streams}
 
 
 def kafka_clusters(environment: Environment, job: Job) -> tuple[str, ...]:
@@ -134,18 +128,16 @@ def _query(
             **_written(environment, query, plan, names),
         )
     repartition = None if plan.repartition is None else plan.repartition.value
-    reading: dict[str | None, Any] = {None: query}
-    if isinstance(query, Routing):
-        reading = {str(name): route for name, route in query.routes.items()}
     routes = {
-        name: _route(environment, job, query, name, route, plan, names) for name, route in reading.items()
+        place: _route(environment, job, query, place[-1] if place else None, reading, plan, names)
+        for place, reading in query.readings.items()
     }
     if isinstance(query, DirectQuery | DirectRouteQuery):
         return launch.DirectSettings(
             name=plan.name,
             routes=tuple(
-                launch.DirectRouteSettings(**vars(route), **_written(environment, reading[name], plan, names))
-                for name, route in routes.items()
+                launch.DirectRouteSettings(**vars(routes[place]), **_written(environment, end, plan, names))
+                for place, end in query.ends.items()
             ),
             kind=query.kind,
             dead_letters=names.table(query.dead_letters),
@@ -160,9 +152,9 @@ def _query(
 def _route(
     environment: Environment,
     job: str,
-    query: StreamQuery | Routing,
+    query: SourceQuery,
     name: str | None,
-    route: StreamQuery | Route,
+    route: Reading,
     plan: QueryPlan,
     names: Names,
 ) -> launch.RouteSettings:
@@ -207,7 +199,7 @@ def _watermark(mark: Watermark) -> launch.WatermarkSettings:
 def _source(
     environment: Environment,
     job: str,
-    query: StreamQuery | Routing,
+    query: SourceQuery,
     name: str,
     plan: QueryPlan,
     names: Names,
@@ -233,7 +225,7 @@ def _handed_over(stream: Stream, records: int) -> float:
     return sum(records * stream.traffic.record_size / each for each in out)
 
 
-def _part(environment: Environment, query: StreamQuery | Routing, name: str, records: int) -> int:
+def _part(environment: Environment, query: SourceQuery, name: str, records: int) -> int:
     """Return a stream's share of a batch's records, in proportion to its peak arrivals; rounded up."""
     peaks = {
         each: environment.streams[each].traffic.records_per_second

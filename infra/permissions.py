@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from millrace.config.grants import FILES, INTERFACES, NO_NARROWER, Grant, allow, deny, list_prefixes
 from millrace.config.names import VERSIONS, Names
 from millrace.config.platform import ExistingTable
-from millrace.config.queries import DeriveQuery, StreamQuery, sink_writes
+from millrace.config.queries import DeriveQuery, StreamQuery
 from millrace.config.regions import domain
 from millrace.config.table_writers import maintained_tables, readers
 from millrace.sizing.metrics import namespace
@@ -101,7 +101,7 @@ class JobPermissions:
                 found.append(query.source)
                 if query.state is not None and query.state.join is not None:
                     found.append(query.state.join.source)
-            found += [item.table for end in sink_writes(query).values() for item in end.enrich]
+            found += [item.table for end in query.ends.values() for item in end.enrich]
         others = self.names.environment.tables
         return tuple(t for t in dict.fromkeys(found) if t not in self.written_tables and t not in others)
 
@@ -110,7 +110,7 @@ class JobPermissions:
         """Tables that somebody else owns and the job reads."""
         tables = self.names.environment.tables
         queries = self.names.environment.jobs[self.plan.name].queries.values()
-        named = [e.table for query in queries for end in sink_writes(query).values() for e in end.enrich]
+        named = [e.table for query in queries for end in query.ends.values() for e in end.enrich]
         return tuple(tables[name] for name in dict.fromkeys(named) if name in tables)
 
     def _tables(self) -> list[Grant]:

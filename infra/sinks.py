@@ -9,7 +9,7 @@ from __future__ import annotations
 from millrace.config.grants import Grant, merge_grants
 from millrace.config.model import Environment, Job
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, sink_writes
+from millrace.config.queries import DeriveQuery
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkContext
 
@@ -39,7 +39,7 @@ def sink_grants(names: Names, job: Job, streams_key: str | None) -> list[Grant]:
             ),
         )
         for query in job.queries.values()
-        for end in sink_writes(query).values()
+        for end in query.ends.values()
     ]
     found.sort(key=lambda each: list(KINDS).index(each[0].kind))
     return merge_grants(grant for sink, context in found for grant in sink.grants(context))

@@ -11,7 +11,7 @@ from millrace.config.formats import KINDS
 from millrace.config.formats.base import FormatUse
 from millrace.config.model import Environment, Job
 from millrace.config.problems import Finding, Path
-from millrace.config.queries import DirectQuery, DirectRoute, Payload, SourceQuery
+from millrace.config.queries import DirectQuery, DirectRoute, Payload
 
 
 def check_format(path: Path, query: Payload, job: Job, root: FilePath) -> Iterator[Finding]:
@@ -54,7 +54,7 @@ def advise_on_schemas(environment: Environment, root: FilePath) -> Iterator[str]
     """Yield what is valid in the schemas of an environment and yet lets records pass that nobody means."""
     for job, each in environment.jobs.items():
         for name, query in each.queries.items():
-            for payload in query.payloads if isinstance(query, SourceQuery) else ():
+            for payload in query.readings.values():
                 fields = payload.format.fields(root / payload.schema_) or ()
                 for said in payload.format.advise(fields):
                     yield f"jobs.{job}.queries.{name}: {payload.schema_}: {said}"

@@ -10,7 +10,6 @@ from millrace.config import availability_zones
 from millrace.config.base import arn_parts
 from millrace.config.model import Environment, MskCluster
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import sink_writes
 from millrace.config.regions import LACKING
 from millrace.config.units import format_duration
 
@@ -53,7 +52,7 @@ def _upkeep(environment: Environment) -> Iterator[Finding]:
     for job, name, query in environment.queries:
         enrich = [
             ((*place, "enrich", str(number)), item)
-            for place, end in sink_writes(query).items()
+            for place, end in query.ends.items()
             for number, item in enumerate(end.enrich)
         ]
         for place, item in enrich:

@@ -20,16 +20,13 @@ from millrace.config.model import Environment, Job, Stream
 from millrace.config.problems import Finding, Path, dotted_path
 from millrace.config.queries import (
     DeriveQuery,
-    DirectQuery,
-    DirectRouteQuery,
+    Landing,
     LandQuery,
     Query,
-    Route,
-    RouteQuery,
+    Reading,
     Routing,
     StreamQuery,
     WritesSink,
-    sink_writes,
 )
 
 _MOST_QUERIES = 100
@@ -92,9 +89,9 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
     root
         Folder of the project, with schemas and transforms.
     """
-    landing: dict[str, list[LandQuery | RouteQuery]] = {}
+    landing: dict[str, list[Landing]] = {}
     for _, _, each_query in environment.queries:
-        if isinstance(each_query, LandQuery | RouteQuery):
+        if isinstance(each_query, Landing):
             landing.setdefault(each_query.table, []).append(each_query)
     # Queries that share the partitions of one topic may append to one table: their records never overlap.
     shared_out = _shared_out(environment)
@@ -113,25 +110,21 @@ def check_jobs(environment: Environment, streams: Iterable[str], root: FilePath)
         for query_name, query in job.queries.items():
             query_path = (*path, "queries", query_name)
             yield from _tables(query_path, query, environment, writers, shared_out)
+            for place, reading in query.readings.items():
+                yield from _reads((*query_path, *place), reading, job, sorted(streams), root)
+                if query.ends:
+                    yield from _from_kafka((*query_path, *place), reading.source, environment)
             if isinstance(query, Routing):
-                for route, each in query.routes.items():
-                    yield from _reads((*query_path, "routes", route), each, job, sorted(streams), root)
                 yield from check_routes(query_path, query, environment)
             if isinstance(query, LandQuery) and query.fan_out:
                 yield from _fan_out((*query_path, "fan_out"), environment.streams.get(query.source))
             if isinstance(query, StreamQuery):
-                yield from _reads(query_path, query, job, sorted(streams), root)
                 yield from check_reading(environment, query_path, job, query.source, query)
-            if isinstance(query, DirectQuery):
-                yield from _from_kafka(query_path, query.source, environment)
-            if isinstance(query, DirectRouteQuery):
-                for route, each in query.routes.items():
-                    yield from _from_kafka((*query_path, "routes", route), each.source, environment)
             if isinstance(query, DeriveQuery):
                 yield from _source_table(query_path, query, sorted(landing))
                 yield from check_read_routes(query_path, query, landing)
                 yield from check_state(query_path, query, sorted(landing))
-            for place, end in sink_writes(query).items():
+            for place, end in query.ends.items():
                 yield from _enrichments((*query_path, *place), end, query)
                 yield from check_transforms((*query_path, *place), end, modules)
                 yield from check_columns((*query_path, *place), end, catalog, modules)
@@ -221,9 +214,7 @@ def _tables(
             )
 
 
-def _reads(
-    path: Path, query: StreamQuery | Route, job: Job, streams: list[str], root: FilePath
-) -> Iterator[Finding]:
+def _reads(path: Path, query: Reading, job: Job, streams: list[str], root: FilePath) -> Iterator[Finding]:
     if query.source not in streams:
         yield Finding(
             (*path, "source"),

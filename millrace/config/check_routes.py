@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from millrace.config.explain import nearest
 from millrace.config.model import Environment
 from millrace.config.problems import MISSING, Finding, Path
-from millrace.config.queries import DeriveQuery, LandQuery, Route, RouteQuery, Routing
+from millrace.config.queries import DeriveQuery, Landing, Route, RouteQuery, Routing
 
 
 def check_routes(path: Path, query: Routing, environment: Environment) -> Iterator[Finding]:
@@ -50,7 +50,7 @@ def _topic(path: Path, route: Route, pattern: str | None) -> Iterator[Finding]:
 
 
 def check_read_routes(
-    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[LandQuery | RouteQuery]]
+    path: Path, query: DeriveQuery, landing: Mapping[str, Sequence[Landing]]
 ) -> Iterator[Finding]:
     """Check that the routes exist that a derive query reads."""
     join = None if query.state is None else query.state.join

@@ -9,12 +9,10 @@ from millrace.config.model import Environment, Job
 from millrace.config.problems import MISSING, Finding, Path
 from millrace.config.queries import (
     DeriveQuery,
-    LandQuery,
+    Landing,
     Query,
-    RouteQuery,
     SourceQuery,
     WritesSink,
-    sink_writes,
 )
 from millrace.config.sinks import KINDS
 from millrace.config.sinks.base import SinkUse
@@ -26,7 +24,7 @@ def check_sink(
     query: Query,
     job: Job,
     environment: Environment,
-    landing: Mapping[str, Sequence[LandQuery | RouteQuery]],
+    landing: Mapping[str, Sequence[Landing]],
     root: FilePath,
 ) -> Iterator[Finding]:
     """Check the sink of a query or of one of its routes.
@@ -60,7 +58,7 @@ def check_places(environment: Environment) -> Iterator[Finding]:
     """Refuse two queries that write to one place: neither would know what the other replaced."""
     writers: dict[str, str] = {}
     for job, name, query in environment.queries:
-        for at, end in sink_writes(query).items():
+        for at, end in query.ends.items():
             if end.sink.in_catalog:
                 continue
             key, place = end.sink.target
@@ -81,7 +79,7 @@ def _letters(path: Path, query: DeriveQuery) -> Iterator[Finding]:
         )
 
 
-def _read_by(query: Query, landing: Mapping[str, Sequence[LandQuery | RouteQuery]]) -> set[str]:
+def _read_by(query: Query, landing: Mapping[str, Sequence[Landing]]) -> set[str]:
     """Return the streams whose records reach a query."""
     if isinstance(query, SourceQuery):
         return {*query.streams}

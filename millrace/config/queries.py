@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Literal
@@ -19,6 +18,9 @@ from millrace.config.units import Duration, Size, Start
 
 TransformName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][\w]*(\.[A-Za-z_][\w]*)*:[A-Za-z_]\w*$")]
 """``package.module:function``, importable from the repository's root."""
+
+Place = tuple[str, ...]
+"""Path below a query in the file."""
 
 RouteName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
 """Name of a route, which is also the name of a column."""
@@ -128,7 +130,59 @@ class Payload(Model):
     )
 
 
-class SourceQuery(Model):
+class Reading(Payload):
+    """The records of a stream, and their decoding."""
+
+    source: Slug = Field(description="A stream of this environment.")
+
+
+class Written(Model):
+    """A sink, and the way of rows to it."""
+
+    enrich: tuple[Enrichment, ...] = Field(
+        default=(),
+        description="Joins with reference tables, before the transform; after it if the query keeps state.",
+    )
+    transform: TransformName | None = Field(
+        default=None,
+        description="`module:function` below `pipelines/`, a function from DataFrame to DataFrame; left out, rows "
+        "go to the sink unchanged.",
+    )
+    sink: Sink = Field(description="Target of the rows.")
+
+
+class AnyQuery(Model):
+    """A query in its normal form: what it reads and what it writes, each by its place below the query in the file.
+
+    A query with one source or one sink has it at its own place, ``()``; one with routes has one at each route.
+    """
+
+    @property
+    def readings(self) -> Mapping[Place, Reading]:
+        """Streams that it reads itself, each with its decoding."""
+        return {(): self} if isinstance(self, Reading) else {}
+
+    @property
+    def ends(self) -> Mapping[Place, WritesSink]:
+        """Sinks that it writes, each with its transform; none for one that lands."""
+        return {(): self} if isinstance(self, DeriveQuery | DirectQuery) else {}
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """Names of the streams that it reads itself, each once."""
+        return tuple(dict.fromkeys(each.source for each in self.readings.values()))
+
+    @property
+    def writes(self) -> dict[Place, TableName]:
+        """Tables that it creates and appends to, by the path of their names in the file."""
+        sinks = {
+            (*place, "sink", end.sink.named_by): end.sink.catalog_table for place, end in self.ends.items()
+        }
+        own = {(key,): getattr(self, key, None) for key in ("table", "dead_letters")}
+        return {place: table for place, table in (sinks | own).items() if table is not None}
+
+
+class SourceQuery(AnyQuery):
     """Keys of queries that read streams themselves."""
 
     start: Start = Field(
@@ -148,59 +202,28 @@ class SourceQuery(Model):
     )
 
     @property
-    @abstractmethod
-    def streams(self) -> tuple[str, ...]:
-        """Names of the streams that it reads, each once."""
-
-    @property
-    @abstractmethod
-    def payloads(self) -> tuple[Payload, ...]:
-        """Decoding of each kind of payload that it reads."""
-
-    @property
     def kafka_reading(self) -> KafkaReading | None:
         """Options for the Kafka topic that it reads."""
-        return None
+        return getattr(self, "kafka", None)
 
     @property
     def uses_fan_out(self) -> bool:
         """True if it reads through its own fan-out consumer."""
-        return False
+        return getattr(self, "fan_out", False)
 
 
-class StreamQuery(Payload, SourceQuery):
+class StreamQuery(Reading, SourceQuery):
     """Keys of queries that read one stream."""
 
-    source: Slug = Field(description="A stream of this environment.")
     kafka: KafkaReading | None = Field(default=None, description="Options for reading a Kafka topic.")
 
-    @property
-    def kafka_reading(self) -> KafkaReading | None:
-        """Options under ``kafka``."""
-        return self.kafka
 
-    @property
-    def streams(self) -> tuple[str, ...]:
-        """The one stream."""
-        return (self.source,)
-
-    @property
-    def payloads(self) -> tuple[Payload, ...]:
-        """The query itself."""
-        return (self,)
-
-
-class Landing(Model):
+class Landing(SourceQuery):
     """Keys of queries that write an append-only landing table."""
 
     table: TableName = Field(
         description="The landing table in the environment's database; the first start creates it."
     )
-
-    @property
-    def writes(self) -> dict[tuple[str, ...], TableName]:
-        """Tables that it creates and appends to, by the path of their names in the file."""
-        return {("table",): self.table}
 
 
 class LandQuery(StreamQuery, Landing):
@@ -211,16 +234,10 @@ class LandQuery(StreamQuery, Landing):
         default=False, description="Kinesis: reads through the query's own enhanced fan-out consumer."
     )
 
-    @property
-    def uses_fan_out(self) -> bool:
-        """True if the file says so."""
-        return self.fan_out
 
-
-class Route(Payload):
+class Route(Reading):
     """The records of one stream, or of one topic of a pattern."""
 
-    source: Slug = Field(description="A stream of this environment.")
     topic: str | None = Field(
         default=None,
         description="Topic whose records take this route, if the stream is a pattern of topics.",
@@ -233,14 +250,9 @@ class Routing(SourceQuery):
     routes: Mapping[RouteName, Route]
 
     @property
-    def streams(self) -> tuple[str, ...]:
-        """Streams of its routes, each once."""
-        return tuple(dict.fromkeys(route.source for route in self.routes.values()))
-
-    @property
-    def payloads(self) -> tuple[Payload, ...]:
+    def readings(self) -> Mapping[Place, Route]:
         """Its routes."""
-        return tuple(self.routes.values())
+        return {("routes", name): route for name, route in self.routes.items()}
 
 
 class RouteQuery(Routing, Landing):
@@ -253,41 +265,17 @@ class RouteQuery(Routing, Landing):
     )
 
 
-class DirectQuery(StreamQuery):
+class DirectQuery(Written, StreamQuery):
     """Writes a Kafka topic through a transform to a sink, without landing table and state, for lower latency."""
 
     kind: Literal["direct"]
-    enrich: tuple[Enrichment, ...] = Field(
-        default=(), description="Joins with reference tables, before the transform."
-    )
-    transform: TransformName | None = Field(
-        default=None,
-        description="`module:function` below `pipelines/`, a function from DataFrame to DataFrame; left out, rows "
-        "go to the sink unchanged.",
-    )
-    sink: Sink = Field(description="Target of the rows.")
     dead_letters: TableName = Field(
         description="Table of dead letters: records that cannot be decoded or that the sink refuses, byte for byte."
     )
 
-    @property
-    def writes(self) -> dict[tuple[str, ...], TableName]:
-        """Tables that it creates, as in :class:`LandQuery`."""
-        return {**_tables_of(self.sink), ("dead_letters",): self.dead_letters}
 
-
-class DirectRoute(Route):
+class DirectRoute(Written, Route):
     """A route with its own transform and sink."""
-
-    enrich: tuple[Enrichment, ...] = Field(
-        default=(), description="Joins with reference tables, before the transform."
-    )
-    transform: TransformName | None = Field(
-        default=None,
-        description="`module:function` below `pipelines/`, a function from DataFrame to DataFrame; left out, rows "
-        "go to the sink unchanged.",
-    )
-    sink: Sink = Field(description="Target of the rows.")
 
 
 class DirectRouteQuery(Routing):
@@ -304,14 +292,9 @@ class DirectRouteQuery(Routing):
     )
 
     @property
-    def writes(self) -> dict[tuple[str, ...], TableName]:
-        """Tables that it creates, as in :class:`LandQuery`."""
-        tables = {
-            ("routes", name, *place): table
-            for name, route in self.routes.items()
-            for place, table in _tables_of(route.sink).items()
-        }
-        return {**tables, ("dead_letters",): self.dead_letters}
+    def ends(self) -> Mapping[Place, WritesSink]:
+        """Its routes."""
+        return {("routes", name): route for name, route in self.routes.items()}
 
 
 class LatestBy(Model):
@@ -336,7 +319,7 @@ def _as_key(value: object) -> object:
     return {**value, "key": tuple(key)} if isinstance(value, dict) and isinstance(key, list) else value
 
 
-class DeriveQuery(Model):
+class DeriveQuery(Written, AnyQuery):
     """Reads the good records of a landing table, transforms them and writes a sink."""
 
     kind: Literal["derive"]
@@ -347,15 +330,6 @@ class DeriveQuery(Model):
     )
     rate: Rate | None = Field(
         default=None, description="Processing rate of this query; left out, the job's `rate`."
-    )
-    enrich: tuple[Enrichment, ...] = Field(
-        default=(),
-        description="Joins with reference tables, before the transform; after it if the query keeps state.",
-    )
-    transform: TransformName | None = Field(
-        default=None,
-        description="`module:function` below `pipelines/`, a function from DataFrame to DataFrame; left out, rows "
-        "go to the sink unchanged.",
     )
     state: State | None = Field(
         default=None,
@@ -370,7 +344,6 @@ class DeriveQuery(Model):
         "record is a row.",
         examples=[["order_id"]],
     )
-    sink: Sink = Field(description="Target of the rows.")
     dead_letters: TableName | None = Field(
         default=None,
         description="Table of dead letters for rows that the sink refuses; leave it out if the sink refuses none.",
@@ -378,14 +351,6 @@ class DeriveQuery(Model):
     trigger: Duration | None = Field(
         default=None, description="Pins the trigger; left out, the plan computes it."
     )
-
-    @property
-    def writes(self) -> dict[tuple[str, ...], TableName]:
-        """Tables that it creates, as in :class:`LandQuery`."""
-        tables = _tables_of(self.sink)
-        if self.dead_letters is not None:
-            tables["dead_letters",] = self.dead_letters
-        return tables
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -401,22 +366,9 @@ class DeriveQuery(Model):
         return ((self.source, self.route), *(() if join is None else ((join.source, join.route),)))
 
 
-def _tables_of(sink: Sink) -> dict[tuple[str, ...], TableName]:
-    return {} if (table := sink.catalog_table) is None else {("sink", sink.named_by): table}
-
-
 Query = Annotated[
     LandQuery | RouteQuery | DirectQuery | DirectRouteQuery | DeriveQuery, Field(discriminator="kind")
 ]
 
 WritesSink = DeriveQuery | DirectQuery | DirectRoute
 """Query or route that writes records through a transform to a sink."""
-
-
-def sink_writes(query: Query) -> dict[tuple[str, ...], WritesSink]:
-    """Return the parts of a query that write a sink, by path below the query; empty for one that lands."""
-    if isinstance(query, Landing):
-        return {}
-    if isinstance(query, DirectRouteQuery):
-        return {("routes", name): route for name, route in query.routes.items()}
-    return {(): query}

@@ -15,11 +15,12 @@ from millrace.config.model import Environment, Stream
 from millrace.config.names import Names
 from millrace.config.queries import (
     DirectQuery,
-    DirectRoute,
     DirectRouteQuery,
-    LandQuery,
-    RouteQuery,
+    Landing,
+    Reading,
+    Route,
     SourceQuery,
+    WritesSink,
 )
 from millrace.lifecycle import audit_direct, audit_kafka, audit_kinesis
 from millrace.lifecycle.audit import Audit, HourlyCounts, MissingRange, NotAudited, hours_of
@@ -105,17 +106,13 @@ def audit(
     """
     query = place.names.environment.jobs[job].queries[query_name]
     window = _Window(place, job, query_name, begin, end, read, progress)
-    if isinstance(query, LandQuery | RouteQuery):
+    if isinstance(query, Landing):
         return tuple(window.landed(query, stream) for stream in query.streams)
-    if isinstance(query, DirectQuery):
-        whole = AuditedRoute(query_name, query.source, None, query)
-        return (window.direct(query, query.dead_letters, whole),)
-    assert isinstance(query, DirectRouteQuery), f"{query_name} reads no stream"
-    ends = [
-        AuditedRoute(f"{query_name}/{name}", route.source, route.topic, route)
-        for name, route in query.routes.items()
-    ]
-    return tuple(window.direct(query, query.dead_letters, each) for each in ends)
+    assert isinstance(query, DirectQuery | DirectRouteQuery), f"{query_name} reads no stream"
+    return tuple(
+        window.direct(query, AuditedRoute("/".join((query_name, *place[1:])), reading, query.ends[place]))
+        for place, reading in query.readings.items()
+    )
 
 
 @dataclass(frozen=True)
@@ -126,18 +123,18 @@ class AuditedRoute:
     ----------
     name
         Its name in commits.
-    stream
-        Logical name of what it reads.
-    topic
-        The topic of a pattern that the route takes; None for the complete stream.
-    what
-        Its transform and its sink.
+    reading, what
+        Its stream, and its transform and sink.
     """
 
     name: str
-    stream: str
-    topic: str | None
-    what: DirectQuery | DirectRoute
+    reading: Reading
+    what: WritesSink
+
+    @property
+    def topic(self) -> str | None:
+        """The topic of a pattern that the route takes; None for the complete stream."""
+        return self.reading.topic if isinstance(self.reading, Route) else None
 
 
 @dataclass(frozen=True)
@@ -156,7 +153,7 @@ class _Window:
     def hours(self) -> tuple[datetime, ...]:
         return hours_of(self.begin, self.end)
 
-    def landed(self, query: LandQuery | RouteQuery, stream: str) -> Audit | NotAudited:
+    def landed(self, query: Landing, stream: str) -> Audit | NotAudited:
         names, table = self.place.names, self.place.names.table(query.table)
         landed = LandedRecords.open(self.place.catalog(), table, stream)
         name = names.stream(stream)
@@ -207,11 +204,9 @@ class _Window:
             whole=whole,
         )
 
-    def direct(
-        self, query: DirectQuery | DirectRouteQuery, letters: str, end: AuditedRoute
-    ) -> Audit | NotAudited:
-        names, sink = self.place.names, end.what.sink
-        name = end.topic or names.stream(end.stream)
+    def direct(self, query: DirectQuery | DirectRouteQuery, end: AuditedRoute) -> Audit | NotAudited:
+        names, sink, stream = self.place.names, end.what.sink, end.reading.source
+        name, letters = end.topic or names.stream(stream), query.dead_letters
         if sink.catalog_table is None:
             why = (
                 f"its sink is {sink.kind}, whose identities this command does not read; dead letters are in "
@@ -219,9 +214,9 @@ class _Window:
             )
             return NotAudited(end.name, name, why)
         catalog, table = self.place.catalog(), names.table(sink.catalog_table)
-        sunk = SinkRecords.open(catalog, table, end.stream)
-        kept = RecordTable(LandedRecords.open(catalog, names.table(letters), end.stream), sunk, self.hours[0])
-        found, holes = self._by_offsets(query, end.stream, end.topic, kept, end)
+        sunk = SinkRecords.open(catalog, table, stream)
+        kept = RecordTable(LandedRecords.open(catalog, names.table(letters), stream), sunk, self.hours[0])
+        found, holes = self._by_offsets(query, stream, end.topic, kept, end)
         return Audit(end.name, name, f"{table} and {names.table(letters)}", "offsets", found, holes)
 
     def _positions(self, query: SourceQuery, stream: str) -> dict[str, Any]:
@@ -293,7 +288,7 @@ def _claims(
     assert isinstance(held, RecordTable), "a direct query"
     assert held.sink is not None, "a direct query with a table"
     several = f"{topic}/" if stream.matches is not None else ""
-    before = f"{end.stream}/" if isinstance(query, DirectRouteQuery) else ""
+    before = f"{end.reading.source}/" if isinstance(query, DirectRouteQuery) else ""
     places = {f"{before}{several}{p}": (topic, p) for p in partitions}
     return claimed_ranges(held.sink.table, end.name, places, earliest=query.start == "earliest")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from millrace.config.model import Environment
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery, SourceQuery, sink_writes
+from millrace.config.queries import DeriveQuery, DirectQuery, DirectRouteQuery
 from millrace.config.sinks.base import SinkContext
 from millrace.config.units import format_duration
 from millrace.lifecycle.deployed import MISSING_OBJECT, ignore_missing, split_url
@@ -168,7 +168,7 @@ def beyond_reach(environment: Environment, names: Names, where: str) -> Iterator
     context = SinkContext(names)
     for job, one in environment.jobs.items():
         for query, each in one.queries.items():
-            for end in sink_writes(each).values():
+            for end in each.ends.values():
                 by_hand = end.sink.manual_erasure(where, context)
                 if by_hand is not None:
                     yield f"{job}/{query}: {end.sink.target[1]}: {by_hand}"
@@ -200,6 +200,4 @@ def beyond_reach(environment: Environment, names: Names, where: str) -> Iterator
 
 
 def _read_by(queries: Mapping[str, Any]) -> list[str]:
-    return [
-        stream for query in queries.values() if isinstance(query, SourceQuery) for stream in query.streams
-    ]
+    return [stream for query in queries.values() for stream in query.streams]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from millrace.config.queries import SourceQuery
 from millrace.lifecycle import logs
 from millrace.lifecycle.problems import TransientError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws
@@ -70,9 +69,8 @@ def read_health(aws: Aws, job: str, since: float) -> Health:
     behind = _values(aws, job, "BacklogSeconds", "Maximum", recent).values()
     ages += [values[0] for values in behind if values and values[0] > 0]
     for query in queries.values():
-        if isinstance(query, SourceQuery):
-            for name in query.streams:
-                ages += _iterator_ages(aws, name)
+        for name in query.streams:
+            ages += _iterator_ages(aws, name)
     return Health(
         tuple(name for name in queries if sum(triggers[name]) == 0),
         tuple(_failures(aws, job, since)),

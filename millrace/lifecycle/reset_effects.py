@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, SourceQuery, sink_writes
+from millrace.config.queries import DeriveQuery, SourceQuery
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def reset_objection(environment: Environment, job: str, query: str, at: datetime
         Start time; None for that of its settings, or for all landed records.
     """
     asked = environment.jobs[job].queries[query]
-    for path, end in sink_writes(asked).items():
+    for path, end in asked.ends.items():
         if end.sink.keeps is not None:
             route = f" of {path}" if path else ""
             return f"its sink{route} is {end.sink.kind}: {end.sink.keeps}"

@@ -24,7 +24,7 @@ from millrace.config.engines.versions import VERSIONS, SparkLine
 from millrace.sandbox import flights, query_states
 from millrace.sandbox.child_processes import RUN
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
-from millrace.sandbox.failure_drill import Drill, DrillProgress, Feed, Outcome
+from millrace.sandbox.failure_drill import DrillProgress, FailureDrill, Feed, Outcome
 from millrace.sandbox.history_server import history_server
 from millrace.sandbox.running_sandbox import save_endpoints as keep_record
 from millrace.sandbox.spark import EVENT_LOGS
@@ -176,7 +176,7 @@ def run(console: Console, *, environment: str, records: Records, keep: bool) -> 
             with phases.drill(
                 f"job {job} ({engine}): send, run, kill -9, run again, check", job, feed.total
             ) as report:
-                outcomes.append(Drill(sandbox, job, feed, seed=_SEED, report=report).run())
+                outcomes.append(FailureDrill(sandbox, job, feed, seed=_SEED, report=report).run())
             outcomes[-1].ledger.write(RUN / "ledgers" / f"{job}.parquet")
         for outcome in outcomes:
             _show(console, sandbox, outcome)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow as pa
 
-from millrace.config import find_root, load
+from millrace.config import load
 from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.deployed import LaunchDocument, launch_document
-from millrace.sandbox import flights, kafka, localstack
-from millrace.sandbox.child_processes import RUN, Process, SandboxError, only_one
+from millrace.sandbox import cdk, flights, kafka, localstack
+from millrace.sandbox.child_processes import RUN, only_one
 from millrace.sandbox.spark import SandboxSpark, forget_tables
 from millrace.sandbox.stand_in import stand_in
-from millrace.sandbox.toolchain import find_program, program_environment
 from millrace.sizing import plan as compute_plan
 from millrace.sizing.model import Plan
 
@@ -48,63 +47,19 @@ class Sandbox:
         return launch_document(self.stack.client("cloudformation"), self.stack.client("s3"), self.names, job)
 
 
-def synthesise(environment: str, output: Path) -> None:
-    """Write an environment's cloud assembly with the CDK command line.
+def deploy(
+    stack: localstack.LocalStack, assembly: Path, account: str, tags: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Bootstrap LocalStack and deploy every stack of an assembly, with tags.
 
     Raises
     ------
-    SandboxError
-        The app refused; the message has its output.
-    """
-    shutil.rmtree(output, ignore_errors=True)
-    _cdk(
-        ["cdk", "synth", "--quiet", "-c", f"env={environment}", "-o", output],
-        # An environment without an account is deployed to LocalStack's.
-        {**program_environment(), "CDK_DEFAULT_ACCOUNT": localstack.ACCOUNT},
-        "cdk-synth",
-        "synthesised",
-    )
-
-
-def deploy(stack: localstack.LocalStack, assembly: Path, account: str) -> None:
-    """Bootstrap LocalStack and deploy every stack of an assembly.
-
-    Raises
-    ------
-    SandboxError
-        A stack did not deploy; the message has the end of CDK's output.
+    millrace.lifecycle.deploy.DeployError
+        A stack did not deploy.
     """
     environment = stack.environment()
-    target = f"aws://{account}/{stack.region}"
-    _cdk(["cdklocal", "bootstrap", target, "-a", assembly], environment, "cdk-bootstrap", "bootstrapped")
-    command: list[str | Path] = [
-        "cdklocal",
-        "deploy",
-        "--all",
-        "-a",
-        assembly,
-        "--require-approval",
-        "never",
-        "--concurrency",
-        "4",
-        "--method",
-        "direct",
-    ]
-    _cdk(command, environment, "cdk-deploy", "deployed")
-
-
-def _cdk(command: list[str | Path], environment: dict[str, str], name: str, what: str) -> None:
-    command = [find_program(str(command[0]), environment), *command[1:]]
-    log = RUN / f"{name}.log"
-    log.unlink(missing_ok=True)
-    with Process.start(
-        name, command, environment={**environment, "CI": "1", "NO_COLOR": "1"}, log=log, cwd=find_root()
-    ) as process:
-        status = process.popen.wait()
-    if status != 0:
-        raise SandboxError(
-            f"the environment was not {what} (status {status}); {log.name} ends with:\n{process.tail(25)}"
-        )
+    cdk.run(["bootstrap", f"aws://{account}/{stack.region}", "-a", str(assembly)], environment)
+    cdk.deploy(assembly, environment=environment, tags=tags)
 
 
 @contextmanager
@@ -127,7 +82,7 @@ def open_sandbox(name: str, stack: localstack.LocalStack, broker: kafka.Kafka) -
     stack = replace(stack, region=environment.region)
     plan = compute_plan(environment)
     assembly = RUN / "cdk.out"
-    synthesise(standing.name, assembly)
+    cdk.synthesise(standing.name, assembly, localstack.ACCOUNT)
     deploy(stack, assembly, names.account)
     sandbox = Sandbox(environment, plan, names, stack, broker)
     for stream_name, stream in environment.streams.items():

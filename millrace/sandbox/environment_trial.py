@@ -6,23 +6,24 @@ records.
 
 from __future__ import annotations
 
-import threading
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from threading import Event as Flag
 from typing import Any
 
 from millrace.config.model import Environment
-from millrace.config.queries import DeriveQuery, Landing, SourceQuery
-from millrace.sandbox import lake_tables, traffic, traffic_targets
-from millrace.sandbox.child_processes import SandboxError
+from millrace.config.queries import DeriveQuery, Landing
+from millrace.sandbox import lake_tables, traffic
 from millrace.sandbox.deployment import Sandbox, open_sandbox, servers
+from millrace.sandbox.drill import Drill, DrillError, Say
 from millrace.sandbox.ledger import Ledger, LedgerComparison
-from millrace.sandbox.producer import Background, Producer
+from millrace.sandbox.local_runs import LocalRuns
+from millrace.sandbox.producer import Background
 from millrace.sandbox.running_sandbox import save_endpoints
-from millrace.sandbox.spark import Job
+from millrace.sandbox.traffic_targets import producer_of
 
 _LOOK_SECONDS = 1.0
 _START_SECONDS = 300.0
@@ -30,8 +31,6 @@ _START_SECONDS = 300.0
 
 _OTHERS_SECONDS = 90.0
 """Longest wait for tables without rows, after each table that gets its first row."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,7 @@ def needed_jobs(environment: Environment, job: str | None) -> tuple[str, ...]:
 
 def needed_streams(environment: Environment, jobs: Sequence[str]) -> tuple[str, ...]:
     """Return the streams that some jobs read, in the file's order."""
-    read = {
-        stream
-        for job, _, query in environment.queries
-        if job in jobs and isinstance(query, SourceQuery)
-        for stream in query.streams
-    }
+    read = {stream for job, _, query in environment.queries if job in jobs for stream in query.streams}
     return tuple(stream for stream in environment.streams if stream in read)
 
 
@@ -125,7 +119,7 @@ def run(
 
     Raises
     ------
-    SandboxError
+    SandboxError, DrillError
         A server or a job did not start, a job ended by itself, or nothing landed in five minutes.
     """
     began = time.monotonic()
@@ -135,81 +129,55 @@ def run(
         say("deploying to LocalStack")
         sandbox = open_sandbox(name, local, broker)
         trial = _Trial(sandbox, jobs, feeds, say)
-        stack.callback(trial.stop)
-        trial.start_jobs()
+        stack.callback(trial.local.kill_all)
+        stack.callback(trial.close)
+        trial.start()
         say(f"running {', '.join(jobs)} on local Spark; sending to {', '.join(feeds)}")
-        generated, held = (
-            [
-                stack.enter_context(Background(partial(_send, feed, trial.producers[stream]), stream))
-                for stream, feed in feeds.items()
-                if (feed.most is not None) is file
-            ]
-            for file in (False, True)
-        )
-        first = trial.first_rows([*generated, *held], began)
-        say(f"killing {', '.join(jobs)} with SIGKILL, and starting again")
-        trial.kill_jobs()
-        trial.start_jobs()
-        if generated:
-            trial.go_on(generated, seconds)
+        generated = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is None]
+        held = [trial.feed(stream) for stream, feed in feeds.items() if feed.most is not None]
+        first = trial.first_rows(began)
+        trial.kill("kill -9", {})
+        until = time.monotonic() + (seconds if generated else 0.0)
+        trial.wait(lambda: time.monotonic() >= until, seconds + _START_SECONDS, "further records")
         for each in generated:
             each.stop()
-        trial.finish(held)
+        trial.wait(lambda: all(each.done for each in held), math.inf, "all records to be sent")
         say("waiting until everything that was sent has landed")
-        trial.settle()
+        # Rows that are still missing after a long wait are lost.
+        trial.settle({table: len(ledger) for table, ledger in trial.ledgers().items()})
         # A table without any row is not a success either.
         found = {table: trial.landed(table, first.get(table)) for table in {**first, **trial.ledgers()}}
+        trial.stop()
         if keep:
             save_endpoints(sandbox)
         return found
 
 
-def _send(feed: TrialFeed, producer: Producer, stop: threading.Event) -> None:
-    traffic.send(feed.feed, producer, most=feed.most, seconds=None, stop=stop, sent=lambda _: None)
-
-
-class _Trial:
-    """Jobs of a sandbox, producers of its streams, and its tables."""
+class _Trial(Drill):
+    """Drill of jobs of a sandbox on all their tables."""
 
     def __init__(
         self, sandbox: Sandbox, jobs: Sequence[str], feeds: Mapping[str, TrialFeed], say: Say
     ) -> None:
-        self._sandbox, self._names, self._say = sandbox, jobs, say
+        self.local = LocalRuns(spark=sandbox.spark)
+        super().__init__(self.local, sandbox.names, jobs, seed=0, say=say)
         self._queries = [query for job, _, query in sandbox.environment.queries if job in jobs]
-        self._catalog = sandbox.spark.catalog(sandbox.warehouse)
-        self._starts = 0
-        self._jobs: dict[str, Job] = {}
-        self.producers = {stream: self._producer(stream, each.feed) for stream, each in feeds.items()}
+        self._feeds = feeds
+        self.producers = {
+            name: producer_of(sandbox, name, max(1, min(500, round(each.feed.shape.per_second / 5))))
+            for name, each in feeds.items()
+        }
 
-    def _producer(self, stream: str, feed: traffic.Feed) -> Producer:
-        sandbox = self._sandbox
-        target = traffic_targets.in_sandbox(
-            sandbox.environment, stream, kafka=sandbox.kafka.bootstrap, kinesis=sandbox.stack.endpoint
-        )
-        return target.producer(max(1, min(500, round(feed.shape.per_second / 5))))
+    def feed(self, stream: str) -> Background:
+        """Send the records of a stream."""
+        feed, producer = self._feeds[stream], self.producers[stream]
 
-    def start_jobs(self) -> None:
-        self._starts += 1
-        for job in self._names:
-            document = self._sandbox.launch_document(job)
-            self._jobs[job] = self._sandbox.spark.submit(document, f"{job}-{self._starts}")
+        def send(stop: Flag) -> None:
+            traffic.send(feed.feed, producer, most=feed.most, seconds=None, stop=stop, sent=lambda _: None)
 
-    def kill_jobs(self) -> None:
-        for job in self._jobs.values():
-            job.process.kill()
+        return self.send(send, stream)
 
-    def stop(self) -> None:
-        for job in self._jobs.values():
-            job.process.stop()
-
-    def _check(self, sending: Sequence[Background] = ()) -> None:
-        for each in sending:
-            each.check()
-        for name, job in self._jobs.items():
-            if not job.process.alive:
-                raise SandboxError(f"job {name} ended by itself:\n{job.process.tail(25)}")
-
-    def first_rows(self, sending: list[Background], began: float) -> dict[str, float]:
+    def first_rows(self, began: float) -> dict[str, float]:
         """Wait for the first row of each table; return the seconds to it, by table."""
         written = [
             table
@@ -221,62 +189,35 @@ class _Trial:
         first: dict[str, float] = {}
         until = time.monotonic() + _START_SECONDS
         while missing and time.monotonic() < until:
-            self._check(sending)
-            for table in [table for table in missing if self._rows(table)]:
+            self.check(self.jobs)
+            for table in [table for table in missing if self.rows(table)]:
                 missing.remove(table)
                 first[table] = time.monotonic() - began
-                self._say(f"{self._sandbox.names.table(table)}: first rows after {first[table]:.0f} s")
+                self.say(f"{self.names.table(table)}: first rows after {first[table]:.0f} s")
                 # Other tables may wait for a watermark, for longer than anybody waits.
                 until = time.monotonic() + _OTHERS_SECONDS
             time.sleep(_LOOK_SECONDS)
         if not first:
-            logs = ", ".join(str(job.process.log) for job in self._jobs.values())
-            raise SandboxError(
+            logs = ", ".join(str(runs[-1].job.process.log) for runs in self.local.by_job.values())
+            raise DrillError(
                 f"nothing came into {', '.join(missing)} within {_START_SECONDS:.0f} s; the jobs' logs: {logs}"
             )
         return first
 
-    def go_on(self, sending: list[Background], seconds: float) -> None:
-        until = time.monotonic() + seconds
-        self._wait(lambda: time.monotonic() >= until, sending)
-
-    def finish(self, sending: Sequence[Background]) -> None:
-        self._wait(lambda: all(each.done for each in sending), sending)
-
-    def _wait(self, done: Callable[[], bool], sending: Sequence[Background] = ()) -> None:
-        while not done():
-            self._check(sending)
-            time.sleep(_LOOK_SECONDS)
-
-    def settle(self) -> None:
-        """Wait until each landing table has as many rows as were sent; rows that are still missing after a long wait are lost."""
-        sent = self.ledgers()
-        until = time.monotonic() + _START_SECONDS
-        self._wait(
-            lambda: (
-                time.monotonic() > until
-                or all(self._rows(table) >= len(ledger) for table, ledger in sent.items())
-            )
-        )
-
     def landed(self, table: str, first_seconds: float | None) -> LandedTable:
-        full = self._sandbox.names.table(table)
+        """Return a table's content after the trial."""
+        full = self.names.table(table)
         ledger = self.ledgers().get(table)
-        account = None if ledger is None else lake_tables.compare_with_ledger(self._catalog, ledger, full)
-        rows = self._rows(table)
-        example = _example(self._catalog.load_table(full)) if rows else {}
+        account = None if ledger is None else lake_tables.compare_with_ledger(self.catalog, ledger, full)
+        rows = self.rows(table)
+        example = _example(self.catalog.load_table(full)) if rows else {}
         return LandedTable(rows, first_seconds, example, account)
-
-    def _rows(self, table: str) -> int:
-        return lake_tables.row_count(self._catalog, self._sandbox.names.table(table))
 
     def ledgers(self) -> dict[str, Ledger]:
         """Return the ledgers of all streams of each landing table, without tables whose queries skip earlier records."""
         found: dict[str, set[str]] = {}
         skipping = set()
-        landing = (
-            query for query in self._queries if isinstance(query, Landing) and isinstance(query, SourceQuery)
-        )
+        landing = (query for query in self._queries if isinstance(query, Landing))
         for query in landing:
             found.setdefault(query.table, set()).update(query.streams)
             if query.start != "earliest":

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-import random
-import signal
-import threading
-import time
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Event as Flag
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from millrace.config.queries import DeriveQuery, LandQuery
-from millrace.sandbox import lake_tables
-from millrace.sandbox.child_processes import SandboxError, wait_until
 from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.drill import Drill, DrillError
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger, LedgerComparison, compare
-from millrace.sandbox.producer import MOST_AT_ONCE, Background, at_rate
+from millrace.sandbox.local_runs import LocalRuns
+from millrace.sandbox.producer import MOST_AT_ONCE, at_rate
 from millrace.sandbox.spark import Job, ship_event_logs
-from millrace.sandbox.traffic_targets import in_sandbox
-
-_STALL_SECONDS = 120.0
-"""Longest time without a landed or derived record; after it the drill has failed."""
-
-_START_SECONDS = 300.0
-"""The same for a run that has committed nothing: longer than Spark takes on a busy laptop from its start to a first commit."""
-
-
-_TERMINATED = 128 + signal.SIGTERM
-"""Exit status of a JVM that was asked to end, after its shutdown hooks let the current batches finish."""
+from millrace.sandbox.traffic_targets import producer_of
 
 
 @dataclass(frozen=True)
@@ -95,12 +82,17 @@ class Outcome:
         return round(self.accounted / self.land_seconds)
 
 
-class Drill:
+class FailureDrill(Drill):
     """Drill of one job of a sandbox with a feed."""
+
+    moment_seconds = 1.5
+    """In the first batches: a part of the backlog is left for the restarted job."""
 
     def __init__(
         self, sandbox: Sandbox, job: str, feed: Feed, *, seed: int, report: Callable[[DrillProgress], None]
     ) -> None:
+        self._local = LocalRuns(spark=sandbox.spark)
+        super().__init__(self._local, sandbox.names, [job], seed=seed, say=lambda _: None)
         queries = sandbox.environment.jobs[job].queries.values()
         land = next(query for query in queries if isinstance(query, LandQuery))
         derive = next(query for query in queries if isinstance(query, DeriveQuery))
@@ -108,110 +100,60 @@ class Drill:
         self._job = job
         self._feed = feed
         self._report = report
-        self._choose = random.Random(seed)
-        self._landed_table = sandbox.names.table(land.table)
-        (sink,) = (table for path, table in derive.writes.items() if path[0] == "sink")
-        self._derived_table = sandbox.names.table(sink)
-        self._catalog: SqlCatalog = sandbox.spark.catalog(sandbox.warehouse)
-        self._producer = in_sandbox(
-            sandbox.environment, land.source, kafka=sandbox.kafka.bootstrap, kinesis=sandbox.stack.endpoint
-        ).producer(MOST_AT_ONCE)
+        self._landed = land.table
+        (self._derived,) = (table for path, table in derive.writes.items() if path[0] == "sink")
+        self._producer = producer_of(sandbox, land.source, MOST_AT_ONCE)
         self._phase = "sending"
-        self._last_counts = (0, 0)
 
     def run(self) -> Outcome:
         """Feed the job, kill it once, and account for every record.
 
         Raises
         ------
-        SandboxError
-            The job ended by itself, or made no progress for 120 seconds, 300 up to its first commit.
+        SandboxError, DrillError
+            The job ended by itself, or made no progress for minutes.
         """
-        self._producer.send(self._feed.backlog, sent=lambda _: self._tell())
-        launch = self._sandbox.launch_document(self._job)
-        spark = self._sandbox.spark
-        first = spark.submit(launch, f"{self._job}-1")
+        ledger = self._producer.ledger
+        self._producer.send(self._feed.backlog, sent=lambda _: self._tell(0, 0))
         try:
             self._phase = "running"
-            self._wait(first, lambda landed, _: landed > 0)
-            # A random time in the next batches: between them, during a write, during a commit.
-            time.sleep(self._choose.uniform(0, 1.5))
-        finally:
-            first.process.kill()
-        killed = datetime.now(UTC)
-        self._phase = "recovering"
-        second = spark.submit(launch, f"{self._job}-2")
-        try:
-            recovery = self._recover(second, killed)
+            self.start()
+            self.wait_for_rows(self._landed, self._job)
+            self._phase = "recovering"
+            self.kill("kill -9", {self._job: [[self._landed, self._derived]]})
             self._phase = "running"
             live_from = datetime.now(UTC)
-            self._send_live(second)
-            status = second.process.stop(grace_seconds=60)
+            sending = self.send(self._send_live, "live-tail")
+            self.wait(lambda: sending.done, math.inf, "the live records to be sent")
+            if lacking := self.settle({self._landed: len(ledger), self._derived: len(ledger) - ledger.dirty}):
+                raise DrillError(f"job {self._job}: {lacking}")
+            self.stop()
         finally:
-            second.process.kill()
-        if status not in (0, _TERMINATED):
-            raise SandboxError(f"job {self._job} stopped with status {status}:\n{second.process.tail()}")
-        for run in (first, second):
-            ship_event_logs(self._sandbox.stack, run, launch.content["event_logs"])
-        return self._outcome([first, second], recovery, live_from)
+            self.close()
+            self._local.kill_all()
+        runs = [each.job for each in self._local.by_job[self._job]]
+        logs = self._sandbox.launch_document(self._job).content["event_logs"]
+        for run in runs:
+            ship_event_logs(self._sandbox.stack, run, logs)
+        return self._outcome(runs, live_from)
 
-    def _recover(self, job: Job, killed: datetime) -> float:
-        total = len(self._feed.backlog)
-        self._wait(
-            job,
-            lambda landed, _: bool(job.commit_times()) or (landed >= total and not self._feed.live),
-        )
-        committed = job.commit_times()
-        # Nothing was left to commit: only the restart can be measured.
-        first = min(committed) if committed else datetime.now(UTC)
-        return (first - killed).total_seconds()
+    def _send_live(self, stop: Flag) -> None:
+        events = at_rate(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
+        self._producer.send(events, sent=lambda _: None)
 
-    def _send_live(self, job: Job) -> None:
-        def produce(stop: threading.Event) -> None:
-            events = at_rate(self._feed.live, per_second=self._feed.live_per_second, stop=stop)
-            self._producer.send(events, sent=lambda _: None)
+    def check(self, jobs: Sequence[str]) -> None:
+        """Report the progress, too."""
+        super().check(jobs)
+        self._tell(self.rows(self._landed), self.rows(self._derived))
 
-        with Background(produce, "live-tail") as sending:
-
-            def reached(*_: int) -> bool:
-                sending.check()
-                return sending.done and self._complete()
-
-            self._wait(job, reached)
-
-    def _complete(self) -> bool:
-        landed, derived = self._last_counts
-        ledger = self._producer.ledger
-        return landed >= len(ledger) and derived >= len(ledger) - ledger.dirty
-
-    def _wait(self, job: Job, reached: Callable[[int, int], bool]) -> None:
-        def look() -> bool:
-            tables = (self._landed_table, self._derived_table)
-            landed, derived = (lake_tables.row_count(self._catalog, table) for table in tables)
-            self._last_counts = landed, derived
-            self._tell()
-            return reached(landed, derived)
-
-        def progress() -> str:
-            landed, derived = self._last_counts
-            return f"{landed} of {self._feed.total} records landed, {derived} derived"
-
-        patience = _STALL_SECONDS if job.commit_times() else _START_SECONDS
-        wait_until(
-            look, seconds=patience, what="at its end", progress=progress, runs=(job.process,), poll_seconds=0.5
-        )  # fmt: skip
-
-    def _tell(self) -> None:
-        landed, derived = self._last_counts
+    def _tell(self, landed: int, derived: int) -> None:
         self._report(
             DrillProgress(self._phase, len(self._producer.ledger), landed, derived, self._feed.total)
         )
 
-    def _outcome(self, runs: list[Job], recovery: float, live_from: datetime) -> Outcome:
-        landed_table, derived_table = (
-            self._catalog.load_table(self._landed_table),
-            self._catalog.load_table(self._derived_table),
-        )
+    def _outcome(self, runs: list[Job], live_from: datetime) -> Outcome:
+        names = self.names.table(self._landed), self.names.table(self._derived)
+        landed_table, derived_table = map(self.catalog.load_table, names)
         columns = ("_id", "_hash", "_error", "_bytes", "_arrived_at", "_landed_at")
         landed = landed_table.scan(selected_fields=columns).to_arrow()
         derived = derived_table.scan(selected_fields=("_id",)).to_arrow()
@@ -221,13 +163,13 @@ class Drill:
             job=self._job,
             ledger=self._producer.ledger,
             account=compare(self._producer.ledger, landed, derived["_id"]),
-            recovery_seconds=round(recovery, 1),
+            recovery_seconds=self.kills[0].recovery_seconds,
             land_seconds=sum(float(event["seconds"]) for event in batches),
             accounted=sum(int(event["landed"]) for event in batches),
             latency_p95_seconds=round(float(np.percentile(latency, 95)), 2) if latency.size else float("nan"),
             latency_records=int(latency.size),
-            landed_table=self._landed_table,
-            derived_table=self._derived_table,
+            landed_table=names[0],
+            derived_table=names[1],
         )
 
 

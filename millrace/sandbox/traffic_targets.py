@@ -6,6 +6,8 @@ from millrace.config.model import Environment
 from millrace.config.names import Names
 from millrace.lifecycle.state_machine import connect
 from millrace.sandbox.child_processes import SandboxError
+from millrace.sandbox.deployment import Sandbox
+from millrace.sandbox.producer import Producer
 from millrace.sandbox.running_sandbox import running_spark
 from millrace.sandbox.stand_in import stand_in
 from millrace.sandbox.stream_servers import Target as Target
@@ -33,6 +35,12 @@ def in_sandbox(environment: Environment, name: str, *, kafka: str | None, kinesi
     addresses = {"kafka": kafka, "kinesis": kinesis}
     server = server_of(environment.streams[name], name)
     return server.local(environment, physical(names, name), addresses, lambda: running_spark(environment))
+
+
+def producer_of(sandbox: Sandbox, name: str, batch: int) -> Producer:
+    """Return a producer for a stream of a sandbox, which sends at most so many records in a call."""
+    kafka, kinesis = sandbox.kafka.bootstrap, sandbox.stack.endpoint
+    return in_sandbox(sandbox.environment, name, kafka=kafka, kinesis=kinesis).producer(batch)
 
 
 def on_aws(environment: Environment, name: str) -> Target:

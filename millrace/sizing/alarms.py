@@ -7,7 +7,7 @@ from typing import Literal
 
 from millrace.config.model import Environment, MskCluster
 from millrace.config.names import Names
-from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, Landing, SourceQuery
 from millrace.config.sources.metrics import LATE_PERIODS, StreamReader
 from millrace.sizing.alarm_windows import HOUR, MINUTE, TRIGGERS_MISSED, all_of, some_of, window
 from millrace.sizing.metrics import BY_NAME, namespace
@@ -151,7 +151,7 @@ def _query(names: Names, plan: JobPlan, query: QueryPlan) -> Iterator[Alarm]:
             why=("the sink refuses rows" if refusing else "records could not be decoded")
             + "; they are in the query's table of dead letters",
         )
-    if isinstance(asked, SourceQuery) and any(payload.rules for payload in asked.payloads):
+    if any(reading.rules for reading in asked.readings.values()):
         yield _ours(
             names,
             job,
@@ -224,7 +224,7 @@ def _readers(environment: Environment, jobs: Mapping[str, JobPlan]) -> dict[str,
     """Return the queries that land each stream."""
     found: dict[str, list[StreamReader]] = {}
     for job, name, settings in environment.queries:
-        if isinstance(settings, LandQuery | RouteQuery):
+        if isinstance(settings, Landing):
             query = jobs[job].queries[name]
             latency, trigger = query.latency_seconds.value, query.trigger_seconds.value
             reader = StreamReader(job, name, latency, trigger, settings.uses_fan_out)

@@ -254,7 +254,7 @@ def _default(environment: Environment, query: Query) -> Speed:
     """
     table = limits()
     if isinstance(query, SourceQuery):
-        formats = {each.format.kind: each.format.decoding for each in query.payloads}
+        formats = {each.format.kind: each.format.decoding for each in query.readings.values()}
         kind = max(formats, key=lambda each: formats[each])
         decoding, what = formats[kind], f"a record of {kind}"
         size = max(float(environment.streams[name].traffic.record_size) for name in query.streams)

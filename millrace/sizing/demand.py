@@ -136,7 +136,7 @@ class QueryDemand:
         return replace(self, needed=self.needed * part, read_at_once=self.read_at_once * part)
 
 
-Landings = dict[str, tuple[str, LandQuery | RouteQuery]]
+Landings = dict[str, tuple[str, Landing]]
 """First query that lands each table, with its job, by table."""
 
 
@@ -144,7 +144,7 @@ def landings(environment: Environment) -> Landings:
     """Return the job and query that land each table."""
     found: Landings = {}
     for name, _, query in environment.queries:
-        if isinstance(query, LandQuery | RouteQuery):
+        if isinstance(query, Landing):
             found.setdefault(query.table, (name, query))
     return found
 
@@ -237,7 +237,7 @@ class _Known:
         self.queries = {
             query.table: (job, name, query)
             for job, name, query in reversed([*environment.queries])
-            if isinstance(query, LandQuery | RouteQuery)
+            if isinstance(query, Landing)
         }
         self._landing: dict[str, QueryWork] = {}
         self.joined: dict[str, frozenset[str]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import Payload, Query, SourceQuery, sink_writes
+from millrace.config.queries import Query, SourceQuery
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.triggers import fetched_bytes
@@ -113,9 +113,8 @@ def record_bytes(environment: Environment, demand: QueryDemand) -> float:
 
 def _in_python(query: Query) -> bool:
     """Return whether records pass through Python, as with all readers and writers except Spark's own."""
-    payloads: tuple[Payload, ...] = query.payloads if isinstance(query, SourceQuery) else ()
-    return any(each.format.in_python or each.decompress_up_to for each in payloads) or any(
-        each.sink.in_python for each in sink_writes(query).values()
+    return any(each.format.in_python or each.decompress_up_to for each in query.readings.values()) or any(
+        each.sink.in_python for each in query.ends.values()
     )
 
 

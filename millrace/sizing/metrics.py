@@ -173,7 +173,7 @@ def _reports(metric: Metric, environment: Environment, query: Query) -> bool:
         "kafka": isinstance(query, SourceQuery)
         and all(environment.streams[name].counted for name in query.streams),
         "letters": reads or (isinstance(query, DeriveQuery) and query.dead_letters is not None),
-        "rules": isinstance(query, SourceQuery) and any(payload.rules for payload in query.payloads),
+        "rules": any(reading.rules for reading in query.readings.values()),
         "state": isinstance(query, DeriveQuery) and query.state is not None,
         "latest": isinstance(query, DeriveQuery) and query.latest_by is not None,
     }[metric.of]

@@ -10,7 +10,6 @@ from millrace.config.accounts import named_hosts
 from millrace.config.job_networks import network_reasons, vpc_reason
 from millrace.config.kafka_login import secret_of
 from millrace.config.model import Environment, Job, MskCluster, Stream
-from millrace.config.queries import SourceQuery
 from millrace.sizing.cost import GB, HOURS, SECONDS, by_tier, item
 from millrace.sizing.model import CostItem, Figure, Input, NetworkPlan, pinned
 from millrace.sizing.prices_and_limits import PriceTable
@@ -65,7 +64,6 @@ def _streams_inside(environment: Environment) -> list[Stream]:
         environment.streams[name]
         for job in jobs_inside(environment).values()
         for query in job.queries.values()
-        if isinstance(query, SourceQuery)
         for name in query.streams
     ]
 

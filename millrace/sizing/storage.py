@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from millrace.config.job_networks import network_reasons
 from millrace.config.model import Environment, MskCluster
-from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, WritesSink, sink_writes
+from millrace.config.queries import DeriveQuery, DirectRouteQuery, Landing, Query, WritesSink
 from millrace.sizing.cost import GB
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.prices_and_limits import limits
@@ -75,7 +75,7 @@ def unpriced_costs(environment: Environment) -> tuple[str, ...]:
 def _unknown(query: Query) -> Iterator[str]:
     if isinstance(query, DeriveQuery) and query.state is not None:
         yield "requests of the state store"
-    for each in sink_writes(query).values():
+    for each in query.ends.values():
         if not each.sink.in_lake:
             yield f"the {each.sink.kind} sink"
         elif not _follows(each):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Job
-from millrace.config.queries import Landing, sink_writes
+from millrace.config.queries import Landing
 from millrace.sizing.capacity import CoreSpread
 from millrace.sizing.cost import GB, SECONDS, item
 from millrace.sizing.demand import QueryDemand
@@ -47,7 +47,7 @@ def usage_cost(
         else:
             derived += added
             # The number of rows is an assumption only with a transform.
-            guess |= added > 0 and any(each.transform is not None for each in sink_writes(query).values())
+            guess |= added > 0 and any(each.transform is not None for each in query.ends.values())
         rewritten += stored_gb(environment, query, demand, iceberg=True) * 86_400 * days
     assumed = any(demand.assumed for demand in demands)
     triggers = tuple(f"{demand.key}.trigger_seconds" for demand in demands)

@@ -18,7 +18,7 @@ from millrace.config.model import EmrJob, Environment, GlueJob, Job, KafkaTopic,
 from millrace.config.names import Names
 from millrace.config.platform import Bucket, Disposable
 from millrace.config.problems import ConfigurationError, Finding
-from millrace.config.queries import Payload, Routing, StreamQuery
+from millrace.config.queries import Payload
 from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
 from millrace.sandbox import payloads as making
 from millrace.sandbox.child_processes import SandboxError
@@ -268,11 +268,8 @@ def _readings(environment: Environment) -> Iterator[tuple[str, str, Payload]]:
     """Yield the engine, the kind of the stream, and the format there, of all that queries of the environment read."""
     for job in environment.jobs.values():
         for query in job.queries.values():
-            if isinstance(query, StreamQuery):
-                yield job.engine, environment.streams[query.source].kind, query
-            elif isinstance(query, Routing):
-                for route in query.routes.values():
-                    yield job.engine, environment.streams[route.source].kind, route
+            for reading in query.readings.values():
+                yield job.engine, environment.streams[reading.source].kind, reading
 
 
 def _first_streams(environment: Environment, root: Path) -> _Streams:

@@ -6,7 +6,6 @@ the deployment's own means restart it: an event, a rule and the machine.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,14 +25,14 @@ from millrace.lifecycle.preflight import Account
 from millrace.lifecycle.preflight_account import bootstrap
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
 from millrace.lifecycle.state_machine import Aws, execute
-from millrace.sandbox.toolchain import program_environment
+from millrace.sandbox import cdk
+from millrace.sandbox.drill import DrillError, TimeLimits, wait_for
 from millrace.sizing.model import Plan
-from millrace.verify import cdk_command
 from millrace.verify.environment import SHARDS, VerificationCopy, cluster_section
 from millrace.verify.removal import admin_client
 from millrace.verify.removal_scope import all_stacks
 from millrace.verify.verification_cost import Run, billed_by, quantities
-from millrace.verify.verification_target import ExpectedSeconds, Place, TimeLimits, VerifyError, wait_for
+from millrace.verify.verification_target import ExpectedSeconds, Place
 
 POLL_SECONDS = 5.0
 
@@ -57,13 +56,10 @@ class AwsAccount(Place):
         Clients, with the names of the verified environment.
     plan
         Plan of the copy; not necessary for a removal.
-    program
-        ``cdk``; ``cdklocal`` where ``AWS_ENDPOINT_URL`` leads to a LocalStack.
     """
 
     aws: Aws
     plan: Plan | None = None
-    program: str = "cdk"
     poll_seconds: float = POLL_SECONDS
     patience: TimeLimits = PATIENCE
     paid: bool = True
@@ -136,7 +132,7 @@ class AwsAccount(Place):
 
     def deploy(self, copy: VerificationCopy, assembly: Path) -> None:
         """Deploy with CDK's command line."""
-        cdk_command.deploy(self.program, assembly, program_environment(), copy.tags)
+        cdk.deploy(assembly, tags=copy.tags)
 
     def catalog(self, names: Names) -> Catalog:
         """Open the Glue Data Catalog."""
@@ -157,14 +153,14 @@ class AwsAccount(Place):
     def _verb(self, names: Names, job: str, verb: Any) -> None:
         done = execute(Aws(names, self.aws.client), job, verb, progress=lambda _: None, reason="verification")
         if not done.ok:
-            raise VerifyError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
+            raise DrillError(f"{verb} of {job} failed: {done.outcome}: {done.message}")
 
     def kill_run(self, names: Names, job: str) -> None:
         """End its run: on EMR Serverless without a grace period, on Glue, which has none, by a normal stop.
 
         Raises
         ------
-        AwsError, VerifyError
+        AwsError, DrillError
             AWS refuses, there is no run, or it does not end.
         """
         if isinstance(names.environment.jobs[job], GlueJob):
@@ -176,7 +172,7 @@ class AwsAccount(Place):
     def _kill_glue(self, name: str) -> None:
         live, glue = self._glue_live(name), self.client("glue")
         if not live:
-            raise VerifyError(f"{name} has no run that could be killed")
+            raise DrillError(f"{name} has no run that could be killed")
         with translate_aws_errors(f"ending the run of {name}"):
             glue.batch_stop_job_run(JobName=name, JobRunIds=live)
         self._wait_for_end(
@@ -187,7 +183,7 @@ class AwsAccount(Place):
 
     def _kill_emr(self, application: str, live: list[str]) -> None:
         if not live:
-            raise VerifyError(f"application {application} has no run that could be killed")
+            raise DrillError(f"application {application} has no run that could be killed")
         emr, asked = self.client("emr-serverless"), {"applicationId": application}
         with translate_aws_errors(f"ending the run of {application}"):
             for run in live:
@@ -274,11 +270,6 @@ class AwsAccount(Place):
                 {"applicationId": application, "jobRunId": run["id"]} for run in self._emr_runs(application)
             ]
             return [_emr_run(job, settings, workers, emr.get_job_run(**each)["jobRun"]) for each in asked]
-
-
-def cdk_program() -> str:
-    """Return CDK's command line; its wrapper where ``AWS_ENDPOINT_URL`` leads to a LocalStack."""
-    return "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
 
 
 def external_clusters(environment: Environment) -> dict[str, dict[str, Any]]:

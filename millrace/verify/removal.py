@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from millrace.lifecycle.deploy import deployed_template
 from millrace.lifecycle.kafka_access import Settings
 from millrace.lifecycle.problems import AwsError, translate_aws_errors
+from millrace.sandbox.drill import DrillError
 from millrace.sizing.kafka import TIME_LIMITS
 from millrace.verify.removal_scope import (
     VerificationScope,
@@ -25,7 +26,7 @@ from millrace.verify.removal_scope import (
     removal_waves,
     tags_of,
 )
-from millrace.verify.verification_target import Place, VerifyError
+from millrace.verify.verification_target import Place
 
 _AT_ONCE = 1000
 """Maximum number of objects of one call (S3 API reference, "DeleteObjects")."""
@@ -84,7 +85,7 @@ def remove(
 
     Raises
     ------
-    AwsError, VerifyError
+    AwsError, DrillError
         Something cannot be deleted; the message names it.
     """
     deadline = time.monotonic() + place.patience.remove
@@ -108,7 +109,7 @@ def remove(
         for attempt in range(_TRIES):
             for stack, bucket in buckets:
                 if not scope.owns(bucket):
-                    raise VerifyError(
+                    raise DrillError(
                         f"{stack} is not deleted, because the name of its bucket {bucket} does not begin with "
                         f"{scope.prefix}-"
                     )
@@ -121,7 +122,7 @@ def remove(
             if not failed:
                 break
             if attempt == _TRIES - 1:
-                raise VerifyError(f"not deleted: {'; '.join(failed)}")
+                raise DrillError(f"not deleted: {'; '.join(failed)}")
             wave = [stack for stack in going if any(stack in line for line in failed)]
     say("deleting logs and parameters of jobs")
     _remove_beside(place, scope)
@@ -221,7 +222,7 @@ def _delete(cloudformation: Any, wave: Sequence[str], deadline: float, poll_seco
                     failed.append(f"{stack}: {_why(cloudformation, id_)}")
                     del waiting[stack]
             if waiting and time.monotonic() > deadline:
-                raise VerifyError(f"still being deleted: {', '.join(waiting)}")
+                raise DrillError(f"still being deleted: {', '.join(waiting)}")
             if waiting:
                 time.sleep(poll_seconds)
     return failed
@@ -261,7 +262,7 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
 
     Raises
     ------
-    VerifyError
+    DrillError
         The brokers refuse.
     """
     admin = admin_client(settings)
@@ -275,7 +276,7 @@ def make_topic(settings: Settings, topic: str, partitions: int, seconds: float) 
                 raise
             _create(admin, topic, partitions, {}, seconds)
     except KafkaException as error:
-        raise VerifyError(f"topic {topic} could not be made: {error.args[0].str()}") from error
+        raise DrillError(f"topic {topic} could not be made: {error.args[0].str()}") from error
 
 
 def _create(
@@ -290,14 +291,14 @@ def drop_topics(settings: Settings, scope: VerificationScope, seconds: float) ->
 
     Raises
     ------
-    VerifyError
+    DrillError
         The brokers do not answer, or refuse.
     """
     admin = admin_client(settings)
     try:
         own = sorted(topic for topic in admin.list_topics(timeout=seconds).topics if scope.owns(topic))
     except KafkaException as error:
-        raise VerifyError(
+        raise DrillError(
             f"the brokers of {scope.cluster} do not answer this machine ({error.args[0].str()}); repeat the command "
             "inside the VPC of the cluster"
         ) from error
@@ -311,11 +312,11 @@ def drop_topic(settings: Settings, scope: VerificationScope, topic: str, seconds
 
     Raises
     ------
-    VerifyError
+    DrillError
         The topic belongs to somebody else, or the brokers refuse.
     """
     if not scope.owns(topic) or not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
-        raise VerifyError(
+        raise DrillError(
             f"topic {topic} is not deleted, because its name does not begin with {scope.prefix}-"
         )
     admin = admin_client(settings)
@@ -324,5 +325,5 @@ def drop_topic(settings: Settings, scope: VerificationScope, topic: str, seconds
             return False
         admin.delete_topics([topic], operation_timeout=seconds)[topic].result()
     except KafkaException as error:
-        raise VerifyError(f"topic {topic} was not deleted: {error.args[0].str()}") from error
+        raise DrillError(f"topic {topic} was not deleted: {error.args[0].str()}") from error
     return True

@@ -11,22 +11,33 @@ from pathlib import Path
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from millrace.lifecycle.deploy import DeployError
 from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
+from millrace.sandbox import cdk
 from millrace.sandbox.child_processes import SandboxError
+from millrace.sandbox.drill import DrillError, Say
 from millrace.sizing.model import Plan
-from millrace.verify import cdk_command
 from millrace.verify.claim_checks import ClaimAnswer
 from millrace.verify.environment import CLUSTER_TAG, SHARDS, TAG, VerificationCopy, VerificationSettings
 from millrace.verify.manual_removal import TOPIC, UNKNOWN
 from millrace.verify.removal import drop_topic, remove
 from millrace.verify.removal_scope import VerificationScope
-from millrace.verify.scenario import Say, ScenarioRun, order_disturbances
+from millrace.verify.scenario import ScenarioRun, order_disturbances
 from millrace.verify.verification_cost import Run, Usage, cost_items, quantities
 from millrace.verify.verification_outcome import Outcome, Step, TableComparison
-from millrace.verify.verification_target import ExpectedSeconds, Place, VerifyError
+from millrace.verify.verification_target import ExpectedSeconds, Place
 
-TROUBLE = (AwsError, BotoCoreError, ClientError, NotDeployedError, OSError, SandboxError, VerifyError)
+TROUBLE = (
+    AwsError,
+    BotoCoreError,
+    ClientError,
+    DeployError,
+    NotDeployedError,
+    OSError,
+    SandboxError,
+    DrillError,
+)
 """Errors that end a verification with a message; after each, its resources are removed and its cost is reported."""
 
 
@@ -171,7 +182,7 @@ class Verification:
         assembly = self.folder / f"{self.copy.environment.name}.out"
         try:
             with clock.step("synthesise"):
-                cdk_command.synthesise(self.copy.file, assembly)
+                cdk.synthesise(str(self.copy.file), assembly)
             self._made = time.monotonic()
             with clock.step("deploy"):
                 self.place.deploy(self.copy, assembly)

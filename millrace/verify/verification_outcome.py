@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
+from millrace.sandbox.drill import Kill
 from millrace.sandbox.ledger import LedgerComparison
 from millrace.sizing.model import CostItem
 from millrace.verify import claim_checks
@@ -19,24 +20,6 @@ class Step:
     name: str
     seconds: float
     said: str = ""
-
-
-@dataclass(frozen=True)
-class Kill:
-    """One kill of a job.
-
-    Attributes
-    ----------
-    ending_seconds
-        From the request to the end of the run.
-    recovery_seconds
-        From the end of the run to the next commit of its landing tables, the slowest of them.
-    """
-
-    job: str
-    number: int
-    ending_seconds: float
-    recovery_seconds: float
 
 
 @dataclass(frozen=True)

@@ -27,20 +27,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from millrace.cli.run.checkpoint_compatibility import refusals
-from millrace.lifecycle.deploy import DeployError, compare_with_deployed, document_of
+from millrace.lifecycle.deploy import compare_with_deployed, document_of
 from millrace.lifecycle.state_machine import Aws, execute
 from millrace.lifecycle.upgrade import roll_back, upgrade
 from millrace.lifecycle.versions import UpgradeError, current, previous
-from millrace.sandbox import kafka
+from millrace.sandbox import cdk, kafka
 from millrace.sandbox.child_processes import RUN, SandboxError
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.producer import Background
 from millrace.sandbox.spark import Job
-from millrace.sandbox.toolchain import ROOT
 from tests import kinesalite
 from tests.faults.deployed import Shop
 from tests.faults.difference import Difference
-from tests.faults.project import ENVIRONMENT, deployed, run, synthesise
+from tests.faults.project import ENVIRONMENT, deployed, synthesise
 from tests.faults.real_runs import RealRuns, beside_localstack
 
 JOB = "direct"
@@ -113,13 +112,8 @@ class Scene:
         return assembly
 
     def cdk_deploy(self, assembly: Path, stack: str) -> None:
-        """As ``millrace.cli.run.cdk_assembly.cdk_deploy_stack``, for a LocalStack that is not the environment's."""
-        command = ["cdklocal", "deploy", stack, "--exclusively", "-a", str(assembly), "--method", "direct"]
-        environment = {**self.stack.environment(), "CI": "1", "NO_COLOR": "1"}
-        try:
-            run([*command, "--require-approval", "never"], ROOT, environment)
-        except SandboxError as error:
-            raise DeployError(str(error)) from error
+        """As ``millrace upgrade``, for a LocalStack that is not the environment's."""
+        cdk.deploy(assembly, stack, environment=self.stack.environment())
 
     def upgrade(self, assembly: Path) -> bool:
         return upgrade(

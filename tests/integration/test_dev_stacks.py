@@ -20,9 +20,9 @@ from localstack_client.session import Session
 from millrace.config import Names, load
 from millrace.config.model import KinesisStream
 from millrace.config.names import Bucket
-from millrace.sandbox import localstack
+from millrace.sandbox import cdk, localstack
 from millrace.sandbox.child_processes import RUN
-from millrace.sandbox.deployment import deploy, synthesise
+from millrace.sandbox.deployment import deploy
 from millrace.sizing import Plan, plan
 from tests.integration.test_deployment import PRETENDED
 
@@ -105,7 +105,7 @@ def dev() -> Iterator[Deployed]:
     assembly = RUN / "cdk-dev.out"
     with localstack.running(name="localstack-dev") as stack:
         own = InAccount(stack.endpoint, stack.region, stack.process, account=names.account)
-        synthesise("dev", assembly)
+        cdk.synthesise("dev", assembly, localstack.ACCOUNT)
         deploy(own, assembly, names.account)
         host = urlparse(stack.endpoint).netloc
         session = Session(aws_access_key_id=names.account, localstack_host=host)

@@ -19,9 +19,8 @@ from millrace.benchmark.warmup import warmup_batches
 from millrace.config import load
 from millrace.config.names import Names
 from millrace.lifecycle.deployed_diff import document_of
-from millrace.sandbox import benchmark, flights, kafka
+from millrace.sandbox import benchmark, cdk, flights, kafka, localstack
 from millrace.sandbox.child_processes import RUN, only_one
-from millrace.sandbox.deployment import synthesise
 from tests.validation import rivals
 from tests.validation.rivals import Foretell
 
@@ -59,7 +58,7 @@ def schedule(repetitions: int, batches: int, seed: int) -> list[PlannedRun]:
 def measure(repetitions: int, batches: int, said: Callable[[str], None]) -> list[Measurements]:
     """Measure the example's land query at every limit, count of partitions and core level."""
     assembly = RUN / "validation-cdk.out"
-    synthesise("local", assembly)
+    cdk.synthesise("local", assembly, localstack.ACCOUNT)
     launch = document_of(Names(load("local"), ""), assembly, JOB)
     payloads = [
         event.payload for event in flights.events(flights.read_departures(month=1), dirty_share=0, seed=1)

@@ -14,10 +14,8 @@ import typer
 
 from millrace.cli.plan.report.preflight import show_rows
 from millrace.cli.shared.connections import connect_account
-from millrace.cli.shared.console import relay
 from millrace.cli.shared.expected_failures import RefusedError
-from millrace.config import Environment, find_root
-from millrace.config.deployed_sizes import DeployedSizes
+from millrace.config import Environment
 from millrace.sizing import plan
 from millrace.sizing.planning import over_limit
 
@@ -26,16 +24,6 @@ if TYPE_CHECKING:
     from millrace.lifecycle.preflight import Account, Check
     from millrace.lifecycle.state_machine import Aws
     from millrace.lifecycle.update_rules import Template
-
-_AS_ANSWERED = ("--require-approval", "never", "--method", "direct")
-"""Options without approvals: the user has confirmed already, and CDK would ask for every stack with permissions."""
-
-_IMPORTING = ("--require-approval", "never", "--method", "change-set", "--import-existing-resources")
-"""The same, for resources that stayed when their stack was removed: CloudFormation takes over those with the name and a policy
-to retain them (CloudFormation user guide, "Import AWS resources into a CloudFormation stack automatically")."""
-
-_TEMPLATE_BYTES = 1_000_000
-"""Size of a template that CloudFormation takes from S3 ("CloudFormation quotas": 1 MB)."""
 
 
 def synthesize_and_compare(
@@ -63,6 +51,7 @@ def synthesize_and_compare(
     from millrace.lifecycle.deploy import compare_with_deployed
     from millrace.lifecycle.preflight import Account
     from millrace.lifecycle.read_sizes import read_sizes
+    from millrace.sandbox import cdk
     from millrace.sandbox.toolchain import state_folder
 
     assembly = _own_folder(state_folder() / "deploy" / environment.name)
@@ -74,7 +63,7 @@ def synthesize_and_compare(
     _preflight(account, preflight_account.CHECKS if first else bootstrap, limited=limited)
     if (told := over_limit(environment, sized)) is not None and limited:
         raise RefusedError(f"{told}; nothing was deployed")
-    synthesise(env, aws.names.account, assembly, deployed)
+    cdk.synthesise(env, assembly, aws.names.account, deployed, shown=True)
     if first:
         files = assembly.glob("*.template.json")
         account.templates = {each.name.split(".")[0]: json.loads(each.read_text()) for each in files}
@@ -115,32 +104,6 @@ def _own_folder(parent: Path) -> Path:
     return parent / str(os.getpid())
 
 
-def synthesise(env: str, account: str, assembly: Path, deployed: DeployedSizes | None = None) -> None:
-    """Write the assembly of an environment; an earlier one is deleted.
-
-    Parameters
-    ----------
-    deployed
-        What exists, so that the plan keeps the sizes that suffice.
-
-    Raises
-    ------
-    millrace.lifecycle.deploy.DeployError
-        CDK failed, or a template is too large for CloudFormation.
-    """
-    from millrace.lifecycle.deploy import DeployError
-
-    shutil.rmtree(assembly, ignore_errors=True)
-    context = ["-c", f"env={env}", *(() if deployed is None else ("-c", f"deployed={deployed.to_json()}"))]
-    _cdk(["synth", "--quiet", *context, "-o", str(assembly)], {"CDK_DEFAULT_ACCOUNT": account})
-    sizes = {file.name: file.stat().st_size for file in sorted(assembly.glob("*.template.json"))}
-    if large := [f"{name} ({size:,})" for name, size in sizes.items() if size > _TEMPLATE_BYTES]:
-        raise DeployError(
-            f"CloudFormation takes templates of up to {_TEMPLATE_BYTES:,} bytes, so nothing was deployed: {', '.join(large)}; move "
-            "jobs to another environment"
-        )
-
-
 def cdk_deploy_all(
     assembly: Path,
     first: tuple[str, ...],
@@ -165,6 +128,7 @@ def cdk_deploy_all(
         CDK failed.
     """
     from millrace.lifecycle.assembly_stages import with_templates
+    from millrace.sandbox import cdk
 
     last = max((len(each) for each in stages.values()), default=1)
     for number in range(last):
@@ -177,14 +141,12 @@ def cdk_deploy_all(
         for stack, (what, _) in due.items():
             typer.echo(f"{stack}: update {number + 1} of {len(stages[stack])}: {what}", err=True)
         if number:
-            _cdk(["deploy", *due, "--exclusively", *_AS_ANSWERED, "-a", str(written)], {})
+            cdk.deploy(written, *due, shown=True)
             continue
         if first:
-            _cdk(["deploy", *first, "--exclusively", *_AS_ANSWERED, "-a", str(written)], {})
-        # The changes have been shown already: no change set is needed, and stacks without dependencies deploy in parallel.
+            cdk.deploy(written, *first, shown=True)
         # LocalStack imports nothing.
-        options = _IMPORTING if imports and not os.environ.get("AWS_ENDPOINT_URL") else _AS_ANSWERED
-        _cdk(["deploy", "--all", *options, "-a", str(written), "--concurrency", "4"], {})
+        cdk.deploy(written, imports=imports and not os.environ.get("AWS_ENDPOINT_URL"), shown=True)
 
 
 def cdk_remove_stack(assembly: Path, stack: str) -> None:
@@ -196,9 +158,10 @@ def cdk_remove_stack(assembly: Path, stack: str) -> None:
         CDK failed.
     """
     from millrace.lifecycle.removals import removal_assembly
+    from millrace.sandbox import cdk
 
     written = removal_assembly(assembly, stack, assembly.with_name(f"{assembly.name}-removed"))
-    _cdk(["destroy", stack, "--force", "--exclusively", "-a", str(written)], {})
+    cdk.run(["destroy", stack, "--force", "--exclusively", "-a", str(written)], shown=True)
 
 
 def cdk_deploy_stack(assembly: Path, stack: str) -> None:
@@ -209,18 +172,6 @@ def cdk_deploy_stack(assembly: Path, stack: str) -> None:
     millrace.lifecycle.deploy.DeployError
         CDK failed; CloudFormation rolled the stack back.
     """
-    _cdk(["deploy", stack, "--exclusively", *_AS_ANSWERED, "-a", str(assembly)], {})
+    from millrace.sandbox import cdk
 
-
-def _cdk(arguments: list[str], extra: dict[str, str]) -> None:
-    from millrace.lifecycle.deploy import DeployError
-    from millrace.lifecycle.problems import cdk_failure
-    from millrace.sandbox.toolchain import find_program, program_environment
-
-    # A custom endpoint is LocalStack's; its wrapper adapts CDK.
-    program = "cdklocal" if os.environ.get("AWS_ENDPOINT_URL") else "cdk"
-    # With CI set, CDK writes its progress to standard output, and errors to standard error.
-    environment = {**program_environment(java=False), **extra, "NO_COLOR": "1", "CI": "1"}
-    status, said = relay([find_program(program, environment), *arguments], find_root(), environment)
-    if status != 0:
-        raise DeployError(cdk_failure(arguments[0], status, said))
+    cdk.deploy(assembly, stack, shown=True)

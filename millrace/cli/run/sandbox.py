@@ -18,7 +18,6 @@ from millrace.cli.shared.options import EnvironmentName, load_with_job
 from millrace.config import Environment, load
 from millrace.config.engines.versions import LINES
 from millrace.config.problems import Finding, wrong_option
-from millrace.config.queries import sink_writes
 from millrace.sizing.text_format import count
 
 if TYPE_CHECKING:
@@ -238,7 +237,7 @@ def _without_server(loaded: Environment) -> Iterator[Finding]:
     if os.environ.get("LOCALSTACK_ENDPOINT"):
         return
     for job, name, query in loaded.queries:
-        for place, each in sink_writes(query).items():
+        for place, each in query.ends.items():
             if each.sink.not_in_sandbox is not None:
                 allowed = (
                     f"a sink that the sandbox has: {each.sink.not_in_sandbox}. Set LOCALSTACK_ENDPOINT to a LocalStack "

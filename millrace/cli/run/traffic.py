@@ -27,7 +27,7 @@ from millrace.cli.shared.options import (
     load_with_stream,
 )
 from millrace.config.model import Environment
-from millrace.config.queries import Payload, Routing, StreamQuery
+from millrace.config.queries import Payload
 from millrace.config.units import parse_duration
 
 if TYPE_CHECKING:
@@ -209,13 +209,12 @@ def _burst(text: str | None) -> tuple[float, float, float]:
 
 def _query(environment: Environment, stream: str, wanted: str | None) -> Payload:
     """Return the query, or its route, that gives the records' format."""
-    found: dict[str, Payload] = {}
-    for job, name, query in environment.queries:
-        if isinstance(query, StreamQuery) and query.source == stream:
-            found[f"{job}.{name}"] = query
-        elif isinstance(query, Routing):
-            routes = ((n, r) for n, r in query.routes.items() if r.source == stream)
-            found |= {f"{job}.{name}.{route}": payload for route, payload in routes}
+    found = {
+        ".".join((job, name, *place[1:])): reading
+        for job, name, query in environment.queries
+        for place, reading in query.readings.items()
+        if reading.source == stream
+    }
     if wanted is not None:
         if wanted not in found:
             raise typer.BadParameter(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TextIO
 
 from rich import control
@@ -59,35 +56,6 @@ def visible_output() -> Iterator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-
-
-def relay(command: Sequence[str | Path], folder: Path, environment: Mapping[str, str]) -> tuple[int, str]:
-    """Run a program whose output goes to standard error, line by line.
-
-    Returns
-    -------
-    tuple
-        Its exit status, and the text that it wrote to its own standard error.
-    """
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        env=dict(environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-    ) as running:
-        assert running.stdout is not None
-        assert running.stderr is not None
-        said: list[str] = []
-        reading = threading.Thread(target=said.extend, args=(running.stderr,))
-        reading.start()
-        for line in running.stdout:
-            sys.stderr.write(line)
-            sys.stderr.flush()
-        reading.join()
-    return running.returncode, "".join(said)
 
 
 def width(stream: TextIO) -> int | None:

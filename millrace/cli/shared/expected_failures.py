@@ -36,7 +36,7 @@ STATUS: Mapping[str, int] = MappingProxyType(
         "millrace.sandbox.child_processes.SandboxError": FAILED,
         "millrace.sandbox.toolchain.ToolchainError": FAILED,
         "millrace.sandbox.traffic_values.SampleError": FAILED,
-        "millrace.verify.verification_target.VerifyError": FAILED,
+        "millrace.sandbox.drill.DrillError": FAILED,
     }
 )
 """Exit status by an error's module and name, so that no command imports modules that it does not need."""

@@ -252,7 +252,7 @@ def _kind(environment: Environment, *, in_sandbox: bool) -> _Kind:
 
     def opened(copy: VerificationCopy, plan: Plan) -> AbstractContextManager[Place]:
         del copy
-        return nullcontext(on_aws.AwsAccount(aws, plan, on_aws.cdk_program()))
+        return nullcontext(on_aws.AwsAccount(aws, plan))
 
     where = f"account {aws.names.account}, {environment.region}"
     return _Kind(aws.names.account, where, on_aws.EXPECTED, on_aws.external_clusters(environment), opened)
@@ -351,15 +351,15 @@ def _topics(aws: Aws, scope: VerificationScope, say: Callable[[str], None]) -> l
     """Delete a verification's topics on a cluster that belongs to no stack; return those that stay."""
     from millrace.lifecycle import kafka_access
     from millrace.lifecycle.problems import AwsError
+    from millrace.sandbox.drill import DrillError
     from millrace.verify.removal import drop_topics
-    from millrace.verify.verification_target import VerifyError
 
     if not scope.cluster:
         return []
     say(f"deleting {_named(scope)}")
     try:
         drop_topics(kafka_access.settings(aws.names, scope.cluster, aws.client), scope, _TOPIC_SECONDS)
-    except (AwsError, VerifyError) as error:
+    except (AwsError, DrillError) as error:
         return [f"{_named(scope)} ({error})"]
     return []
 

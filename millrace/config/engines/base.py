@@ -14,7 +14,7 @@ from millrace.config.base import Model, RoleArn, Slug
 from millrace.config.engines.versions import SparkLine, spark_line_of, stands_for
 from millrace.config.formats import PayloadFormat
 from millrace.config.problems import Finding, Path
-from millrace.config.queries import Query, SourceQuery, sink_writes
+from millrace.config.queries import Query
 from millrace.config.rate import Rate
 from millrace.config.sinks import Sink
 from millrace.config.units import Duration, Size
@@ -282,13 +282,12 @@ class JobBase(Model, ABC):
     @property
     def formats(self) -> tuple[PayloadFormat, ...]:
         """Payload formats that its queries decode, in their order."""
-        queries = (query for query in self.queries.values() if isinstance(query, SourceQuery))
-        return tuple(payload.format for query in queries for payload in query.payloads)
+        return tuple(each.format for query in self.queries.values() for each in query.readings.values())
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
         """Sinks that its queries write, in their order."""
-        return tuple(end.sink for query in self.queries.values() for end in sink_writes(query).values())
+        return tuple(end.sink for query in self.queries.values() for end in query.ends.values())
 
 
 Job = JobBase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from millrace.config.model import Environment, Traffic
-from millrace.config.queries import DeriveQuery, LandQuery, RouteQuery, SourceQuery
+from millrace.config.queries import DeriveQuery, Landing, SourceQuery
 from millrace.sizing.demand import job_demands
 from millrace.sizing.model import JobPlan, Plan, QueryPlan
 from millrace.sizing.prices_and_limits import limits
@@ -95,7 +95,7 @@ def scenario(
     landing = {
         query.table: name
         for name, query in environment.jobs[job].queries.items()
-        if isinstance(query, LandQuery | RouteQuery)
+        if isinstance(query, Landing)
     }
     loads, changed = [], []
     # A query that reads another's commits comes after it.

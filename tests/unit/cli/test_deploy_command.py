@@ -24,7 +24,7 @@ from millrace.lifecycle import upgrade as upgrade_steps
 from millrace.lifecycle.deploy import Changes
 from millrace.lifecycle.deployment_changes import JobChange, StackChange
 from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox import toolchain
+from millrace.sandbox import cdk, toolchain
 from millrace.sandbox.start_rehearsal import Rehearsal
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
     monkeypatch.setattr(state_machine, "connect", lambda _: Aws(names, lambda _: None))
     monkeypatch.setattr(deploy, "compare_with_deployed", lambda *_: change)
     monkeypatch.setattr(read_sizes, "read_sizes", lambda _: DeployedSizes())
-    monkeypatch.setattr(cdk_assembly, "synthesise", lambda _env, _account, folder, _: found.append(folder))
+    monkeypatch.setattr(cdk, "synthesise", lambda _env, folder, *_, **__: found.append(folder))
     monkeypatch.setattr(changes_report, "tables_of", lambda *_: Rehearsal({"db.t": ("+ c bigint",)}, ()))
     monkeypatch.setattr(changes_report, "refusals", lambda *_: [])
     monkeypatch.setattr(changes_report, "irreversible_upgrades", lambda *_: [])
@@ -135,7 +135,7 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
     (assembly / "manifest.json").write_text(json.dumps({k: f"s3://x/{v}.json" for k, v in hashes.items()}))
     calls: list[tuple[list[str], dict[str, str], bool]] = []
 
-    def cdk(arguments: list[str], _: dict[str, str]) -> None:
+    def note(arguments: list[str], _: object, *, shown: bool) -> None:
         folder = Path(arguments[arguments.index("-a") + 1])
         templates = {stack: (folder / f"{stack}.template.json").read_text() for stack in hashes}
         manifest = json.loads((folder / "manifest.json").read_text())
@@ -146,7 +146,7 @@ def test_updates_that_aws_takes_one_by_one_are_deployed_so(
         )
         calls.append(([each for each in arguments[1:3] if each in ("--all", *hashes)], templates, named))
 
-    monkeypatch.setattr(cdk_assembly, "_cdk", cdk)
+    monkeypatch.setattr(cdk, "run", note)
     whole = {"Resources": {"n": 3}}
     steps = [(f"{n} shards", {"Resources": {"n": n}}) for n in (1, 2)]
     cdk_assembly.cdk_deploy_all(

@@ -12,11 +12,9 @@ import pytest
 import typer.main
 
 from millrace.cli.app import GROUPS, app
-from millrace.cli.run import cdk_assembly
-from millrace.cli.run.cdk_assembly import synthesise
 from millrace.cli.shared.expected_failures import STATUS
 from millrace.lifecycle.deploy import DeployError
-from millrace.sandbox import toolchain
+from millrace.sandbox import cdk, toolchain
 from tests.unit.cli.test_commands import millrace
 
 ASKS_AWS = (
@@ -109,7 +107,7 @@ def test_preflight_without_credentials_has_a_row_of_them() -> None:
 def test_each_command_that_asks_aws_is_tried() -> None:
     """A new one is added to the list, or to those that ask nothing."""
     asks_nothing = {
-        "init", "vendor", "validate", "plan", "simulate", "policies", "schema", "setup", "demo", "notebook",
+        "init", "vendor", "validate", "plan", "compare", "simulate", "policies", "schema", "setup", "demo", "notebook",
         "sandbox run", "sandbox stop",
         "preflight",  # says so in its first row
     }  # fmt: skip
@@ -215,24 +213,24 @@ def test_before_set_up_a_command_says_what_is_missing(
 
 
 def test_without_the_cdk_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(toolchain, "program_environment", lambda **_: {"PATH": str(tmp_path)})
+    monkeypatch.setattr(cdk, "program_environment", lambda **_: {"PATH": str(tmp_path)})
     with pytest.raises(toolchain.ToolchainError, match=r"the program cdk is not installed: run `make setup`"):
-        synthesise("minimal", "111122223333", tmp_path / "cdk.out")
+        cdk.synthesise("minimal", tmp_path / "cdk.out", "111122223333")
 
 
 def test_a_template_that_cloudformation_would_refuse_is_named_before_a_deployment(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def synth(_arguments: list[str], _extra: dict[str, str]) -> None:
+    def synth(*_: object, shown: bool) -> None:
         (tmp_path / "cdk.out").mkdir()
         for name, size in (("shop-dev-streams", 10), ("shop-dev-observability", 1_000_001)):
             (tmp_path / "cdk.out" / f"{name}.template.json").write_text("x" * size)
 
-    monkeypatch.setattr(cdk_assembly, "_cdk", synth)
+    monkeypatch.setattr(cdk, "run", synth)
     with pytest.raises(
         DeployError, match=r"1,000,000 bytes.*: shop-dev-observability.template.json \(1,000,001\);"
     ):
-        synthesise("minimal", "111122223333", tmp_path / "cdk.out")
+        cdk.synthesise("minimal", tmp_path / "cdk.out", "111122223333")
 
 
 def test_a_shell_completes_commands(monkeypatch: pytest.MonkeyPatch) -> None:

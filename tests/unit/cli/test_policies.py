@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from millrace.cli import app
 from millrace.cli.plan.policies import documents
 from millrace.cli.plan.report import template_diff
-from millrace.cli.run import cdk_assembly as deploying
 from millrace.config import ConfigurationError, Names, load
 from millrace.etl.launch import typed_json
 from millrace.infra.command_permissions import ROLES, grants, policies
@@ -34,7 +33,7 @@ from millrace.lifecycle import audit_kafka, catalog_columns
 from millrace.lifecycle import erase as erasing
 from millrace.lifecycle.audit_table import LandedRecords
 from millrace.lifecycle.versions import Version
-from millrace.sandbox import history_server, start_rehearsal, toolchain
+from millrace.sandbox import cdk, history_server, start_rehearsal, toolchain
 from millrace.sandbox.child_processes import SandboxError
 from millrace.sizing import plan
 from tests.unit.cli.account import Account, Asked
@@ -95,9 +94,9 @@ def scope() -> PermissionScope:
 def assembly(scope: PermissionScope, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("assembly")
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
-    cdk = App(outdir=str(folder), context=context, analytics_reporting=False)
-    build(cdk, names=scope.names, plan=plan(scope.names.environment), root=ROOT)
-    cdk.synth()
+    made = App(outdir=str(folder), context=context, analytics_reporting=False)
+    build(made, names=scope.names, plan=plan(scope.names.environment), root=ROOT)
+    made.synth()
     return folder
 
 
@@ -142,9 +141,9 @@ def account(
     monkeypatch.setattr(BaseClient, "_make_api_call", lambda *given: made.call(*given))
     monkeypatch.setattr(toolchain, "state_folder", lambda: tmp_path)
     monkeypatch.setattr(
-        deploying,
+        cdk,
         "synthesise",
-        lambda _env, _account, folder, _: shutil.copytree(assembly, folder, dirs_exist_ok=True),
+        lambda _env, folder, *_, **__: shutil.copytree(assembly, folder, dirs_exist_ok=True),
     )
     monkeypatch.setattr(
         template_diff,
@@ -153,7 +152,7 @@ def account(
             f.name.split(".")[0]: json.loads(f.read_text()) for f in assembly.glob("*.template.json")
         },
     )
-    monkeypatch.setattr(deploying, "_cdk", lambda *_: None)
+    monkeypatch.setattr(cdk, "run", lambda *_, **__: None)
     monkeypatch.setattr(start_rehearsal, "rehearse_starts", lambda *_: start_rehearsal.Rehearsal({}, ()))
     monkeypatch.setattr(history_server, "start", _refuse)
     monkeypatch.setattr(erasing, "PATIENCE_SECONDS", -1.0)

@@ -21,6 +21,8 @@ from millrace.cli.shared.html_pages import html_page
 from millrace.config import ConfigurationError
 from millrace.config.invisible_characters import TABLE, escape_invisible
 from millrace.config.problems import Problem
+from millrace.lifecycle.deploy import DeployError
+from millrace.sandbox import cdk
 from tests.drawn_page import drawn
 from tests.unit.advisor.made import history
 from tests.unit.advisor.written import write
@@ -181,10 +183,11 @@ def test_nothing_bare_is_left(text):
     assert not bare(str(ConfigurationError([Problem(text, 1, text, text, text)])))
 
 
-def test_what_another_program_prints_is_made_visible(tmp_path, capsys):
+def test_what_another_program_prints_is_made_visible(monkeypatch, capsys):
     program = f"import sys; sys.stdout.write({EVIL!r} + '\\n'); sys.stderr.write('wrong'); sys.exit(3)"
-    with console.visible_output():
-        assert console.relay([sys.executable, "-c", program], tmp_path, os.environ) == (3, "wrong")
+    monkeypatch.setattr(cdk, "find_program", lambda *_: sys.executable)
+    with console.visible_output(), pytest.raises(DeployError, match=r"status 3\nwrong$"):
+        cdk.run(["-c", program], os.environ, shown=True)
     assert not bare(capsys.readouterr().err)
 
 

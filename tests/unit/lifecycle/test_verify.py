@@ -18,6 +18,7 @@ from millrace.lifecycle.deployed import NotDeployedError
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.state_machine import Aws
+from millrace.sandbox.drill import DrillError
 from millrace.sizing import plan
 from millrace.verify import in_sandbox, on_aws, removal
 from millrace.verify.environment import TAG, VerificationCopy, VerificationSettings, derive
@@ -25,7 +26,6 @@ from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.removal import empty_bucket, remove
 from millrace.verify.removal_scope import find_verifications, leftovers
 from millrace.verify.run import scope
-from millrace.verify.verification_target import VerifyError
 from tests.integration.lifecycle.engines import Engines, serving
 
 ROOT = Path(__file__).parents[3]
@@ -230,7 +230,7 @@ def test_a_bucket_of_another_name_is_left_even_in_a_stack_of_ours(
     )
     client("s3").put_object(Bucket="somebody-s-lake", Key="precious", Body=b"x")
     with pytest.raises(
-        VerifyError,
+        DrillError,
         match=r"is not deleted, because the name of its bucket somebody-s-lake does not begin with",
     ):
         remove(account, scope(copy), say=lambda _: None, poll_seconds=0.01)
@@ -271,7 +271,7 @@ def test_runs_are_killed_without_grace_and_ended_for_good(
     assert stop["JobName"] == names.job("glue")
     assert cancel["shutdownGracePeriodInSeconds"] == "0"
     assert engines.live(names.job("glue")) == engines.live("emr") == []
-    with pytest.raises(VerifyError, match="has no run that could be killed"):
+    with pytest.raises(DrillError, match="has no run that could be killed"):
         account.kill_run(names, "glue")
 
     client("glue").start_job_run(JobName=names.job("glue"))

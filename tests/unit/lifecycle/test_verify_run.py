@@ -17,15 +17,15 @@ from pyiceberg.exceptions import NoSuchTableError
 from millrace.config import Names, load
 from millrace.lifecycle.problems import AwsError
 from millrace.lifecycle.state_machine import Aws
-from millrace.sandbox import lake_tables
+from millrace.sandbox import cdk, lake_tables
+from millrace.sandbox.drill import DrillError, aws_errors, wait_for
 from millrace.sizing import plan
-from millrace.verify import cdk_command, on_aws, removal
+from millrace.verify import on_aws, removal
 from millrace.verify.environment import VerificationCopy, VerificationSettings, derive
 from millrace.verify.on_aws import PATIENCE, AwsAccount
 from millrace.verify.run import Verification
 from millrace.verify.verification_cost import Run
 from millrace.verify.verification_outcome import Outcome
-from millrace.verify.verification_target import VerifyError, aws_errors, wait_for
 from tests.unit.cli.test_commands import ROOT, millrace
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.test_environment import kafka_only
@@ -49,7 +49,7 @@ def copy(file: Path) -> VerificationCopy:
     )  # fmt: skip
 
 
-def assembled(_: Path, assembly: Path) -> None:
+def assembled(_: str, assembly: Path) -> None:
     """In the place of CDK."""
     assembly.mkdir()
     (assembly / "manifest.json").write_text("{}")
@@ -81,7 +81,7 @@ def stacks(aws: Aws) -> list[str]:
 
 @pytest.fixture
 def half(aws: Aws, copy: VerificationCopy, monkeypatch: pytest.MonkeyPatch) -> HalfDeployed:
-    monkeypatch.setattr(cdk_command, "synthesise", assembled)
+    monkeypatch.setattr(cdk, "synthesise", assembled)
     patience = dataclasses.replace(PATIENCE, remove=20, vanish=2)
     return HalfDeployed(aws, plan(copy.environment), poll_seconds=0.01, patience=patience)
 
@@ -187,11 +187,11 @@ def test_what_is_to_be_kept_stays(
 def test_nothing_is_taken_away_where_nothing_was_made(
     half: HalfDeployed, copy: VerificationCopy, aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(_: Path, assembly: Path) -> None:
+    def refuse(_: str, assembly: Path) -> None:
         assembled(_, assembly)
         raise AwsError("cdk synth ended with status 2")
 
-    monkeypatch.setattr(cdk_command, "synthesise", refuse)
+    monkeypatch.setattr(cdk, "synthesise", refuse)
     found = run(half, copy, tmp_path)
     assert [step.name for step in found.steps] == ["synthesise"]
     assert (found.trouble, sum(line.usd for line in found.cost)) == (("cdk synth ended with status 2",), 0)
@@ -258,7 +258,7 @@ def test_a_catalog_that_refuses_ends_it_with_its_outcome(
 def test_what_is_asked_too_often_is_asked_again() -> None:
     busy = Refusing(THROTTLED, 2)
     with pytest.raises(
-        VerifyError,
+        DrillError,
         match=r"timeout after 0 s of waiting for rows \(asking the catalog for t: AWS is throttling",
     ):
         wait_for(lambda: rows(Refusing(THROTTLED, 9)) > 0, 0.05, "rows", poll_seconds=0.02)

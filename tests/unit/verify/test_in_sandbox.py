@@ -10,12 +10,13 @@ import pytest
 
 from millrace.sandbox import localstack
 from millrace.sandbox.child_processes import Process
+from millrace.sandbox.drill import DrillError
+from millrace.sandbox.local_runs import LocalRun
 from millrace.sandbox.localstack import LocalStack
 from millrace.sandbox.spark import Job
 from millrace.sizing import plan
 from millrace.verify import in_sandbox
-from millrace.verify.in_sandbox import _Hosted, open_sandbox
-from millrace.verify.verification_target import VerifyError
+from millrace.verify.in_sandbox import open_sandbox
 from tests.unit.verify.conftest import Make
 
 
@@ -31,9 +32,9 @@ def test_no_driver_outlives_the_servers_after_a_failure(
 
     def fail() -> None:
         with open_sandbox(copy, plan(copy.environment)) as place:
-            place._runs["glue"] = [_Hosted(Job(driver, tmp_path), time.monotonic())]
-            raise VerifyError("its stacks are not read")
+            place.by_job["glue"] = [LocalRun(Job(driver, tmp_path), time.monotonic())]
+            raise DrillError("its stacks are not read")
 
-    with pytest.raises(VerifyError, match="its stacks are not read"):
+    with pytest.raises(DrillError, match="its stacks are not read"):
         fail()
     assert not driver.alive

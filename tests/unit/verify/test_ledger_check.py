@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from millrace.sandbox.ledger import Ledger, payload_hash
 from millrace.verify.environment import VerificationCopy
-from millrace.verify.ledger_check import check_against_ledgers
+from millrace.verify.scenario import check_against_ledgers
 from millrace.verify.verification_outcome import Outcome
 from tests.unit.verify.conftest import NAME, Make
 

@@ -16,13 +16,13 @@ from millrace.config import Environment, Names
 from millrace.config.kafka_login import NoLogin
 from millrace.lifecycle.real_cost import ENVIRONMENT, PROJECT
 from millrace.lifecycle.state_machine import Aws
+from millrace.sandbox.drill import DrillError
 from millrace.verify import removal
 from millrace.verify.environment import NAME as NAMES
 from millrace.verify.environment import TAG
 from millrace.verify.manual_removal import UNKNOWN
 from millrace.verify.removal import drop_topic, drop_topics
 from millrace.verify.removal_scope import VerificationScope, removal_waves, scope_of
-from millrace.verify.verification_target import VerifyError
 from tests.unit.verify.brokers import Brokers
 from tests.unit.verify.conftest import ACCOUNT, NAME, environment
 from tests.unit.verify.test_environment import kafka_only
@@ -110,7 +110,7 @@ def test_the_model_s_own_stacks_never_belong_to_one() -> None:
 def test_no_other_topic_is_ever_deleted(topic: str) -> None:
     """Refused before any broker is asked: there is none at that address."""
     with pytest.raises(
-        VerifyError, match=f"topic {topic} is not deleted, because its name does not begin with hello-{NAME}-"
+        DrillError, match=f"topic {topic} is not deleted, because its name does not begin with hello-{NAME}-"
     ):
         drop_topic({"bootstrap.servers": "127.0.0.1:1"}, OWN, topic, 0.1)
 

@@ -9,12 +9,12 @@ import pytest
 from botocore.exceptions import ClientError
 
 from millrace.lifecycle.problems import AwsError, ThrottledError
+from millrace.sandbox.drill import wait_for
 from millrace.sandbox.flights import Event
 from millrace.sandbox.ledger import Ledger
 from millrace.sandbox.producer import Background
 from millrace.verify.environment import VerificationSettings
 from millrace.verify.scenario import Traffic
-from millrace.verify.verification_target import wait_for
 from tests.unit.verify.conftest import Make
 
 

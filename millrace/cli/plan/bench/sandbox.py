@@ -38,10 +38,11 @@ def subject_of(
 ) -> tuple[MeasuredQuery, list[bytes]]:
     """Return the queries to measure in the sandbox, and the records that they read."""
     from millrace.lifecycle.deployed_diff import document_of
+    from millrace.sandbox import cdk
     from millrace.sandbox import payloads as making
     from millrace.sandbox.benchmark import MeasuredQuery
     from millrace.sandbox.child_processes import RUN
-    from millrace.sandbox.deployment import synthesise
+    from millrace.sandbox.localstack import ACCOUNT
     from millrace.sandbox.traffic import Feed, TrafficShape
     from millrace.sandbox.traffic_values import Generator, Sample, from_file
 
@@ -55,7 +56,7 @@ def subject_of(
     feed = Feed(values.record, payloads, TrafficShape(per_second=1), choose)
     made = [event.payload for event in feed.events(most=_PAYLOADS)]
     assembly = RUN / "benchmark-cdk.out"
-    synthesise(environment.name, assembly)
+    cdk.synthesise(environment.name, assembly, ACCOUNT)
     document = document_of(Names(environment, environment.account or ""), assembly, job)
     given = _references(reference)
     queries: list[str] = [reading]

@@ -8,7 +8,7 @@ from typing import Any
 from millrace.cli.plan.report.plan_verdict import CheckedPlan
 from millrace.cli.shared.verdict import Risk, Severity
 from millrace.config.engines import KINDS
-from millrace.config.queries import DeriveQuery, Landing, Query, sink_writes
+from millrace.config.queries import DeriveQuery, Landing, Query
 from millrace.config.sinks.stream_sinks import StreamSink
 from millrace.config.units import format_duration
 from millrace.sizing.cost import GB, SECONDS
@@ -150,7 +150,7 @@ def _targets(query: Query, streams: Container[str]) -> Iterator[str]:
     """Yield keys of a query's targets: ``table x`` in the catalog, ``stream x`` of the environment, else kind and name."""
     if isinstance(query, Landing):
         yield f"table {query.table}"
-    for each in sink_writes(query).values():
+    for each in query.ends.values():
         named = getattr(each.sink, each.sink.named_by, None)
         if each.sink.catalog_table is not None:
             yield f"table {each.sink.catalog_table}"

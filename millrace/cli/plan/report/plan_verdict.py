@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from millrace.cli.plan.report.next_command import next_command
 from millrace.cli.shared.verdict import Risk, Sla, Verdict, also_concerned, largest_first
 from millrace.config import Environment
-from millrace.config.queries import sink_writes
 from millrace.sizing import Plan, total
 from millrace.sizing.cost import HOURS
 from millrace.sizing.demand import QueryDemand, query_demands
@@ -259,7 +258,7 @@ def _unpriced(found: CheckedPlan) -> Iterator[Risk]:
     for demand in found.demands:
         writes = {
             each.sink.paid_by_write
-            for each in sink_writes(jobs[demand.job].queries[demand.query]).values()
+            for each in jobs[demand.job].queries[demand.query].ends.values()
             if each.sink.paid_by_write
         }
         month = demand.work.rate * demand.average * HOURS * 3600

@@ -1,0 +1,330 @@
+"""Drill of deployed jobs: started, killed while records flow, started again, and stopped when their tables have everything."""
+
+from __future__ import annotations
+
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Event as Flag
+
+from pyiceberg.catalog import Catalog
+
+from millrace.config.names import Names
+from millrace.lifecycle.problems import ThrottledError, translate_aws_errors
+from millrace.sandbox import lake_tables
+from millrace.sandbox.child_processes import StalledError, wait_until
+from millrace.sandbox.producer import Background
+
+Say = Callable[[str], None]
+
+
+class DrillError(RuntimeError):
+    """A drill or a verification that cannot continue; the message says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class TimeLimits:
+    """Longest time of each part, in seconds; after it the drill ends as failed.
+
+    Attributes
+    ----------
+    start
+        From the start of a job to its first commit.
+    end
+        From the request to end a run to its end.
+    recover
+        From the end of a killed run to the next commit.
+    land
+        Without a further row in any table, after all records were sent.
+    reshard
+        Until a stream takes its new number of shards.
+    remove
+        Until all is deleted.
+    vanish
+        Until AWS no longer lists deleted resources.
+    """
+
+    start: float
+    end: float
+    recover: float
+    land: float
+    reshard: float
+    remove: float
+    vanish: float
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One kill of a job.
+
+    Attributes
+    ----------
+    ending_seconds
+        From the request to the end of the run.
+    recovery_seconds
+        From the end of the run to the next commit of its tables, the slowest of them.
+    """
+
+    job: str
+    number: int
+    ending_seconds: float
+    recovery_seconds: float
+
+
+class JobRuns(ABC):
+    """Runs of the jobs of an environment, wherever it is deployed."""
+
+    patience: TimeLimits
+
+    @abstractmethod
+    def catalog(self, names: Names) -> Catalog:
+        """Open the catalog of the environment's tables."""
+
+    @abstractmethod
+    def start(self, names: Names, job: str) -> None:
+        """Start a job."""
+
+    @abstractmethod
+    def kill_run(self, names: Names, job: str) -> None:
+        """End a job's run at once, without grace, and return when it has ended."""
+
+    def restart_killed_job(self, names: Names, job: str) -> None:  # noqa: B027 - as its docstring says
+        """Restart a killed job, where nothing else does."""
+
+    def why_ended(self, _names: Names, _job: str) -> str | None:
+        """Return why a job will not continue by itself; None while it runs, or where it is restarted within a time limit."""
+        return None
+
+    @abstractmethod
+    def stop(self, names: Names, job: str) -> None:
+        """End a job's run with grace, permanently."""
+
+
+class Drill:
+    """Drill of jobs.
+
+    Parameters
+    ----------
+    runs, names, jobs
+        The jobs, and their environment.
+    seed
+        The same seed gives the same times of kills in a batch.
+    say
+        Called with each step.
+    """
+
+    moment_seconds = 3.0
+    """Longest pause before a kill: longer than a trigger, so that a kill hits any part of a batch or the time between two."""
+
+    def __init__(self, runs: JobRuns, names: Names, jobs: Sequence[str], *, seed: int, say: Say) -> None:
+        self.runs, self.names, self.jobs, self.say = runs, names, tuple(jobs), say
+        self.catalog = runs.catalog(names)
+        self.kills: list[Kill] = []
+        self.sending: list[Background] = []
+        self._choose = random.Random(seed)
+        self._started: list[str] = []
+
+    def send(self, work: Callable[[Flag], None], name: str) -> Background:
+        """Send records in the background, with a function that ends soon after its flag is set."""
+        self.sending.append(Background(work, name))
+        return self.sending[-1]
+
+    def start(self) -> None:
+        """Start all jobs."""
+        for job in self.jobs:
+            self.say(f"starting job {job}")
+            self._started.append(job)
+            self.runs.start(self.names, job)
+
+    def wait_for_rows(self, table: str, job: str) -> None:
+        """Wait for the first rows of a table that a job writes.
+
+        Raises
+        ------
+        DrillError
+            There are none in time.
+        """
+        what = f"the first records in {table}"
+        self.say(f"waiting for {what}")
+        self.wait(lambda: self.rows(table) > 0, self.runs.patience.start, what, [job])
+
+    def kill(self, what: str, tables: Mapping[str, Sequence[Sequence[str]]]) -> None:
+        """Kill every job at some time in its batches, and start it again.
+
+        Parameters
+        ----------
+        what
+            The kill, for people.
+        tables
+            Groups of tables by job; the next commit to one table of each group is waited for.
+
+        Raises
+        ------
+        DrillError
+            A job does not commit again in time.
+        """
+        number, dead, took = len(self.kills) // len(self.jobs) + 1, {}, {}
+        for job in self.jobs:
+            time.sleep(self._choose.uniform(0.0, self.moment_seconds))
+            self.check(())
+            self.say(f"{what}: {job}")
+            asked = time.monotonic()
+            self.runs.kill_run(self.names, job)
+            took[job], dead[job] = time.monotonic() - asked, datetime.now(UTC)
+            self.runs.restart_killed_job(self.names, job)
+        for job, groups in tables.items():
+            self.say(f"{what}: waiting for the next commit of {job}")
+            back = max(self._recovered(job, group, dead[job], what) for group in groups)
+            self.kills.append(Kill(job, number, round(took[job], 1), round(back, 1)))
+
+    def _recovered(self, job: str, tables: Sequence[str], dead: datetime, what: str) -> float:
+        """Wait for the first commit to one of some tables after their job's run ended; return the seconds to it."""
+        after = dead.timestamp() * 1000
+        told = f"a commit to {' or '.join(tables)} after {what}"
+        self.wait(lambda: self._commit(tables, after) is not None, self.runs.patience.recover, told, [job])
+        return ((self._commit(tables, after) or after) - after) / 1000
+
+    def settle(self, wanted: Mapping[str, int]) -> str:
+        """Wait until tables have their rows.
+
+        Parameters
+        ----------
+        wanted
+            Number of rows by table.
+
+        Returns
+        -------
+        str
+            Missing rows, for people, when none has come for a long time; empty without any.
+        """
+        counts, patience = dict[str, tuple[int, int]](), self.runs.patience.land
+
+        def reached() -> bool:
+            self.check(self.jobs)
+            with suppress(ThrottledError):  # throttled: no news, and the request is repeated
+                counts.update({table: (self.rows(table), count) for table, count in wanted.items()})
+                return all(have >= count for have, count in counts.values())
+            return False
+
+        def short() -> str:
+            lacking = ((table, *each) for table, each in counts.items() if each[0] < each[1])
+            return ", ".join(f"{table} has {have} of {count}" for table, have, count in lacking)
+
+        try:
+            wait_until(reached, seconds=patience, what="settled", progress=short, poll_seconds=0.5)
+        except StalledError:
+            return f"no further row for {patience:.0f} s: {short()}"
+        return ""
+
+    def stop(self) -> None:
+        """Stop with grace the jobs that were started and are not stopped yet.
+
+        Raises
+        ------
+        DrillError
+            A job does not stop.
+        """
+        while self._started:
+            job = self._started[-1]
+            self.say(f"stopping job {job}")
+            self.runs.stop(self.names, job)
+            self._started.pop()
+
+    def close(self) -> None:
+        """Stop the traffic, whatever its result."""
+        for sending in self.sending:
+            sending.ask_to_stop()
+
+    def rows(self, name: str) -> int:
+        """Return the number of rows of a table of the environment."""
+        table = self.names.table(name)
+        with aws_errors(table):
+            return lake_tables.row_count(self.catalog, table)
+
+    def _commit(self, names: Sequence[str], after_ms: float) -> float | None:
+        """Return the time in ms of the first commit to some tables after a time, by the clock of the committing process."""
+        times: list[int] = []
+        for name in map(self.names.table, names):
+            with aws_errors(name):
+                table = lake_tables.load_table(self.catalog, name)
+            times += [snapshot.timestamp_ms for snapshot in table.snapshots()] if table else []
+        return min((at for at in times if at > after_ms), default=None)
+
+    def wait(
+        self, reached: Callable[[], bool], seconds: float, what: str, jobs: Sequence[str] | None = None
+    ) -> None:
+        """Wait for a condition while records are sent and jobs run: some, or all of the drill."""
+
+        def look() -> bool:
+            self.check(self.jobs if jobs is None else jobs)
+            return reached()
+
+        wait_for(look, seconds, what)
+
+    def check(self, jobs: Sequence[str]) -> None:
+        """Raise the error of sending, or of a job that has ended by itself."""
+        for sending in self.sending:
+            sending.check()
+        for job in jobs:
+            why = self.runs.why_ended(self.names, job)
+            if why is not None:
+                raise DrillError(f"job {job}: {why}")
+
+
+def wait_for(reached: Callable[[], bool], seconds: float, what: str, *, poll_seconds: float = 0.5) -> None:
+    """Wait for a condition; a request that AWS throttles is repeated later.
+
+    Parameters
+    ----------
+    reached
+        The condition, which is polled; it may raise boto3's errors.
+    seconds
+        Longest wait.
+    what
+        Name of the condition, for the message.
+
+    Raises
+    ------
+    DrillError
+        The time ran out.
+    AwsError
+        AWS refuses a request.
+    """
+    last = ""
+
+    def look() -> bool:
+        nonlocal last
+        last = ""
+        try:
+            with translate_aws_errors(f"waiting for {what}"):
+                return reached()
+        except ThrottledError as error:
+            last = f" ({error})"
+            return False
+
+    try:
+        wait_until(look, seconds=seconds, what=what, poll_seconds=poll_seconds)
+    except StalledError as error:
+        raise DrillError(f"timeout after {seconds:.0f} s of waiting for {what}{last}") from error
+
+
+@contextmanager
+def aws_errors(what: str) -> Iterator[None]:
+    """Raise errors of reading tables, in the catalog and in their files, as one message.
+
+    Raises
+    ------
+    AwsError
+        The catalog refuses the request.
+    DrillError
+        A file cannot be read.
+    """
+    try:
+        with translate_aws_errors(f"asking the catalog for {what}"):
+            yield
+    except OSError as error:
+        raise DrillError(f"{what} cannot be read: {error}") from error

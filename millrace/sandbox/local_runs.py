@@ -1,0 +1,97 @@
+"""Runs of deployed jobs on local Spark."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from millrace.config.names import Names
+from millrace.lifecycle.deployed import launch_document
+from millrace.sandbox.drill import DrillError, JobRuns, TimeLimits
+from millrace.sandbox.spark import Job, SandboxSpark
+
+PATIENCE = TimeLimits(start=400, end=30, recover=400, land=180, reshard=60, remove=240, vanish=10)
+
+_GRACE_SECONDS = 60.0
+_TERMINATED = (0, 128 + signal.SIGTERM)
+"""Exit statuses of a JVM that was asked to end, after its shutdown hooks let the current batches finish."""
+
+
+@dataclass
+class LocalRun:
+    """A run of local Spark, with its start and end."""
+
+    job: Job
+    began: float
+    ended: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that it ran, so far."""
+        return (time.monotonic() if self.ended is None else self.ended) - self.began
+
+
+@dataclass(kw_only=True)
+class LocalRuns(JobRuns):
+    """Runs of the jobs of an environment that is deployed to LocalStack.
+
+    Attributes
+    ----------
+    prefix
+        Prefix of the names of runs.
+    """
+
+    spark: SandboxSpark
+    prefix: str = ""
+    patience: TimeLimits = PATIENCE
+    by_job: dict[str, list[LocalRun]] = field(default_factory=dict)
+
+    def catalog(self, names: Names) -> SqlCatalog:
+        """Open the catalog that replaces Glue's."""
+        return self.spark.catalog(f"s3://{names.bucket('lake')}/warehouse")
+
+    def start(self, names: Names, job: str) -> None:
+        """Start local Spark from the deployed launch document."""
+        client, own = self.spark.stack.client, self.by_job.setdefault(job, [])
+        document = launch_document(client("cloudformation"), client("s3"), names, job)
+        run = self.spark.submit(document, f"{self.prefix}{job}-{len(own) + 1}")
+        own.append(LocalRun(run, time.monotonic()))
+
+    restart_killed_job = start
+
+    def kill_run(self, _names: Names, job: str) -> None:
+        """Kill the run (kill -9)."""
+        run = self.by_job[job][-1]
+        run.job.process.kill()
+        run.ended = time.monotonic()
+
+    def why_ended(self, _names: Names, job: str) -> str | None:
+        """Return the log's end of a driver that ended by itself."""
+        run = self.by_job[job][-1]
+        if run.ended is not None or run.job.process.alive:
+            return None
+        status = run.job.process.popen.returncode
+        return f"its run ended by itself with status {status}:\n{run.job.process.tail(25)}"
+
+    def stop(self, _names: Names, job: str) -> None:
+        """Stop the run with SIGTERM, and time for the current batch.
+
+        Raises
+        ------
+        DrillError
+            It failed at its end, or had to be killed.
+        """
+        run = self.by_job[job][-1]
+        status = run.job.process.stop(grace_seconds=_GRACE_SECONDS)
+        run.ended = time.monotonic()
+        if status not in _TERMINATED:
+            raise DrillError(f"job {job} stopped with status {status}:\n{run.job.process.tail()}")
+
+    def kill_all(self) -> None:
+        """Kill all runs."""
+        for run in (each for runs in self.by_job.values() for each in runs if each.ended is None):
+            run.job.process.kill()
+            run.ended = time.monotonic()
