@@ -321,7 +321,7 @@ class Deriver:
             return self.compose(read.observe(batch))
 
         refuse = refuse_nothing if self.letters is None else self.letters.of(place)
-        unordered = {}
+        unordered: dict[str, int] = {}
         if self.settings.latest_by:
             # Read for its deletes and for the sink.
             rows = self._deletes.without_older(self.compose(read.observe(batch), lanes.observe))
@@ -329,8 +329,11 @@ class Deriver:
             rows = change_order.without_truncated(rows, truncates, self.sink).persist()
             try:
                 self._deletes.keep(rows, truncates)
-                unordered = lanes.values()
+                inside = lanes.values()["unordered"]
                 done = self.sink.write(rows, place, refuse, lambda: rows)
+                # The lanes of changes are no partitions.
+                beside = 0 if change_order.is_change_table(batch) else done.unordered
+                unordered = {"unordered": inside + beside}
             finally:
                 rows.unpersist()
         else:

@@ -177,6 +177,9 @@ class WriteCounts:
         Offered rows that are new in the sink. A sink that cannot know counts all rows that it wrote.
     refused
         Offered rows that became dead letters; None for a sink of the lake, which refuses none.
+    unordered
+        Rows that were compared with a row of the sink, of which only the arrival says which record is the later one
+        (:func:`etl.sinks.delivery.record_order.only_by_arrival`).
     ran
         DataFrame on whose RDD the action ran, for a sink that ``acts_on_rdd``.
     """
@@ -184,6 +187,7 @@ class WriteCounts:
     offered: int | None
     written: int
     refused: int | None = 0
+    unordered: int = 0
     ran: DataFrame | None = field(default=None, compare=False, repr=False)
 
 

@@ -20,7 +20,7 @@ from .base import ORDER, Again, BatchPlace, JobContext, Refuse, WriteCounts, che
 from .delivery import python_tasks
 from .delivery.dynamodb_items import ItemForm
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter
-from .delivery.record_order import lane_and_place, order_kept_text
+from .delivery.record_order import lane_and_place, only_by_arrival_text, order_kept_text
 
 MOST_ITEMS = 25
 MOST_BYTES = 16 * 1024 * 1024
@@ -164,6 +164,8 @@ class ResultWriter(ItemWriter):
             ask = partial(put, Item=item, **asked)
         try:
             old = aws.call_once(ask).get("Attributes", {}).get(ORDER)
+            if old is not None and only_by_arrival_text(str(record.order), old["S"]):
+                self.unordered += 1
             if old is not None and (kept := order_kept_text(str(record.order), old["S"])) != record.order:
                 # The earlier record of the lane arrived later.
                 with_time = {**item, ORDER: {"S": kept}}

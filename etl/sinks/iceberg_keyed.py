@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time as clock
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -14,10 +15,13 @@ from ..record.errors import JVM_ERRORS, SinkError, whole_text
 from ..record.tables import Table
 from .base import DELETED, ORDER, Again, BatchPlace, Refuse, WriteCounts
 from .delivery.merge_source import temporary_view
-from .delivery.record_order import order_kept, replaces
+from .delivery.record_order import only_by_arrival, order_kept, replaces
 from .delivery.result_keys import time_of
 
 _VIEW = "millrace_results"
+
+COMPARED_EVERY = 600.0
+"""Seconds between two batches whose orders are compared with those of the table, which reads both a second time."""
 
 
 @dataclass
@@ -42,6 +46,7 @@ class KeyedIcebergSink:
     key: tuple[str, ...] = field(default=(), kw_only=True)
     report: Reporter | None = field(default=None, kw_only=True)
     acts_on_rdd: None = field(default=None, init=False)
+    _compared_at: float | None = field(default=None, init=False, repr=False)
 
     def prepare(self, spark: SparkSession, schema: StructType) -> None:
         """Make the table, or alter or check an existing one.
@@ -100,7 +105,9 @@ class KeyedIcebergSink:
                 ),
             ).first()
             assert span is not None
+            unordered = 0
             if span["rows"]:
+                unordered = self._unordered(rows, span)
                 try:
                     rows.sparkSession.sql(
                         f"MERGE INTO {self.table} t USING {_VIEW} s ON t._id = s._id{self._within(span)} {_actions(rows)}"
@@ -112,7 +119,18 @@ class KeyedIcebergSink:
                         f"table {self.table}: two results of one batch have the same {', '.join(self.key)}: the key must "
                         "name every column by which the transform groups"
                     ) from error
-            return WriteCounts(None, span["rows"], None)
+            return WriteCounts(None, span["rows"], None, unordered)
+
+    def _unordered(self, rows: DataFrame, span: Row) -> int:
+        """Count rows of which only the arrival says that they are later than the table's; 0 in most batches, see above."""
+        due = self._compared_at is None or clock.monotonic() - self._compared_at >= COMPARED_EVERY
+        if ORDER not in rows.columns or not due:
+            return 0
+        self._compared_at = clock.monotonic()
+        apart = only_by_arrival(f"s.{ORDER}", f"t.{ORDER}")
+        return rows.sparkSession.sql(
+            f"SELECT 1 FROM {_VIEW} s JOIN {self.table} t ON t._id = s._id{self._within(span)} AND {apart}"  # noqa: S608 - plain names
+        ).count()
 
     def _within(self, span: Row) -> str:
         """Return the condition for the batch's range of time; empty if some rows have no time."""

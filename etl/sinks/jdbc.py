@@ -158,12 +158,13 @@ class JdbcSink:
         figures = counted.values(fit)
         offered, refused = figures["offered"], figures["refused"]
         with self._session(rows.sparkSession, login) as session:
+            unordered = shape.count_unordered(session, attempt)
             written, spoilt = shape.merge(session, attempt, least=offered - refused, version=version)
         if refused:
             refuse(dead_letters_of(rows, _unfit(rows)).where(F.col("_error").isNotNull()))
         if spoilt:
             refuse(self._spoilt(rows, shape, login))
-        return WriteCounts(offered, written, refused + spoilt, ran=fit)
+        return WriteCounts(offered, written, refused + spoilt, unordered, fit)
 
     def _stage(self, rows: DataFrame, shape: TableShape, login: tuple[str, str], attempt: str) -> None:
         # Spark commits each partition in its own transaction; a repeated task may stage its

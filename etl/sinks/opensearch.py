@@ -31,7 +31,7 @@ from .base import (
 )
 from .delivery import python_tasks
 from .delivery.python_tasks import Entry, Record, Refused, RequestWriter, UnsupportedRowError
-from .delivery.record_order import order_kept_text, replaces_text
+from .delivery.record_order import only_by_arrival_text, order_kept_text, replaces_text
 
 MOST_DOCUMENTS = 1000
 MOST_BYTES = 5 * 1024 * 1024
@@ -265,6 +265,7 @@ class LatestWriter(DocumentWriter):
             named: dict[str, Any] = {"_id": identity}
             if found.get("found"):
                 old = found.get("_source", {}).get("millrace", {}).get(ORDER[1:])
+                self.unordered += old is not None and only_by_arrival_text(order, old)
                 if old is not None and not replaces_text(order, old):
                     continue
                 order = order if old is None else order_kept_text(order, old)

@@ -126,7 +126,7 @@ METRICS = (
     Metric(
         "UnorderedKeys",
         "Count",
-        "keys of latest_by whose records in one batch came from several partitions, without an order of their own",
+        "keys of latest_by whose records came from several partitions, in one batch or one after the other, without order",
         "latest",
     ),
     Metric("QueryFailures", "Count", "1 when a query ends with an error"),

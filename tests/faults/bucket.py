@@ -1,4 +1,4 @@
-"""A proxy before an S3 that throttles, fails, cuts connections, loses answers, or knows a caller's credentials no more."""
+"""A proxy before an S3, or another server, that throttles, fails, cuts connections, loses answers, or knows a caller no more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ REFUSALS: Mapping[str, tuple[int, str, str]] = {
 }
 """Status, code and message as S3 answers ("Error responses", Amazon S3 API reference)."""
 
-KINDS = (*REFUSALS, "cut", "lost")
+UNKNOWN: Mapping[str, tuple[int, str, str]] = {
+    "timed_out": (504, "GatewayTimeout", "The server did not answer in time."),
+}
+"""What a gateway answers when the server has done what was asked, and its answer did not come through."""
+
+KINDS = (*REFUSALS, "cut", "lost", *UNKNOWN)
 """Beside them: the connection is cut before anything is done, or after it, before the answer."""
 
 
@@ -89,6 +94,8 @@ def before(target: str, given: Faults | None = None) -> Iterator[Faults]:
                 faults.answered(kind)
                 if kind == "lost":
                     self.close_connection = True
+                elif kind in UNKNOWN:
+                    self._reply(UNKNOWN[kind][0], {}, b"")
                 else:
                     self._reply(status, headers, answer)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import fastavro
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField
@@ -16,7 +18,7 @@ from millrace.etl.formats.base import Decoder
 from millrace.etl.formats.csv import CsvDecoder
 from millrace.etl.formats.decoding.rows import contains, with_leaves
 from millrace.etl.formats.decoding.times import is_time
-from millrace.etl.formats.json import JsonDecoder
+from millrace.etl.formats.json import NOT_ONE, JsonDecoder
 from millrace.etl.formats.schemas import parse_schema
 from tests import values
 from tests.spark.test_formats import PLAIN
@@ -137,3 +139,37 @@ def test_avro(spark: SparkSession) -> None:
         for each in values.AVRO
     }
     assert differences(spark, decoder, cases) == {}
+
+
+def test_the_longest_text_of_json_is_alike_on_each_line(spark: SparkSession) -> None:
+    """The payloads are made by Spark, one at a time: of the limit, and one character longer."""
+    lengths = spark.createDataFrame([(20_000_000,), (20_000_001,)], "n INT").repartition(2)
+    text = F.concat(F.lit('{"id": "'), F.expr("repeat('x', n)"), F.lit('"}'))
+    decoder = JsonDecoder(parse_schema(spark, "id STRING", "t.ddl"))
+    found = decoder.decode(lengths.withColumn("payload", text.cast("binary")))
+    rows = found.select(
+        "n", F.length("id").alias("held"), F.length("_bytes").alias("kept"), "_stage", "_error"
+    )
+    assert sorted(map(tuple, rows.collect())) == [
+        (20_000_000, 20_000_000, None, None, None),
+        (20_000_001, None, 20_000_011, "decode", NOT_ONE),
+    ]
+
+
+def test_both_members_of_an_avro_union_of_int_and_long(spark: SparkSession) -> None:
+    for union in (["int", "long"], ["long", "int"], ["null", "long", "int"]):
+        fields = [{"name": "m", "type": union}, {"name": "s", "type": "string"}]
+        text = json.dumps({"type": "record", "name": "r", "fields": fields})
+        payloads, wanted = [], []
+        for member, value in (("int", -7), ("long", 2**40), ("int", 2**31 - 1), ("long", 5)):
+            out = io.BytesIO()
+            fastavro.schemaless_writer(
+                out,
+                fastavro.parse_schema(json.loads(text)),
+                {"m": (member, value), "s": "x"},
+                disable_tuple_notation=False,
+            )
+            payloads.append(out.getvalue())
+            wanted.append((value, "x", None))
+        decoder = avro.decoder(spark, PLAIN, text, "r.avsc")
+        assert [(r.m, r.s, r._error) for r in decoded(spark, decoder, payloads)] == wanted, union

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 from ...record.errors import SinkError, StartError
 from ..base import DELETED, JSON_OPTIONS, ORDER
 from .postgres_session import Session, sql_state
-from .record_order import order_kept, replaces
+from .record_order import only_by_arrival, order_kept, replaces
 
 _TYPES: dict[type[DataType], str] = {
     BooleanType: "boolean",
@@ -315,6 +315,16 @@ class TableShape:
             written, spoilt = self._merge_each(session, attempt)
         session.run(f"TRUNCATE {self.staging}")
         return written, spoilt
+
+    def count_unordered(self, session: Session, attempt: str) -> int:
+        """Count staged rows with a row in the table, of which only the arrival says which record is the later one."""
+        if not self._ordered:
+            return 0
+        apart = only_by_arrival(_order("s"), _order("t"))
+        ((count,),) = session.query(
+            f"SELECT count(DISTINCT s._id) FROM {self._name()} t, {self._mine(attempt)} AND t._id = s._id AND {apart}"  # noqa: S608 - quoted
+        )
+        return int(count)
 
     def _casts(self, session: Session, row: str) -> str:
         types = self._types(session)

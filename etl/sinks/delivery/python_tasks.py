@@ -75,6 +75,7 @@ _OUTCOME = StructType(
         StructField("_error", StringType()),
         StructField("_offered", LongType()),
         StructField("_written", LongType()),
+        StructField("_unordered", LongType()),
     ]
 )
 
@@ -191,13 +192,16 @@ def send(
             F.sum("_offered").alias("offered"),
             F.sum("_written").alias("written"),
             F.count("_error").alias("refused"),
+            F.sum("_unordered").alias("unordered"),
         ).first()
         assert figures is not None
         if figures["refused"]:
             refuse(_letters(outcome))
     finally:
         outcome.unpersist()
-    return WriteCounts(figures["offered"] or 0, figures["written"] or 0, figures["refused"], ran=sent)
+    return WriteCounts(
+        figures["offered"] or 0, figures["written"] or 0, figures["refused"], figures["unordered"] or 0, sent
+    )
 
 
 def _letters(outcome: DataFrame) -> DataFrame:
@@ -232,7 +236,7 @@ def _deliver(open_writer: Callable[[], RequestWriter], rows: Iterable[Any]) -> I
             return
         for refused in writer.finish():
             yield _refused(refused)
-        yield (None, None, None, None, None, None, offered, writer.written)
+        yield (None, None, None, None, None, None, offered, writer.written, writer.unordered)
     finally:
         if writer is not None:
             writer.close()
@@ -240,7 +244,7 @@ def _deliver(open_writer: Callable[[], RequestWriter], rows: Iterable[Any]) -> I
 
 def _refused(refused: Refused) -> tuple[Any, ...]:
     record, why = refused
-    return (record.id, record.source, record.arrived_at, record.landed_at, record.text, why, 0, 0)
+    return (record.id, record.source, record.arrived_at, record.landed_at, record.text, why, 0, 0, 0)
 
 
 class UnsupportedRowError(ValueError):
@@ -269,6 +273,7 @@ class RequestWriter(ABC):
     client: Any
     backoff: Backoff
     written: int = field(default=0, kw_only=True)
+    unordered: int = field(default=0, kw_only=True)
     _waiting: dict[Any, Entry] = field(default_factory=dict, kw_only=True, repr=False)
     _size: int = field(default=0, kw_only=True, repr=False)
 

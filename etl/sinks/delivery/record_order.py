@@ -45,6 +45,8 @@ POSITION = StructType([StructField(name, StringType()) for name in ("position", 
 
 _TIME, _LANE, _PLACE = 17, 16, 64
 _TAIL = _TIME + _LANE + _PLACE
+_STREAM = "1"
+"""First character of a time of a stream's record; that of a backfilled file's line is lower."""
 _DIGITS = 56
 """Digits of a sequence number of Kinesis; an offset of Kafka has at most 19."""
 
@@ -82,9 +84,9 @@ def with_position(records: DataFrame) -> DataFrame:
             F.concat(F.lpad("_position", _DIGITS, "0"), F.lpad(place, _PLACE - _DIGITS, "0")).alias(
                 "position"
             ),
-            F.concat(F.when(file, "0").otherwise("1"), F.lpad(micros.cast("string"), _TIME - 1, "0")).alias(
-                "time"
-            ),
+            F.concat(
+                F.when(file, "0").otherwise(_STREAM), F.lpad(micros.cast("string"), _TIME - 1, "0")
+            ).alias("time"),
             F.lpad(F.hex(lane), _LANE, "0").alias("lane"),
         ),
     )
@@ -154,12 +156,12 @@ def latest_of_each(rows: DataFrame, prefix: Column) -> DataFrame:
     )
     order = F.concat("_place._prefix", "_time", "_lane", "_place.position")
     return (
-        lanes.select("_id", "_row", order.alias(ORDER))
+        lanes.select("_id", "_row", order.alias(ORDER), F.col("_time").startswith(_STREAM).alias("_streamed"))
         .groupBy("_id")
         .agg(
             F.max_by("_row", ORDER).alias("_row"),
             F.max(ORDER).alias(ORDER),
-            (F.count("*") > 1).alias("_lanes"),
+            (F.count_if("_streamed") > 1).alias("_lanes"),
         )
     )
 
@@ -200,6 +202,18 @@ def _same_lane(one: str, other: str) -> str:
             f"left(right({{0}}, {_LANE + _PLACE}), {_LANE})",
         )
     )
+
+
+def only_by_arrival(new: str, old: str) -> str:
+    """Return a condition in the same SQL: nothing but the arrival says which of two records of streams is the later one."""
+    streamed = (f"length({each}) = {_TAIL} AND left({each}, 1) = '{_STREAM}'" for each in (new, old))
+    return f"({' AND '.join(streamed)} AND NOT ({_same_lane(new, old)}))"
+
+
+def only_by_arrival_text(new: str, old: str) -> bool:
+    """Return what :func:`only_by_arrival` says of two texts."""
+    streamed = all(len(each) == _TAIL and each.startswith(_STREAM) for each in (new, old))
+    return streamed and lane_and_place(new)[0] != lane_and_place(old)[0]
 
 
 def lane_and_place(order: str) -> tuple[str, str]:
