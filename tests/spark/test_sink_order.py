@@ -115,9 +115,6 @@ def test_a_lane_is_as_late_as_its_latest_record(spark: SparkSession, end: End) -
     assert end.read() == {"k0": 1}
 
 
-<<<<<<< HEAD
-@pytest.mark.slow
-=======
 def test_a_key_that_comes_from_two_partitions_in_turn_is_counted(
     spark: SparkSession, end: End, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +141,7 @@ def test_of_a_file_and_a_stream_the_order_is_known(spark: SparkSession) -> None:
     assert latest(frame_of(spark, [record, moved])).select("_lanes").collect() == [(True,)]
 
 
->>>>>>> issue-46
+@pytest.mark.slow
 def test_a_kept_delete_goes_when_it_is_too_old(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
