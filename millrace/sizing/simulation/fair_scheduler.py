@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from functools import partial
 
 import simpy
@@ -138,7 +138,7 @@ class FairScheduler:
             pause = again
         self._requesting = False
 
-    def _use_new_executors(self) -> Iterator[simpy.Event]:
+    def _use_new_executors(self) -> Generator[simpy.Event, object, None]:
         while True:
             yield self.pool.grown
             for each in self._pools:

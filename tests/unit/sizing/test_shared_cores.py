@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 
 from millrace.config import Environment
 from millrace.config.problems import ConfigurationError
@@ -24,7 +24,7 @@ NAMES = ("changes-of-40-tables", "many-small-streams")
 
 def reference(name: str, **job: object) -> Document:
     """A reference environment, in the units of the plain simulator, with other keys of its only job."""
-    document: Document = yaml.safe_load((REFERENCE / f"{name}.yaml").read_text())
+    document: Document = YAML(typ="safe").load(REFERENCE / f"{name}.yaml")
     for each in document["jobs"].values():
         each["rate"]["batch_overhead"], each["latency"] = "3000ms", "300000ms"
         each |= job
