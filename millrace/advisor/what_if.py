@@ -167,7 +167,7 @@ class ApplicationTwin:
             fixed = 0.5 if drawn is None else float(seed % 2)
             slots = _slots(query, own, cores, self.cores)
             costs = query.costs(slots, None if drawn is None else drawn[name], fixed)
-            loads += _loads(query, own, cores, slots, costs)
+            loads += _loads(query, own, slots, costs)
         seconds = max(query.arrivals.seconds for query in self.queries.values())
         sigma = max(query.sigma for query in self.queries.values())
         done = simulate(Scenario(seconds, tuple(loads), cores, Fixed(1), sigma=sigma, seed=seed + 1))
@@ -190,9 +190,7 @@ def _had(query: QueryTwin, cores: int, before: int) -> int:
     return max(1, round(query.cores * cores / before)) if query.cores < before else cores
 
 
-def _loads(
-    query: QueryTwin, own: Mapping[Key, float], cores: int, slots: int, costs: Costs
-) -> list[QueryLoad]:
+def _loads(query: QueryTwin, own: Mapping[Key, float], slots: int, costs: Costs) -> list[QueryLoad]:
     merged, jobs = int(own.get("merge", 1)), int(own.get("split", 1))
     count = max(1, int(own.get("partitions", query.partitions)) // jobs)
     waves = math.ceil(count / slots)
@@ -205,7 +203,6 @@ def _loads(
         trigger=own.get("trigger", query.trigger),
         source=query.arrivals.scaled(own.get("traffic", 1.0) / jobs),
         parts=_divided(query, count),
-        share=min(1.0, slots / cores),
         limit=None if limit is None else limit / jobs,
         wave=costs.wave,
         overhead_sigma=costs.overhead_sigma,

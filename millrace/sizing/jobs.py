@@ -19,9 +19,13 @@ from millrace.sizing.model import Figure, Input, JobPlan, QueryPlan, WorkerChoic
 from millrace.sizing.prices_and_limits import PriceTable, limits
 from millrace.sizing.query import Source, plan_query
 from millrace.sizing.scaling import allocation_ratio, scaling_range
+from millrace.sizing.sharing import Batch, fewest_shared_cores, largest_batch, shared_spreads
 from millrace.sizing.text_format import count
 from millrace.sizing.usage_costs import usage_cost
 from millrace.sizing.worker_choices import choices, worker_usd_hour
+
+_PARTS = (1, 2, 4)
+"""Tasks that a core runs in turn of a batch of a table's records: shorter ones wait less for others, and are more at once."""
 
 
 def _source(demand: QueryDemand, sources: Mapping[str, Source]) -> Source:
@@ -42,20 +46,10 @@ def fewest_cores(demand: QueryDemand, sources: Mapping[str, Source]) -> int:
     return _spread(demand, source).cores
 
 
-def divide_cores(
-    cores: int, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
-) -> list[int] | None:
-    """Divide pinned cores among a job's queries: to each what it would get without the pin, and the rest by need.
-
-    Returns
-    -------
-    list or None
-        ``None`` if they are too few.
-    """
+def divide_cores(cores: int, demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> list[int]:
+    """Divide pinned cores among a job's queries: to each what it would get without the pin, and the rest by need."""
     fewest = [fewest_cores(demand, sources) for demand in demands]
-    rest = cores - sum(fewest)
-    if rest < 0:
-        return None
+    rest = max(0, cores - max(sum(fewest), _shared(demands, sources)[1]))
     total = sum(demand.least_cores for demand in demands)
     exact = [rest * demand.least_cores / total for demand in demands]
     given = [math.floor(part) for part in exact]
@@ -63,6 +57,31 @@ def divide_cores(
     for i in largest[: rest - sum(given)]:
         given[i] += 1
     return [few + more for few, more in zip(fewest, given, strict=True)]
+
+
+def _shared(demands: Sequence[QueryDemand], sources: Mapping[str, Source]) -> tuple[list[CoreSpread], int]:
+    """Return each query's spread over cores of its own, and the fewest cores that all of them can share."""
+    spreads = [_spread(demand, _source(demand, sources)) for demand in demands]
+    if len(demands) == 1:
+        return spreads, spreads[0].cores
+    ways = []
+    for parts in _PARTS:
+        divided = [
+            spread_ if demand.lands else _evenly(demand, parts)
+            for demand, spread_ in zip(demands, spreads, strict=True)
+        ]
+        ways.append((fewest_shared_cores(_batches(demands, divided, sources)), parts, divided))
+    cores, _, spreads = min(ways, key=lambda each: each[:2])
+    return spreads, cores
+
+
+def _batches(
+    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], sources: Mapping[str, Source]
+) -> list[Batch]:
+    return [
+        largest_batch(demand, spread_, _source(demand, sources).partitions)
+        for demand, spread_ in zip(demands, spreads, strict=True)
+    ]
 
 
 def workers_for(cores: int, tasks_per_worker: int) -> int:
@@ -98,10 +117,10 @@ def plan_job(
         The plan, or ``None`` with the findings that prevent one.
     """
     job = environment.jobs[name]
-    spreads, problems = _spreads(environment, name, demands, sources)
+    spreads, number, problems = _spreads(environment, name, demands, sources)
     if problems:
         return None, problems
-    cores = _cores(name, job, demands, spreads)
+    cores = _cores(name, job, demands, number)
     queries = {}
     for demand, spread_ in zip(demands, spreads, strict=True):
         query, wrong = plan_query(
@@ -128,7 +147,9 @@ def plan_job(
 
     executors, workers, wrong = _workers(name, sized, cores, worker)
     problems += wrong
-    ratio = allocation_ratio(demands, spreads, [_source(each, sources).partitions for each in demands])
+    ratio = allocation_ratio(
+        demands, spreads, [_source(each, sources).partitions for each in demands], cores.value
+    )
     scaling, wrong = scaling_range(name, job, demands, executors, sized.tasks_per_worker, ratio, worker)
     problems += wrong
     if problems:
@@ -190,20 +211,20 @@ def hold(plan: JobPlan, why: str) -> JobPlan:
     )
 
 
-def _cores(name: str, job: Job, demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread]) -> Figure[int]:
+def _cores(name: str, job: Job, demands: Sequence[QueryDemand], number: int) -> Figure[int]:
+    needed = sum(demand.least_cores for demand in demands)
     if job.cores is not None:
-        why = f"pinned; the queries need {sum(h.least_cores for h in demands):.2f}"
+        why = f"pinned; the queries need {needed:.2f}"
         return pinned(job.cores, "cores", why, ("jobs", name, "cores"))
-    parts = ", ".join(
-        f"{each.cores} for {demand.query}" for demand, each in zip(demands, spreads, strict=True)
-    )
-    assumed = any(demand.assumed for demand in demands)
+    whose = f"{number} for {demands[0].query}"
+    if len(demands) > 1:
+        whose = f"shared by {len(demands)} queries that need {needed:.2f}"
     return Figure(
-        sum(each.cores for each in spreads),
+        number,
         "cores",
-        f"{parts}: {_cores_why(job, demands)}",
-        assumed=assumed,
-        formula="sum over queries",
+        f"{whose}: {_cores_why(job, demands)}",
+        assumed=any(demand.assumed for demand in demands),
+        formula="fewest on which the batches of all queries end in time when they fire together",
         inputs=lambda: tuple(f"{demand.key}.cores" for demand in demands),
     )
 
@@ -299,7 +320,8 @@ def _cores_why(job: Job, demands: Sequence[QueryDemand]) -> str:
 
 def _spreads(
     environment: Environment, name: str, demands: Sequence[QueryDemand], sources: Mapping[str, Source]
-) -> tuple[list[CoreSpread], list[Finding]]:
+) -> tuple[list[CoreSpread], int, list[Finding]]:
+    """Return the queries' distributions over the job's cores, and these."""
     job, overhead = environment.jobs[name], limits()["spark.repartition.overhead"]
     short = [
         _too_few_shards(environment, demand)
@@ -307,53 +329,72 @@ def _spreads(
         if demand.read_at_once >= _source(demand, sources).partitions
     ]
     if short:
-        return [], short
-    if job.cores is None:
-        return _all_at_once(
-            environment,
-            demands,
-            sources,
-            [_spread(demand, _source(demand, sources)) for demand in demands],
-        )
-    fewest = sum(fewest_cores(demand, sources) for demand in demands)
-    given = divide_cores(job.cores, demands, sources)
-    found = []
-    for demand, cores in zip(demands, given or [], strict=False):
-        partitions = _source(demand, sources).partitions if demand.lands else cores
-        spread_ = spread_over_cores(
-            partitions, cores, demand.needed, overhead, read_at_once=demand.read_at_once
-        )
-        if spread_ is not None:
-            found.append(spread_)
-    if given is None or len(found) < len(demands):
-        allowed = f"at least {fewest}: {_cores_why(job, demands)}"
-        return [], [Finding(("jobs", name, "cores"), str(job.cores), allowed)]
-    return _all_at_once(environment, demands, sources, found)
+        return [], 0, short
+    spreads, cores = _shared(demands, sources)
+    fewest = cores
+    if job.cores is not None:
+        cores = job.cores
+        given = divide_cores(cores, demands, sources)
+        more = [
+            spread_over_cores(
+                _source(demand, sources).partitions if demand.lands else own,
+                own,
+                demand.needed,
+                overhead,
+                read_at_once=demand.read_at_once,
+            )
+            for demand, own in zip(demands, given, strict=True)
+        ]
+        found = [each for each in more if each is not None]
+        if cores < fewest or (len(demands) == 1 and not found):
+            allowed = f"at least {fewest}: {_cores_why(job, demands)}"
+            return [], cores, [Finding(("jobs", name, "cores"), str(cores), allowed)]
+        base = max(fewest, sum(each.cores for each in spreads))
+        if len(demands) == 1 or (
+            len(found) == len(demands)
+            and cores > base
+            and fewest_shared_cores(_batches(demands, found, sources)) <= cores
+        ):
+            spreads = found
+    if len(demands) == 1:
+        short = _not_delivered(environment, demands, sources, spreads)
+        return spreads, cores, short
+    batches = _batches(demands, spreads, sources)
+    short = [
+        _too_few_shards(environment, demand)
+        for demand, batch in zip(demands, batches, strict=True)
+        if demand.work.hand_over and batch.seconds >= batch.room
+    ]
+    return shared_spreads(demands, spreads, batches, cores), cores, short
 
 
-def _all_at_once(
+def _not_delivered(
     environment: Environment,
     demands: Sequence[QueryDemand],
     sources: Mapping[str, Source],
-    spreads: list[CoreSpread],
-) -> tuple[list[CoreSpread], list[Finding]]:
+    spreads: Sequence[CoreSpread],
+) -> list[Finding]:
     """Refuse a query that reads all shards in one wave if they cannot deliver the records in the rest of the batch."""
-    short = [
+    return [
         _too_few_shards(environment, demand)
         for demand, spread_ in zip(demands, spreads, strict=True)
         if spread_.waves == 1 and demand.read_in_one_wave >= _source(demand, sources).partitions
     ]
-    return ([], short) if short else (spreads, [])
 
 
 def _spread(demand: QueryDemand, source: Source) -> CoreSpread:
     overhead = limits()["spark.repartition.overhead"]
     if not demand.lands:
-        cores = whole_cores(demand.needed)
-        return CoreSpread(cores, float(cores), None)
+        return _evenly(demand)
     return choose_cores(
         source.partitions, demand.needed, overhead, steady=source.steady, read_at_once=demand.read_at_once
     )
+
+
+def _evenly(demand: QueryDemand, parts: int = 1) -> CoreSpread:
+    """Return the spread of a table's records over the fewest cores, or over tasks of which each core runs several in turn."""
+    cores = whole_cores(demand.needed * parts)
+    return CoreSpread(cores, float(cores), None)
 
 
 def _too_few_shards(environment: Environment, demand: QueryDemand) -> Finding:

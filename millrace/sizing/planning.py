@@ -191,7 +191,7 @@ def _pinned_cores(
         least = [fewest_cores(demand, sources) for demand in own]
         given = divide_cores(cores, own, sources)
         (place,) = [number for number, demand in enumerate(own) if demand.query == main.query]
-        if given is not None and given[place] > least[place]:
+        if given[place] > least[place]:
             share = main.least_cores / own[place].least_cores
             found[name] = max(1, math.ceil(given[place] * share))
     return found

@@ -42,7 +42,7 @@ def scaling_range(
             None,
         ), []
     asked_least, asked_first = job.executors_asked
-    average = sum(whole_cores(demand.least_cores * demand.average) for demand in demands)
+    average = whole_cores(sum(demand.least_cores * demand.average for demand in demands))
     least = min(executors.value, math.ceil(average / each))
     minimum = (
         Figure(
@@ -88,7 +88,7 @@ def scaling_range(
 
 
 def allocation_ratio(
-    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], partitions: Sequence[int]
+    demands: Sequence[QueryDemand], spreads: Sequence[CoreSpread], partitions: Sequence[int], cores: int
 ) -> Figure[float]:
     """Return the share of its tasks' executors that a job asks for: AWS's 0.7, or more if all cores would not be among them.
 
@@ -98,7 +98,7 @@ def allocation_ratio(
     known, name = limits(), "scaling.emr.allocation_ratio"
     advised = known[name]
     needed = max(
-        1.0 if spread_.repartition is not None or not demand.lands else spread_.cores / of
+        1.0 if spread_.repartition is not None or not demand.lands else cores / of
         for demand, spread_, of in zip(demands, spreads, partitions, strict=True)
     )
     if needed <= advised:

@@ -71,9 +71,10 @@ class Pool:
         """True if executors may start while a batch runs."""
         return self._starting > 0 or isinstance(self._policy, DynamicAllocation)
 
-    def cores_of_query(self, share: float) -> int:
-        """Return a query's part of all cores, at least one."""
-        return max(1, math.floor(self.executors * self._scenario.executor_cores * share + 1e-9))
+    @property
+    def cores(self) -> int:
+        """Cores of the running executors, which all queries share; at least one."""
+        return max(1, self.executors * self._scenario.executor_cores)
 
     def assign_tasks(self, tasks: int, since: float = 0.0) -> list[Executor]:
         """Assign tasks to random executors, as Spark does, and return the executors with tasks.
@@ -114,12 +115,21 @@ class Pool:
             self.lives.append((each.born, each.idle_since + self._idle))
             self.changed = now
 
-    def missing_executors(self, tasks: int, share: float) -> int:
-        """Return how many more executors the running and waiting tasks of a query with this share of the cores allow."""
+    def missing_executors(self, tasks: int) -> int:
+        """Return how many more executors the running and waiting tasks of all queries allow."""
         if not isinstance(self._policy, DynamicAllocation):
             return 0
-        needed = self._policy.needed(math.ceil(tasks / share - 1e-9), self._scenario.executor_cores)
-        return needed - self.executors - self._starting
+        return self._policy.needed(tasks, self._scenario.executor_cores) - self.executors - self._starting
+
+    @property
+    def backlog_timeouts(self) -> tuple[float, float]:
+        """Seconds that tasks wait before the first executors are requested, and between two requests."""
+        policy = self._policy
+        return (
+            (policy.backlog_timeout, policy.sustained_timeout)
+            if isinstance(policy, DynamicAllocation)
+            else (0.0, 1.0)
+        )
 
     def request(self, executors: int) -> None:
         """Request executors; they join the pool after their start-up time."""
@@ -151,13 +161,13 @@ class Pool:
         """Number of batches of a query on which the next decision depends."""
         return self._policy.batches if isinstance(self._policy, GlueAutoScaling) else 1
 
-    def is_steady(self, queries: Sequence[tuple[float, int, float]]) -> bool:
+    def is_steady(self, queries: Sequence[tuple[int, float]]) -> bool:
         """Return whether no executor will join or end as long as all batches are like the last ones.
 
         Parameters
         ----------
         queries
-            Share of the cores, number of tasks, and seconds without tasks between two batches, of each query.
+            Number of tasks, and seconds without tasks between two batches, of each query.
         """
         policy = self._policy
         if self._starting:
@@ -166,11 +176,9 @@ class Pool:
             last = list(self._last.values())
             full = all(not each or len(each) == policy.batches for each in last)
             return full and policy.wanted(self.executors, last) == self.executors
-        grows = any(
-            tasks > self.cores_of_query(share) and self.missing_executors(tasks, share) > 0
-            for share, tasks, _ in queries
-        )
-        all_used = any(tasks >= self.executors and pause < self._idle for _, tasks, pause in queries)
+        together = sum(tasks for tasks, _ in queries)
+        grows = together > self.cores and self.missing_executors(together) > 0
+        all_used = any(tasks >= self.executors and pause < self._idle for tasks, pause in queries)
         return not grows and (all_used or self.executors <= self._least)
 
     def lose_all(self) -> None:

@@ -42,10 +42,9 @@ class QueryLoad:
     source
         Arrivals of its records; or the name of the query of the same job whose commits it reads.
     parts
-        Partitions of its source; empty if a batch divides evenly over all its cores.
-    share
-        Share of the job's cores. Each query has the cores that the plan gives it; idle cores of one query
-        help no other, so a job with several queries is slower than in reality.
+        Partitions of its source; empty if a batch divides evenly into tasks.
+    tasks
+        Number of these; 0 for one on each core of the job.
     limit
         L, records of a batch over all partitions, each in proportion to its backlog (Kafka).
     limit_per_part
@@ -71,7 +70,7 @@ class QueryLoad:
     trigger: float
     source: Arrivals | str
     parts: tuple[Part, ...] = ()
-    share: float = 1.0
+    tasks: int = 0
     limit: float | None = None
     limit_per_part: float | None = None
     wave: float = 0.0
@@ -96,11 +95,11 @@ class QueryLoad:
             Records for each partition, and the number of partitions with that many. A partition without records has
             no task.
         cores
-            Cores of the query.
+            Cores of the job.
         """
         records = sum(each * count for each, count in taken)
         if self.repartition is not None or not self.parts:
-            count = self.repartition or max(1, cores)
+            count = self.repartition or self.tasks or cores
             extra = 1 + (self.repartition_overhead if self.repartition is not None else 0.0)
             return [Tasks(self.wave + self.per_record * extra * records / count, count)]
         found = [Tasks(self.wave + self.per_record * each, count) for each, count in taken if each > 0]

@@ -91,7 +91,6 @@ def scenario(
     """
     sized = plan.jobs[job]
     own = job_demands(environment, job)
-    total = sum(sized.queries[demand.query].cores.value for demand in own)
     landing = {
         query.table: name
         for name, query in environment.jobs[job].queries.items()
@@ -122,7 +121,7 @@ def scenario(
                 trigger=numbers.trigger_seconds.value,
                 source=source,
                 parts=divided,
-                share=numbers.cores.value / total,
+                tasks=numbers.cores.value,
                 limit=_limit(numbers),
                 limit_per_part=(
                     None

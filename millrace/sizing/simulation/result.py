@@ -42,11 +42,15 @@ class Batch(NamedTuple):
 
 
 class Repeats(NamedTuple):
-    """Batches that are all like the last one: seconds and records of the stream between two of them, and their number."""
+    """Batches that are all like the last ones: seconds and records of the stream between two that are alike, and their number.
+
+    They are like the last ``pattern`` batches in turn.
+    """
 
     seconds: float = 0.0
     records: float = 0.0
     number: int = 0
+    pattern: int = 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,11 +12,12 @@ from types import MappingProxyType
 import simpy
 
 from millrace.sizing.simulation.arrivals import Arrivals
-from millrace.sizing.simulation.executor_pool import Executor, Pool
+from millrace.sizing.simulation.executor_pool import Pool
+from millrace.sizing.simulation.fair_scheduler import FairScheduler
 from millrace.sizing.simulation.job import Outage, QueryLoad, Reshard, Scenario
 from millrace.sizing.simulation.result import Batch, JobResult, Repeats, job_result, query_result
 from millrace.sizing.simulation.steady import first_check, steady_state
-from millrace.sizing.simulation.tasks import Slots, Tasks, makespan
+from millrace.sizing.simulation.tasks import Tasks, makespan
 
 _POLL = 0.01
 """Seconds between two polls for records without a trigger (``spark.sql.streaming.pollingDelay``)."""
@@ -26,9 +27,6 @@ _STEPS = 4
 
 _NOTHING = 1e-9
 """Number of records below which the rest is a rounding error."""
-
-_INSTANT = 1e-9
-"""Seconds below which a wait is lost in a float, so that the clock would stand still."""
 
 Steps = Generator[simpy.Event, object, None]
 
@@ -156,9 +154,15 @@ class _Query:
     """The driver's loop of one query."""
 
     def __init__(
-        self, env: simpy.Environment, pool: Pool, scenario: Scenario, reader: _Reader, upstream: _Query | None
+        self,
+        env: simpy.Environment,
+        scheduler: FairScheduler,
+        scenario: Scenario,
+        reader: _Reader,
+        upstream: _Query | None,
     ) -> None:
-        self._env, self._pool, self._scenario, self._upstream = env, pool, scenario, upstream
+        self._env, self._scheduler, self._scenario, self._upstream = env, scheduler, scenario, upstream
+        self._pool, self._number = scheduler.pool, scheduler.add_query()
         self.reader, self.load = reader, reader.load
         assert self.load.overhead > 0 or self.load.trigger > 0, "a batch takes no time at all"
         self._random = random.Random(f"{scenario.seed} {self.load.name}")  # randomness in a model
@@ -210,72 +214,48 @@ class _Query:
         env, pool, load = self._env, self._pool, self.load
         begun = env.now
         yield env.timeout(load.overhead * self._chance(load.overhead_sigma))
-        one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores_of_query(load.share)
+        pool.expire(env.now)
+        one_wave = sum(number for each, number in batch.taken if each > 0) <= pool.cores
         if load.alone and one_wave:
             begun = env.now
-        pool.expire(env.now)
-        cores = pool.cores_of_query(load.share)
-        tasks = load.batch_tasks(batch.taken, cores)
+        tasks = load.batch_tasks(batch.taken, pool.cores)
         if self._scenario.sigma:
             sigma = self._scenario.sigma
             tasks = [Tasks(each.seconds * self._chance(sigma), each.count) for each in tasks]
-        # A task waits for its partition, so executors that join while partitions deliver get tasks, too.
+        # A task waits for its partition, and holds its core, so tasks of other queries and on new executors wait, too.
         delivery, processing = (
-            load.delivery_seconds(batch.taken, cores) - (env.now - begun),
-            makespan(tasks, cores),
+            load.delivery_seconds(batch.taken, pool.cores) - (env.now - begun),
+            makespan(tasks, pool.cores),
         )
         if delivery > processing > 0:
             tasks = [Tasks(each.seconds * delivery / processing, each.count) for each in tasks]
         count = sum(each.count for each in tasks)
-        used = pool.assign_tasks(count)
-        if count <= cores or not pool.scales_during_batch:
-            yield env.timeout(makespan(tasks, cores))
+        if len(self._scenario.queries) == 1 and (count <= pool.cores or not pool.scales_during_batch):
+            used = pool.assign_tasks(count)
+            yield env.timeout(makespan(tasks, pool.cores))
         else:
-            yield from self._waves(tasks, cores, count, used)
+            used = []
+            yield self._scheduler.run(self._number, tasks, used)
         # As in ``CoreSpread.seconds``: the fixed cost is added only if one wave reads all partitions and nobody else reads.
-        rest = load.delivery_seconds(batch.taken, pool.cores_of_query(load.share)) - (env.now - begun)
+        rest = load.delivery_seconds(batch.taken, pool.cores) - (env.now - begun)
         if rest > 0:
             yield env.timeout(rest)
         pool.mark_idle(used)
         return count
 
-    def _waves(self, tasks: list[Tasks], cores: int, count: int, used: list[Executor]) -> Steps:
-        """Assign tasks wave by wave, so that executors that start meanwhile get some."""
-        env, pool = self._env, self._pool
-        slots = Slots(cores, env.now)
-        waiting = [count]
-        if pool.missing_executors(count, self.load.share) > 0:
-            env.process(self._grow(waiting, cores))
-        for each in tasks:
-            left = each.count
-            while left:
-                pause = slots.next_free - env.now
-                if pause > _INSTANT:
-                    yield env.timeout(pause) | pool.grown
-                    more = pool.cores_of_query(self.load.share) - cores
-                    if more > 0:
-                        slots.add(more, env.now)
-                        cores += more
-                        used += pool.assign_tasks(waiting[0], since=env.now)
-                    continue
-                given = slots.assign(Tasks(each.seconds, left), env.now)
-                left -= given
-                waiting[0] -= given
-        yield env.timeout(max(0.0, slots.ends - env.now))
-
-    def _grow(self, waiting: list[int], cores: int) -> Steps:
-        """Request executors as long as tasks wait: one, two, four, ..."""
-        policy = self._scenario.scaling
-        pause, step = getattr(policy, "backlog_timeout", 0.0), 1
-        while True:
-            yield self._env.timeout(pause)
-            if waiting[0] <= 0:
-                return
-            asked = min(step, self._pool.missing_executors(waiting[0] + cores, self.load.share))
-            if asked > 0:
-                self._pool.request(asked)
-            step *= 2
-            pause = getattr(policy, "sustained_timeout", 1.0)
+    def repeat(self, repeats: Repeats) -> None:
+        """Add batches that are like the last ones in turn."""
+        for _ in range(repeats.number):
+            like = self.batches[-repeats.pattern]
+            spans = [
+                (lane, first + repeats.records, last + repeats.records) for lane, first, last in like.spans
+            ]
+            shifted = like._replace(
+                start=like.start + repeats.seconds, end=like.end + repeats.seconds, spans=spans
+            )
+            self.batches.append(shifted)
+        for lane, _, last in self.batches[-1].spans:
+            self.reader.lanes[lane].read = last
 
     def _chance(self, sigma: float) -> float:
         # The mean is 1, so that randomness makes batches neither cheaper nor more expensive on average.
@@ -317,16 +297,17 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
     # Jobs of a large environment are often alike.
     env = simpy.Environment()
     pool = Pool(env, scenario)
+    scheduler = FairScheduler(env, pool)
     queries: dict[str, _Query] = {}
     for load in scenario.queries:
         upstream = queries[load.source] if isinstance(load.source, str) else None
         reader = _Reader(load, upstream.reader if upstream is not None else None)
-        queries[load.name] = _Query(env, pool, scenario, reader, upstream)
+        queries[load.name] = _Query(env, scheduler, scenario, reader, upstream)
     for name, change in scenario.reshards:
         env.process(_reshard(env, queries[name].reader, change))
     downs: list[tuple[float, float]] = []
     if scenario.outages:
-        env.process(_outages(env, pool, list(queries.values()), scenario, downs))
+        env.process(_outages(env, scheduler, list(queries.values()), scenario, downs))
     steady = None
     step = _STEPS * max(load.trigger + load.overhead for load in scenario.queries)
     until = math.inf if each_batch else first_check(scenario) + step
@@ -337,8 +318,13 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
     if steady is None:
         env.run(until=scenario.seconds)
         steady = {}
+    settled = bool(steady)
     for name, each in steady.items():
-        queries[name].reader.repeat(queries[name].batches[-1], each)
+        if each.pattern == 1:
+            queries[name].reader.repeat(queries[name].batches[-1], each)
+        else:
+            queries[name].repeat(each)
+            steady[name] = Repeats()
     ups = _ups(0.0, downs, scenario.seconds)
     found = {
         query.load.name: query_result(
@@ -352,7 +338,7 @@ def _result(scenario: Scenario, each_batch: bool) -> JobResult:
         )
         for query in queries.values()
     }
-    return job_result(scenario, found, pool.close(scenario.seconds, steady=bool(steady)), ups)
+    return job_result(scenario, found, pool.close(scenario.seconds, steady=settled), ups)
 
 
 def _reshard(env: simpy.Environment, reader: _Reader, change: Reshard) -> Steps:
@@ -362,21 +348,21 @@ def _reshard(env: simpy.Environment, reader: _Reader, change: Reshard) -> Steps:
 
 def _outages(
     env: simpy.Environment,
-    pool: Pool,
+    scheduler: FairScheduler,
     queries: list[_Query],
     scenario: Scenario,
     downs: list[tuple[float, float]],
 ) -> Steps:
     for outage in _apart(scenario):
         yield env.timeout(max(0.0, outage.at - env.now))
-        pool.lose_all()
+        scheduler.lose_all()
         for query in queries:
             query.resumes = env.now + outage.seconds + scenario.driver_start
             query.process.interrupt()
         # The driver is billed while it starts, executors only after their start.
         downs.append((env.now, env.now + outage.seconds))
         yield env.timeout(outage.seconds + scenario.driver_start)
-        pool.restart()
+        scheduler.pool.restart()
 
 
 def _apart(scenario: Scenario) -> list[Outage]:

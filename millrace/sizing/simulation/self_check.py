@@ -131,9 +131,11 @@ def _steady_peak(environment: Environment, plan: Plan, job: JobPlan) -> tuple[Jo
     if made.scaling.least < made.scaling.most:
         seconds = max(seconds, SCALING)
     triggers = {query.name: query.trigger for query in made.queries}
-    # Triggers of different lengths meet in patterns that are longer than both.
+    # Triggers of which none is a multiple of the other meet in patterns that are longer than both.
     beats = any(
-        triggers[each.source] != each.trigger for each in made.queries if isinstance(each.source, str)
+        abs(math.remainder(each.trigger / triggers[each.source], 1)) > 1e-9
+        for each in made.queries
+        if isinstance(each.source, str)
     )
     for each in (seconds, max(seconds, DAY)):
         played = simulate(scenario(environment, plan, job.name, _peak(environment, job.name, each)))

@@ -70,15 +70,6 @@ class Slots:
         self.ends = now
         """Time at which the last assigned task ends."""
 
-    def add(self, cores: int, now: float) -> None:
-        """Add cores that are free from now on."""
-        heapq.heappush(self._free, (now, cores))
-
-    @property
-    def next_free(self) -> float:
-        """Time at which the first core is free; infinity without cores."""
-        return self._free[0][0] if self._free else float("inf")
-
     def assign(self, tasks: Tasks, now: float) -> int:
         """Assign tasks to the cores that are free first, as many as these can take, and return their number."""
         free, cores = heapq.heappop(self._free)

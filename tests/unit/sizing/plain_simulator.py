@@ -1,11 +1,12 @@
 """A plain simulator of a plan at its constant peak with all its workers, to judge the product's: no code is shared.
 
 Time is in seconds, records are a fluid. A batch begins at a multiple of its trigger, or at once if the one before took longer;
-its partitions are equal, and run in waves over the query's cores.
+its partitions are equal. A query that is alone runs them in waves over the job's cores; several share these task by task.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,6 +46,13 @@ class PlainQuery:
         reading = waves * records / self.partitions * self.shard_bytes / SHARD_OUT
         return max(self.overhead + work, reading + (self.overhead if waves == 1 and self.alone else 0.0))
 
+    def tasks(self, records: float) -> tuple[int, float]:
+        """Return the number of a batch's tasks and the seconds of each, where it has no cores of its own."""
+        number = self.partitions if self.partitions and not self.spread else self.cores
+        work = records * self.per_record * (SHUFFLE if self.spread else 1.0) / number
+        reading = records * self.shard_bytes / SHARD_OUT / max(1, min(self.partitions, number))
+        return number, max(work, reading - (0.0 if self.alone else self.overhead))
+
 
 @dataclass
 class PlainResult:
@@ -62,44 +70,103 @@ class PlainResult:
         return self.judged > 0 and self.late <= 0.001 * self.judged and last <= 1.001 * third + 1
 
 
-def play(queries: Mapping[str, PlainQuery], seconds: float = 24 * 3600.0) -> dict[str, PlainResult]:
-    """Simulate a job; queries that land come before those that read their tables."""
-    found: dict[str, PlainResult] = {}
-    for name, query in queries.items():
-        found[name] = _played(query, [found[each] for each in query.landed_by], seconds)
-    return found
+@dataclass
+class _State:
+    """A query between two batches: how far it has read, in seconds of arrivals of each of its tables or of its stream."""
 
+    query: PlainQuery
+    landed: list[PlainResult]
+    seconds: float
+    result: PlainResult = field(default_factory=PlainResult)
 
-def _played(query: PlainQuery, landed: list[PlainResult], seconds: float) -> PlainResult:
-    result = PlainResult()
-    places = [0] * len(landed)
-    # A join's records come with each table's commits, in equal parts; one table or a stream is the usual case.
-    read = [0.0] * max(1, len(landed))
-    start = 0.0
-    while start < seconds:
-        if landed:
-            there = []
-            for number, each in enumerate(landed):
-                while places[number] < len(each.commits) and each.commits[places[number]][0] <= start:
-                    places[number] += 1
-                there.append(each.commits[places[number] - 1][1] if places[number] else 0.0)
+    def __post_init__(self) -> None:
+        self.places = [0] * len(self.landed)
+        # A join's records come with each table's commits, in equal parts; one table or a stream is the usual case.
+        self.read = [0.0] * max(1, len(self.landed))
+        self.there = list(self.read)
+        self.start = self.taken = 0.0
+
+    def following(self, start: float) -> float:
+        return (math.floor(start / self.query.trigger + 1e-9) + 1) * self.query.trigger
+
+    def begin(self, start: float) -> float:
+        """Take what is there, and return its records; 0 if nothing is."""
+        if self.landed:
+            self.there = []
+            for number, each in enumerate(self.landed):
+                while (
+                    self.places[number] < len(each.commits) and each.commits[self.places[number]][0] <= start
+                ):
+                    self.places[number] += 1
+                self.there.append(each.commits[self.places[number] - 1][1] if self.places[number] else 0.0)
         else:
-            there = [min(start, read[0] + query.limit / query.rate)]
-        # Positions are in seconds of arrivals.
-        taken = sum(now - then for now, then in zip(there, read, strict=True)) / len(read)
-        following = (math.floor(start / query.trigger + 1e-9) + 1) * query.trigger
-        if taken <= 1e-9:
-            start = following
-            continue
-        end = start + query.seconds(taken * query.rate)
-        if start >= seconds / 2:
-            quarter = 0 if start < seconds * 3 / 4 else 1
-            waiting = (start - min(read)) * query.rate
+            self.there = [min(start, self.read[0] + self.query.limit / self.query.rate)]
+        self.start = start
+        self.taken = sum(now - then for now, then in zip(self.there, self.read, strict=True)) / len(self.read)
+        return self.taken * self.query.rate if self.taken > 1e-9 else 0.0
+
+    def end(self, end: float) -> float:
+        """Commit the batch, and return when the next one begins."""
+        result, start = self.result, self.start
+        if start >= self.seconds / 2:
+            quarter = 0 if start < self.seconds * 3 / 4 else 1
+            waiting = (start - min(self.read)) * self.query.rate
             result.backlogs[quarter] = max(result.backlogs[quarter], waiting)
-            result.judged += taken
-            oldest = end - min(then for now, then in zip(there, read, strict=True) if now > then)
-            result.late += min(taken, max(0.0, oldest - query.sla * (1 + 1e-6)))
-        read = there
-        result.commits.append((end, there[0] if len(there) == 1 else min(there)))
-        start = max(end, following)
-    return result
+            result.judged += self.taken
+            oldest = end - min(then for now, then in zip(self.there, self.read, strict=True) if now > then)
+            result.late += min(self.taken, max(0.0, oldest - self.query.sla * (1 + 1e-6)))
+        self.read = self.there
+        result.commits.append((end, min(self.there)))
+        return max(end, self.following(start))
+
+
+def play(
+    queries: Mapping[str, PlainQuery], seconds: float = 24 * 3600.0, cores: int = 0
+) -> dict[str, PlainResult]:
+    """Simulate a job; queries that land come before those that read their tables. Several share the job's cores."""
+    states: dict[str, _State] = {}
+    for name, query in queries.items():
+        states[name] = _State(query, [states[each].result for each in query.landed_by], seconds)
+    if len(states) == 1:
+        for state in states.values():
+            start = 0.0
+            while start < seconds:
+                records = state.begin(start)
+                start = state.end(start + state.query.seconds(records)) if records else state.following(start)
+    else:
+        _share(list(states.values()), seconds, cores)
+    return {name: state.result for name, state in states.items()}
+
+
+def _share(states: list[_State], seconds: float, cores: int) -> None:
+    """Run the tasks of all queries, one by one: a core that is free takes one of the query that has the fewest on cores."""
+    # What happens: a batch begins (0), its tasks are there (1), one of them has ended (2).
+    events = [(0.0, number, 0) for number in range(len(states))]
+    waiting, running, left, took = (
+        [0] * len(states),
+        [0] * len(states),
+        [0] * len(states),
+        [0.0] * len(states),
+    )
+    while events[0][0] < seconds:
+        now, number, what = heapq.heappop(events)
+        state = states[number]
+        if what == 0:
+            records = state.begin(now)
+            if records:
+                left[number], took[number] = state.query.tasks(records)
+                heapq.heappush(events, (now + state.query.overhead, number, 1))
+            else:
+                heapq.heappush(events, (state.following(now), number, 0))
+        elif what == 1:
+            waiting[number] = left[number]
+        else:
+            running[number] -= 1
+            left[number] -= 1
+            if not left[number]:
+                heapq.heappush(events, (state.end(now), number, 0))
+        while sum(running) < cores and any(waiting):
+            first = min((each for each in range(len(states)) if waiting[each]), key=running.__getitem__)
+            waiting[first] -= 1
+            running[first] += 1
+            heapq.heappush(events, (now + took[first], first, 2))

@@ -156,8 +156,8 @@ def test_more_partitions_than_cores_after_a_repartition() -> None:
 def test_a_derived_record_passes_two_triggers() -> None:
     """The ages add: landed by one query, then derived by another with a trigger of its own."""
     source = land(Arrivals.constant(4000, HOUR), trigger=20.0)
-    derive = QueryLoad("derive", 1.0, 1e-3, 20.0, "land", share=0.5)
-    both = Scenario(HOUR, (land(Arrivals.constant(4000, HOUR), trigger=20.0, share=0.5), derive), 4, Fixed(8))
+    derive = QueryLoad("derive", 1.0, 1e-3, 20.0, "land", tasks=16)
+    both = Scenario(HOUR, (land(Arrivals.constant(4000, HOUR), trigger=20.0), derive), 4, Fixed(8))
     found = simulate(both).queries
     alone = run(source)
     assert found["land"].ages.oldest == pytest.approx(alone.ages.oldest, rel=1e-6)

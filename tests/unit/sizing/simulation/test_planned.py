@@ -124,4 +124,3 @@ def test_a_derived_query_follows_its_own_jobs_landing() -> None:
     environment = load("prod", root=ROOT)
     made = scenario(environment, plan(environment), "bookings", at_peak(environment, "bookings", 600.0))
     assert [query.source for query in made.queries[1:]] == ["land-bookings", "land-bookings"]
-    assert sum(query.share for query in made.queries) == pytest.approx(1.0)

@@ -57,7 +57,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         limit_per_part=draw(st.none() | st.floats(100, 1e5)),
         repartition=draw(st.none() | st.integers(1, 24)),
     )
-    queries = (load, QueryLoad("derive", 0.5, 1e-4, 7.0, "land", share=0.5))
+    queries = (load, QueryLoad("derive", 0.5, 1e-4, 7.0, "land"))
     return Scenario(
         SECONDS,
         queries if draw(st.booleans()) else (load,),

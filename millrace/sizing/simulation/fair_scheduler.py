@@ -1,0 +1,147 @@
+"""Spark's FAIR scheduler: a pool for each query, whose tasks share the cores of all executors."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+
+import simpy
+
+from millrace.sizing.simulation.executor_pool import Executor, Pool
+from millrace.sizing.simulation.tasks import Tasks
+
+
+class _TaskPool:
+    """Tasks of a query's batch.
+
+    Attributes
+    ----------
+    waiting
+        Those that have not begun, longest first.
+    running
+        Number of those that run.
+    done
+        Event for the end of the last one.
+    used
+        Executors that took some.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Tasks] = []
+        self.running = 0
+        self.done: simpy.Event | None = None
+        self.used: list[Executor] = []
+
+    @property
+    def count(self) -> int:
+        """Tasks that wait."""
+        return sum(each.count for each in self.waiting)
+
+
+class FairScheduler:
+    """Assigns tasks of all queries to cores: a free core takes one of the pool with the fewest running tasks, and none is ended.
+
+    Parameters
+    ----------
+    pool
+        Executors.
+    """
+
+    def __init__(self, env: simpy.Environment, pool: Pool) -> None:
+        self._env, self.pool = env, pool
+        self._pools: list[_TaskPool] = []
+        self._requesting = False
+        self._generation = 0
+        env.process(self._use_new_executors())
+
+    def add_query(self) -> int:
+        """Return the number of a further query."""
+        self._pools.append(_TaskPool())
+        return len(self._pools) - 1
+
+    def run(self, query: int, tasks: list[Tasks], used: list[Executor]) -> simpy.Event:
+        """Run the tasks of a batch.
+
+        Parameters
+        ----------
+        tasks
+            Longest first.
+        used
+            Filled with the executors that take some.
+
+        Returns
+        -------
+        Event
+            For the end of all of them.
+        """
+        own = self._pools[query]
+        own.waiting, own.done, own.used = list(tasks), self._env.event(), used
+        used += self.pool.assign_tasks(own.count)
+        self._assign()
+        if own.count and not self._requesting:
+            self._env.process(self._request())
+        return own.done
+
+    def lose_all(self) -> None:
+        """End every executor and every task."""
+        self.pool.lose_all()
+        self._generation += 1
+        for each in self._pools:
+            each.waiting, each.running = [], 0
+
+    def _assign(self) -> None:
+        free = self.pool.cores - sum(each.running for each in self._pools)
+        while free > 0 and (waiting := [each for each in self._pools if each.waiting]):
+            least = min(each.running for each in waiting)
+            first = [each for each in waiting if each.running == least]
+            above = min((each.running - least for each in waiting if each.running > least), default=free)
+            # All pools with the fewest take as many as bring them to the next one.
+            step = max(1, min(above, free // len(first)))
+            for each in first[:free]:
+                free -= self._begin(each, step)
+
+    def _begin(self, own: _TaskPool, most: int) -> int:
+        first = own.waiting[0]
+        number = min(most, first.count)
+        own.waiting[:1] = [Tasks(first.seconds, first.count - number)] if number < first.count else []
+        own.running += number
+        end = self._env.timeout(first.seconds)
+        assert end.callbacks is not None
+        end.callbacks.append(partial(self._end, own, number, self._generation))
+        return number
+
+    def _end(self, own: _TaskPool, number: int, generation: int, _: simpy.Event) -> None:
+        if generation != self._generation:
+            return
+        own.running -= number
+        if not own.running and not own.waiting and own.done is not None:
+            own.done.succeed()
+        self._assign()
+
+    @property
+    def _tasks(self) -> int:
+        return sum(each.count + each.running for each in self._pools)
+
+    def _request(self) -> Generator[simpy.Event, object, None]:
+        """Request executors as long as tasks wait: one, two, four, ..."""
+        self._requesting = True
+        pause, again = self.pool.backlog_timeouts
+        step, generation = 1, self._generation
+        while True:
+            yield self._env.timeout(pause)
+            if not any(each.waiting for each in self._pools) or generation != self._generation:
+                break
+            asked = min(step, self.pool.missing_executors(self._tasks))
+            if asked > 0:
+                self.pool.request(asked)
+            step *= 2
+            pause = again
+        self._requesting = False
+
+    def _use_new_executors(self) -> Generator[simpy.Event, object, None]:
+        while True:
+            yield self.pool.grown
+            for each in self._pools:
+                if each.waiting:
+                    each.used += self.pool.assign_tasks(each.count, since=self._env.now)
+            self._assign()

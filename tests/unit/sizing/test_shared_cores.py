@@ -1,0 +1,95 @@
+"""Queries of one job share its cores: many small ones cost what their work takes, and a second simulator agrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from millrace.config import Environment
+from millrace.config.problems import ConfigurationError
+from millrace.sizing import Plan, plan, total
+from millrace.sizing.sharing import Batch, fewest_shared_cores
+from millrace.sizing.simulation import Arrivals, Fixed, QueryLoad, Scenario, simulate
+from millrace.sizing.simulation.self_check import self_check
+from millrace.sizing.simulation.tasks import parts
+from tests.unit.sizing.drawn_environments import Document
+from tests.unit.sizing.plain_simulator import PlainQuery, play
+from tests.unit.sizing.test_relations import plain
+
+REFERENCE = Path(__file__).parents[2] / "reference"
+NAMES = ("changes-of-40-tables", "many-small-streams")
+
+
+def reference(name: str, **job: object) -> Document:
+    """A reference environment, in the units of the plain simulator, with other keys of its only job."""
+    document: Document = YAML(typ="safe").load(REFERENCE / f"{name}.yaml")
+    for each in document["jobs"].values():
+        each["rate"]["batch_overhead"], each["latency"] = "3000ms", "300000ms"
+        each |= job
+    for stream in document["streams"].values():
+        stream["traffic"]["record_size"] = "900B"
+    return {"name": "shape", **document}
+
+
+def kept(document: Document) -> Plan:
+    """The plan of an environment; both simulators keep every SLA of it."""
+    environment = Environment.model_validate(document)
+    found = plan(environment)
+    assert not [line for each in self_check(environment, found) for line in each.contradictions()]
+    for name, job in found.jobs.items():
+        cores = job.cores.value
+        trigger = max(query.trigger_seconds.value for query in job.queries.values())
+        assert all(each.kept for each in play(plain(document, found, name), 60 * trigger, cores).values())
+    return found
+
+
+@pytest.mark.parametrize(("name", "most"), [(NAMES[0], 1_250), (NAMES[1], 800)])
+def test_small_queries_cost_what_their_work_takes(name: str, most: float) -> None:
+    assert total(kept(reference(name))).value <= most
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fewer_cores_than_queries_can_be_pinned(name: str) -> None:
+    (job,) = kept(reference(name, cores=8)).jobs.values()
+    assert job.cores.value == 8
+
+
+def test_too_few_cores_are_refused_with_those_that_suffice() -> None:
+    with pytest.raises(ConfigurationError, match="at least 2: ") as refused:
+        plan(Environment.model_validate(reference("changes-of-40-tables", cores=1)))
+    assert "jobs.changes.cores" in str(refused.value)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 7])
+@pytest.mark.parametrize("tasks", [(1, 1, 1), (4, 1), (9, 2, 2), (1, 30)])
+def test_batches_that_fire_together_end_as_task_by_task(cores: int, tasks: tuple[int, ...]) -> None:
+    """The simulator and the plain one agree on each batch's end, and none is above the model's bound."""
+    trigger, rate = 100.0, 50.0
+    loads = [
+        QueryLoad(f"q{n}", 1.0, 1e-3 * (n + 1), trigger, Arrivals.constant(rate, 350.0), parts(count))
+        for n, count in enumerate(tasks)
+    ]
+    played = simulate(Scenario(350.0, tuple(loads), cores, Fixed(1)), each_batch=True)
+    again = play(
+        {
+            load.name: PlainQuery(rate, 1.0, load.per_record, 100.0, trigger, cores, count)
+            for load, count in zip(loads, tasks, strict=True)
+        },
+        350.0,
+        cores,
+    )
+    for load in loads:
+        ends = [end for end, _ in again[load.name].commits]
+        # Of cores that become free at one time, either may take the next task.
+        longest = max(one.per_record * rate * trigger / n for one, n in zip(loads, tasks, strict=True))
+        assert played.queries[load.name].ends == pytest.approx(ends[:3], abs=longest)
+    slowest = max(query.ends[0] for query in played.queries.values()) - trigger - 1.0
+    batches = [
+        Batch(count, load.per_record * rate * trigger / count, slowest * (1 - 1e-6), trigger, 1.0)
+        for load, count in zip(loads, tasks, strict=True)
+    ]
+    assert cores >= sum(tasks) or fewest_shared_cores(batches) > cores, (
+        "the model promises less time than it takes"
+    )
