@@ -10,6 +10,7 @@ from millrace.config.model import Environment, Stream
 from millrace.config.units import format_duration
 from millrace.sizing.demand import QueryDemand
 from millrace.sizing.model import JobPlan, StreamPlan
+from millrace.sizing.prices_and_limits import limits
 from millrace.sizing.query import outage_of
 from millrace.sizing.streams import demands
 from millrace.sizing.text_format import count
@@ -72,6 +73,18 @@ def risks(
             else f"; `catch_up: {{outage: {format_duration(outage)}, within: TIME}}` of the job plans cores for it"
         )
         yield f"jobs.{demand.job}.queries.{demand.query}: {format_duration(outage)} of outage is caught up {took}{remedy}"
+    for name in jobs:
+        own = [demand for demand in demands if demand.job == name]
+        share = limits()["spark.driver.share"]
+        busy = sum(
+            share * demand.work.overhead / jobs[name].queries[demand.query].trigger_seconds.value
+            for demand in own
+        )
+        if len(own) > 1 and busy > FULL:
+            yield (
+                f"jobs.{name}: the fixed costs of {count(len(own), 'batches')} take {busy:.0%} of the driver's time (not simulated), "
+                "so batches may begin late; longer triggers, or another job for a part of the queries, take less"
+            )
 
 
 def fullness(stream: Stream, sized: StreamPlan) -> float:

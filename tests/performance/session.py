@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -17,7 +18,10 @@ from tests.performance.by_hand import HOME
 
 @contextmanager
 def spark_session(
-    cores: int, java_options: str = "", jar_sets: Sequence[str] = ("sandbox", "kafka-client")
+    cores: int,
+    java_options: str = "",
+    jar_sets: Sequence[str] = ("sandbox", "kafka-client"),
+    conf: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[SparkSession]:
     """A local session, set as the core sets its own.
 
@@ -25,10 +29,12 @@ def spark_session(
     ----------
     jar_sets
         Of ``toolchain/jars.lock.json``, on its class path.
+    conf
+        More settings.
     """
     os.environ.update(program_environment())
     found = [path for name in jar_sets for path in jars.files(name)]
-    conf = {
+    settings = {
         "spark.jars": ",".join(map(str, found)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -44,9 +50,10 @@ def spark_session(
         "spark.sql.catalog.lake.warehouse": str(HOME / "lake"),
         "spark.sql.catalog.lake.cache-enabled": "false",
         **spark_settings.RUNTIME,
+        **conf,
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName("benchmark")
-    for key, value in conf.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     spark = jvm_name_cache.cache_jvm_names(builder.getOrCreate())
     try:

@@ -56,6 +56,13 @@ def test_fewer_cores_than_queries_can_be_pinned(name: str) -> None:
     assert job.cores.value == 8
 
 
+@pytest.mark.parametrize(("seconds", "busy"), [(60, True), (300, False)])
+def test_batches_that_keep_the_driver_busy_are_a_risk(seconds: int, busy: bool) -> None:
+    document = reference("changes-of-40-tables", latency=f"{seconds}s")
+    told = plan(Environment.model_validate(document)).warnings
+    assert any("the driver's time" in line for line in told) is busy
+
+
 def test_too_few_cores_are_refused_with_those_that_suffice() -> None:
     with pytest.raises(ConfigurationError, match="at least 2: ") as refused:
         plan(Environment.model_validate(reference("changes-of-40-tables", cores=1)))
