@@ -209,13 +209,13 @@ def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[
     for each in forecasts if len(forecasts) > 1 else ():
         dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
         rows += [
-            [str(each), name, str(each.workers), dollars, _backlog_of(query), *_forecast_cells(query)]
+            [str(each), name, str(each.workers), dollars, backlog_of(query), *_forecast_cells(query)]
             for name, query in each.queries.items()
         ]
     return head, rows
 
 
-def _backlog_of(query: QueryForecast) -> str:
+def backlog_of(query: QueryForecast) -> str:
     """Return whether the backlog of a query stays or grows, in words."""
     if query.keeps_up:
         return "stays"
