@@ -209,7 +209,7 @@ def forecast_table(forecasts: Sequence[Forecast]) -> tuple[list[str], list[list[
     for each in forecasts if len(forecasts) > 1 else ():
         dollars = "" if each.dollars_month is None else f"${each.dollars_month:,.2f}"
         rows += [
-            [str(each), name, str(each.workers), dollars, backlog_of(query), *_forecast_cells(query)]
+            [str(each), name, str(each.workers), dollars, backlog_of(query), *forecast_cells(query)]
             for name, query in each.queries.items()
         ]
     return head, rows
@@ -223,7 +223,7 @@ def backlog_of(query: QueryForecast) -> str:
     return f"grows by {grows.value:,.0f} [{max(0.0, grows.low):,.0f}, {grows.high:,.0f}] records/s"
 
 
-def _forecast_cells(query: QueryForecast) -> list[str]:
+def forecast_cells(query: QueryForecast) -> list[str]:
     """Return each figure of a query with its interval; "grows" for an age that only grows."""
     if not query.ended:
         longest = next(iter(query.figures.values())).value
